@@ -36,6 +36,8 @@ Key = TypeVar("Key")
 PREFIX = "ph:"
 #: When each region was last served (beat.lua).
 REGIONS_KEY = f"{PREFIX}regions"
+#: The bytes that the deliveries of all lanes take in Redis (common.lua).
+BYTES_KEY = f"{PREFIX}bytes"
 #: The most work of one round trip of offers, in messages: it takes Redis a few ms, in which it answers nobody else.
 MAX_OFFER_WEIGHT = 1000
 #: The most work of the messages of one call.
@@ -312,7 +314,8 @@ class Backlog:
         For an ordered lane `orderings` has the digest of each message's ordering key, or "" for no key.
         """
         keys = ",".join(orderings)
-        args = [self.limit, next_id, request.number, request.generation, int(complete), keys, *_flat(messages)]
+        fixed = [self.limit, next_id, request.number, request.generation, int(complete), keys, int(request.is_lean)]
+        args = [*fixed, *_flat(messages)]
         return bool(self.scripts.page(keys=[request.lane.key], args=args))
 
     def wants(self, request: PageRequest) -> bool:

@@ -23,6 +23,7 @@
 --   ph:wake                zset  lane -> when it next needs a pump (ms)
 --   ph:page                set   lanes that need the next page of their backlog from the database
 --   ph:bell:<region>       list  holds an entry while a sleeping worker should look at the queue
+--   ph:bytes               about how many bytes the deliveries of all lanes take in Redis: the sum of their `held_bytes`
 --   ph:counters            hash  the counters of /metrics; see deliveries/counters
 --   ph:pull:<subscription> list  holds one entry while a waiting puller should look at the lanes
 --   deliveries.<region>    list  kombu's queue; pushed on the left, taken on the right
@@ -41,6 +42,7 @@
 --   pumped_ms        see credit
 --   ordered          1 if messages of an ordering key go out in order: one at a time to an endpoint, many to a puller
 --   parked           how many deliveries wait for their ordering key
+--   held             how many deliveries the lane had when it was counted last; held_bytes: about how many bytes they take
 --   push_config      a number that changes with the subscription's push requests (push_config_digest in lanes.py); 0 if it
 --                    has none, or is not known
 --
@@ -59,6 +61,9 @@
 -- An ordered lane reads its backlog from the database only, in the order of ids, so that a publisher's lost offer cannot
 -- swap two messages of a key. If any of it must be read again, everything that waits is read again.
 
+-- All lanes together have one budget, BUDGET_BYTES. While they take more, each lane keeps few deliveries, and large payloads stay
+-- in the database. What a lane takes is counted when deliveries enter it; those that leave it count with its mean.
+
 local PREFIX = 'ph:'
 local IDLE, PUSH, PULL = 0, 1, 2
 local CHUNK = 500
@@ -70,6 +75,10 @@ local ACKNOWLEDGED_MS = 60000
 local DOWN_LEVEL = FREE_LEVEL + 3
 --- How many deliveries of a lane whose endpoint is down wait in Redis, and how long the text of each may be at most.
 local HANDFUL, LEAN_TEXT = 16, 2000
+--- While Redis is over its budget, a lane keeps so many times its push window, but a handful at least.
+local WINDOWS = 8
+--- What a delivery takes in Redis besides its message, and the bytes of a message whose size is not known.
+local DELIVERY_BYTES, USUAL_BYTES = 150, 1000
 
 local function now_ms()
   local time = redis.call('TIME')
@@ -79,7 +88,7 @@ end
 -- Sets the fields that a state of an older version may lack and that rules.lua does not own.
 local function add_pump_fields(state)
   state.credit, state.pumped_ms, state.ordered, state.parked, state.push_config = 0, 0, 0, 0, 0
-  state.spilled_from, state.read_to, state.generation = '', '0', ''
+  state.spilled_from, state.read_to, state.generation, state.held, state.held_bytes = '', '0', '', 0, 0
 end
 
 -- Returns the lane's generation, or '' for a lane that Redis does not have.
@@ -113,7 +122,24 @@ local function load_state(key)
   return setmetatable({}, {__index = loaded})
 end
 
+-- Counts deliveries that have entered the lane, and bytes that it takes more or less.
+local function add_held(state, count, bytes)
+  local total = math.max(math.floor(state.held_bytes + bytes), 0)
+  redis.call('INCRBY', PREFIX .. 'bytes', string.format('%.0f', total - state.held_bytes))
+  state.held, state.held_bytes = state.held + count, total
+end
+
+-- Returns how many bytes a delivery of the lane takes on the average.
+local function mean_bytes(state) return state.held > 0 and state.held_bytes / state.held or USUAL_BYTES end
+
+-- Counts the deliveries that have left the lane since it was counted last.
+local function count_held(key, state)
+  local more = redis.call('HLEN', key .. ':d') - state.held
+  if more ~= 0 then add_held(state, more, more * mean_bytes(state)) end
+end
+
 local function save_state(key, state)
+  count_held(key, state)
   local fields = {}
   for name, value in pairs(state) do
     fields[#fields + 1] = STATE_CODES[name]
@@ -149,23 +175,34 @@ local function is_in_backoff(state) return state.mode == PUSH and state.backoff_
 
 local function is_down(state) return state.mode == PUSH and state.backoff_level >= DOWN_LEVEL end
 
+local over_budget
+local function is_over_budget()
+  if over_budget == nil then over_budget = tonumber(redis.call('GET', PREFIX .. 'bytes') or 0) > BUDGET_BYTES end
+  return over_budget
+end
+
 -- Returns whether larger payloads of the lane stay in the database.
-local function is_lean(state) return is_down(state) end
+local function is_lean(state) return is_down(state) or is_over_budget() end
 
 -- Returns how many deliveries of the lane may wait in Redis, where `limit` is the most for any lane.
-local function limit_of(state, limit) return is_down(state) and math.min(limit, HANDFUL) or limit end
+local function limit_of(key, state, limit)
+  if is_down(state) then return math.min(limit, HANDFUL) end
+  if not is_over_budget() then return limit end
+  local used = state.mode == PUSH and rules_window(state) or redis.call('ZCARD', key .. ':l')
+  return math.min(limit, math.max(WINDOWS * used, HANDFUL))
+end
 
 -- Notes that a worker brings the next page. Returns the id to read from, the page's number, the id up to which rows may have
 -- been in Redis before, the generation, how many rows are wanted, and whether larger payloads stay in the database. A page that
 -- is late and its repetition have the same number: the first to arrive counts, and the other is dropped, because its rows may
 -- have been settled meanwhile and would go out behind later ones of their key.
-local function request_page(state, now, limit)
+local function request_page(key, state, now, limit)
   if state.paging_until_ms == 0 then
     state.page_number = state.page_number + 1
     state.spilled_from = ''
   end
   state.paging_until_ms = now + PAGING_MS
-  local rows = math.max(math.floor(limit_of(state, limit) / 2), 1)
+  local rows = math.max(math.floor(limit_of(key, state, limit) / 2), 1)
   return state.cursor, tostring(state.page_number), state.read_to, state.generation, rows, is_lean(state) and 1 or 0
 end
 
@@ -210,8 +247,10 @@ local function set_places(key, ids, place)
 end
 
 -- Appends the first `count` of `ids` to the backlog, except those that the lane has already. `message_of(i)` returns the
--- message of ids[i]. In an ordered lane, `orderings` has the digest of each ordering key, or ''.
+-- message of ids[i]. In an ordered lane, `orderings` has the digest of each ordering key, or ''. Returns how many it has
+-- appended, and how many bytes they take.
 local function append(key, ids, count, message_of, orderings)
+  local appended, bytes = 0, 0
   for first = 1, count, CHUNK do
     local last = math.min(first + CHUNK - 1, count)
     local places = redis.call('HMGET', key .. ':d', unpack(ids, first, last))
@@ -219,7 +258,9 @@ local function append(key, ids, count, message_of, orderings)
     for i = first, last do
       if not places[i - first + 1] then
         fresh[#fresh + 1] = ids[i]
-        messages[#messages + 1] = message_of(i)
+        local message = message_of(i)
+        messages[#messages + 1] = message
+        bytes = bytes + #message + DELIVERY_BYTES
         local ordering = orderings and orderings[i]
         if ordering and ordering ~= '' then
           keys[#keys + 1] = ids[i]
@@ -231,8 +272,10 @@ local function append(key, ids, count, message_of, orderings)
     if #fresh > 0 then
       set_places(key, fresh, WAITING)
       redis.call('RPUSH', key .. ':b', unpack(messages))
+      appended = appended + #fresh
     end
   end
+  return appended, bytes
 end
 
 local function message_id(message) return string.match(message, '^{"headers":{"id":"(%d+)') end
@@ -446,9 +489,18 @@ end
 
 -- Leaves what waits to the database, if it is more than a handful. What is being retried keeps its countdown.
 local function keep_handful(key, state)
-  if redis.call('LLEN', key .. ':b') + state.parked <= HANDFUL then return end
+  local waiting = redis.call('LLEN', key .. ':b') + state.parked
+  if waiting == 0 or waiting <= HANDFUL and state.held_bytes <= HANDFUL * LEAN_TEXT then return end
+  local mean = mean_bytes(state)
   local lowest = clear_waiting(key, state, true)
   if lowest then spill(state, lowest) end
+  -- The messages that stay may be much smaller than those that leave.
+  local kept, bytes = redis.call('HKEYS', key .. ':d'), 0
+  for _, id in ipairs(kept) do
+    local length = redis.call('HSTRLEN', key .. ':m', id)
+    bytes = bytes + (length > 0 and length + DELIVERY_BYTES or mean)
+  end
+  add_held(state, #kept - state.held, bytes - state.held_bytes)
 end
 
 -- Returns whether a delivery was acknowledged and waits for an earlier one of its key. The first of its key doesn't wait: it is

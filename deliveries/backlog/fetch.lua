@@ -28,7 +28,7 @@ local pages = {}
 for _, lane in ipairs(redis.call('SPOP', PREFIX .. 'page', 8)) do
   local state = load_state(PREFIX .. lane)
   if state and state.spilled == 1 then
-    local page = {request_page(state, now, limit)}
+    local page = {request_page(PREFIX .. lane, state, now, limit)}
     save_state(PREFIX .. lane, state)
     local wake = redis.call('ZSCORE', PREFIX .. 'wake', lane)
     if not wake or tonumber(wake) > state.paging_until_ms then redis.call('ZADD', PREFIX .. 'wake', state.paging_until_ms + 1, lane) end

@@ -77,6 +77,6 @@ end
 if free > 0 then lease(next_ready(key, state, free, puller)) end
 
 local page = {}
-if runs_low(key, state, now, limit) then page = {request_page(state, now, limit)} end
+if runs_low(key, state, now, limit) then page = {request_page(key, state, now, limit)} end
 save_state(key, state)
 return {leased, page, ends, state.generation}

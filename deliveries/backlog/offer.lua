@@ -14,7 +14,7 @@
 local now = now_ms()
 local limit = tonumber(ARGV[1])
 local P1, P2, P3, P4, P5, P6, P7, P8, P9, P10 = unpack(ARGV, 3, 12)
-local ids, texts = {}, {}
+local ids, texts, joined_bytes = {}, {}, 0
 for i = 13 + #KEYS, #ARGV, 2 do
   ids[#ids + 1] = ARGV[i]
   texts[#texts + 1] = ARGV[i + 1]
@@ -30,26 +30,31 @@ end
 
 local function append_first(lane, key, count, generation)
   local s, g = string.match(lane, '^%d+'), generation
-  append(key, ids, count, function(i)
+  return append(key, ids, count, function(i)
     local id = ids[i]
     return P1 .. id .. P2 .. s .. P3 .. g .. P4 .. s .. P5 .. id .. P6 .. id .. P7 .. s .. P8 .. s .. P9 .. texts[i] .. P10
   end)
 end
 
--- Returns the generation of a push lane in whose backlog the messages only join others, so that its state stays as it is.
-local function only_joins(key, length)
-  if length == 0 or length + #ids > limit then return nil end
+-- Appends the messages to the backlog of a push lane in which they only join others, so that the rest of its state stays as it
+-- is. Returns whether it did.
+local function join(lane, key, length)
+  if length == 0 or length + #ids > limit or is_over_budget() then return false end
   local codes = STATE_CODES
-  local fields =
-    redis.call('HMGET', key .. ':s', codes.mode, codes.spilled, codes.ordered, codes.backoff_level, codes.generation)
+  local fields = redis.call('HMGET', key .. ':s', codes.mode, codes.spilled, codes.ordered, codes.backoff_level,
+    codes.generation, codes.held, codes.held_bytes)
   local joins = tonumber(fields[1]) == PUSH and tonumber(fields[2]) == 0 and tonumber(fields[3]) == 0
-  return joins and tonumber(fields[4]) < DOWN_LEVEL and (fields[5] or '') or nil
+  if not joins or tonumber(fields[4]) >= DOWN_LEVEL or not fields[7] then return false end
+  local count, bytes = append_first(lane, key, #ids, fields[5])
+  redis.call('HSET', key .. ':s', codes.held, fields[6] + count, codes.held_bytes, string.format('%.0f', fields[7] + bytes))
+  joined_bytes = joined_bytes + bytes
+  return true
 end
 
 -- Returns how many of the deliveries a lane takes in which `length` others wait.
-local function taken_by(state, length)
+local function taken_by(key, state, length)
   if state.spilled == 1 or state.mode == IDLE or state.ordered == 1 then return 0 end
-  local taken = math.max(math.min(limit_of(state, limit) - length, #ids), 0)
+  local taken = math.max(math.min(limit_of(key, state, limit) - length, #ids), 0)
   if not is_lean(state) then return taken end
   for i = 1, taken do
     if #texts[i] > LEAN_TEXT then return i - 1 end
@@ -60,14 +65,10 @@ end
 local function offer(lane, settings)
   local key = PREFIX .. lane
   local length = redis.call('LLEN', key .. ':b')
-  local generation = only_joins(key, length)
-  if generation then
-    append_first(lane, key, #ids, generation)
-    return
-  end
+  if join(lane, key, length) then return end
   local state = load_state(key) or lane_from_settings(settings)
-  local was_spilled, taken = state.spilled == 1, taken_by(state, length)
-  if taken > 0 then append_first(lane, key, taken, state.generation) end
+  local was_spilled, taken = state.spilled == 1, taken_by(key, state, length)
+  if taken > 0 then add_held(state, append_first(lane, key, taken, state.generation)) end
   if taken < #ids then spill(state, ids[taken + 1]) end
   -- A lane that had messages already has been pumped, and is pumped again when more of them may go out.
   local is_waiting = state.mode == PUSH
@@ -82,5 +83,6 @@ for i, lane in ipairs(KEYS) do
   local ok, err = pcall(offer, lane, ARGV[12 + i])
   if not ok then first_error = first_error or err end
 end
+if joined_bytes > 0 then redis.call('INCRBY', PREFIX .. 'bytes', string.format('%.0f', joined_bytes)) end
 if type(first_error) == 'string' then return redis.error_reply(first_error) end
 return first_error

@@ -1,4 +1,4 @@
--- page(lane; limit, next id, number, generation, complete, keys, id, message, ...) -> whether the lane wants another page
+-- page(lane; limit, next id, number, generation, complete, keys, lean, id, message, ...) -> whether the lane wants another page
 --
 -- Appends a page that a worker has read from the database to a lane's backlog, and pumps the lane. A page that the lane does
 -- not expect any more is dropped.
@@ -7,7 +7,8 @@
 --   ARGV[2]  the id to read on from; ARGV[3..4] the number of the page and the generation, which request_page returned
 --   ARGV[5]  "1" if the database had no more
 --   ARGV[6]  ordered lanes only: the digest of each message's ordering key, or "", joined by commas
---   ARGV[7..] id and complete Celery message, alternating, in publish order
+--   ARGV[7]  "1" if it has no large payload; while Redis is over its budget, a page that may have some is read again
+--   ARGV[8..] id and complete Celery message, alternating, in publish order
 -- Owns every key of the lane (common.lua).
 local lane = KEYS[1]
 local key = PREFIX .. lane
@@ -20,13 +21,16 @@ if state.ordered == 1 then
   for value in string.gmatch(ARGV[6] .. ',', '([^,]*),') do orderings[#orderings + 1] = value end
 end
 local ids, messages = {}, {}
-for i = 7, #ARGV, 2 do
+for i = 8, #ARGV, 2 do
   ids[#ids + 1] = ARGV[i]
   messages[#messages + 1] = ARGV[i + 1]
 end
-append(key, ids, #ids, function(i) return messages[i] end, orderings)
-
-page_arrived(state, ARGV[2], ARGV[5] == '1')
+if ARGV[7] == '1' or not is_over_budget() then
+  add_held(state, append(key, ids, #ids, function(i) return messages[i] end, orderings))
+  page_arrived(state, ARGV[2], ARGV[5] == '1')
+else
+  state.paging_until_ms = 0
+end
 local _, page = pump(lane, state, now, tonumber(ARGV[1]))
 save_state(key, state)
 if state.mode == PULL then ring_pullers(lane) end

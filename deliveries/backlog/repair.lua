@@ -13,6 +13,7 @@ local taken = 0
 for i = 3, #ARGV do
   if redis.call('HGET', key .. ':d', ARGV[i]) == OUTSTANDING then
     redis.call('HDEL', key .. ':d', ARGV[i])
+    redis.call('HDEL', key .. ':o', ARGV[i])
     spill(state, ARGV[i])
     taken = taken + 1
   end

@@ -41,13 +41,17 @@ VERBS = (
 )
 
 
-@cache
 def source(verb: str) -> str:
     """Return the complete text of a verb's script."""
+    return _source(verb, settings.TIME_SCALE, settings.REDIS_MB)
+
+
+@cache
+def _source(verb: str, time_scale: float, redis_mb: int) -> str:
     if verb not in VERBS:
         raise ValueError(f"no such verb: {verb}")
     parts = [(FOLDER / f"{part}.lua").read_text(encoding="utf-8") for part in (*SHARED, verb)]
-    return "\n".join([lua_names(time_scale=settings.TIME_SCALE), *parts])
+    return "\n".join([lua_names(time_scale=time_scale, budget_bytes=redis_mb * 1_000_000), *parts])
 
 
 class Scripts:

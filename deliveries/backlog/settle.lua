@@ -47,7 +47,7 @@ each_chunk(ids, function(part)
   for _, place in ipairs(redis.call('HMGET', key .. ':d', unpack(part))) do places[#places + 1] = place end
 end)
 
-local gone, gone_from, back, back_ids, settled = {}, {}, {}, {}, 0
+local gone, gone_from, back, back_ids, settled, more_bytes = {}, {}, {}, {}, 0, 0
 local extra = 8
 for i, id in ipairs(ids) do
   local letter = string.sub(letters, i, i)
@@ -71,6 +71,7 @@ for i, id in ipairs(ids) do
       redis.call('HSET', key .. ':d', id, RETRYING)
       redis.call('ZADD', key .. ':z', now + delay, id)
       redis.call('HSET', key .. ':m', id, message)
+      more_bytes = more_bytes + #message + DELIVERY_BYTES - mean_bytes(state)
     elseif verdict == RELEASE then
       back[#back + 1] = message
       back_ids[#back_ids + 1] = id
@@ -91,6 +92,8 @@ if #back > 0 then
   for i = #back, 1, -1 do redis.call('LPUSH', key .. ':b', back[i]) end
 end
 if state.outstanding < 0 then state.outstanding = 0 end
+-- A retry may take much less than the message took before.
+if more_bytes ~= 0 then add_held(state, 0, more_bytes) end
 if is_down(state) and not was_down then keep_handful(key, state) end
 
 local _, page = pump(lane, state, now, tonumber(ARGV[1]), settled)

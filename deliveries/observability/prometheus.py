@@ -62,6 +62,8 @@ REGION_GAUGES = (
 DISTRIBUTION_POWERS = {"ms": range(10), "By": range(3, 13)}
 #: Figures of readiness checks that are metrics: component, figure, metric, help.
 FIGURES = (
+    ("redis", "backlog_bytes", "redis_backlog_bytes", "Bytes of Redis that the messages of all subscriptions take."),
+    ("redis", "budget_bytes", "redis_budget_bytes", "Bytes of Redis that they may take."),
     ("push_workers", "workers", "push_workers", "Push workers that gave a sign of life lately."),
     ("push_workers", "oldest_job_seconds", "push_oldest_job_seconds", "Age of the oldest job of a push worker."),
     (

@@ -13,7 +13,7 @@ from django.db import connection
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from deliveries.backlog.backlog import DEAD_AFTER_MS, PREFIX
+from deliveries.backlog.backlog import BYTES_KEY, DEAD_AFTER_MS, PREFIX
 from deliveries.backlog.regions import KEY as AUDIT_KEY
 from deliveries.backlog.regions import KEY_SECONDS as AUDIT_KEPT_SECONDS
 from deliveries.journal.alarm import KEY as JOURNAL_ALARMS_KEY
@@ -64,7 +64,9 @@ def redis_writes() -> Component:
     began = time.monotonic()
     with impatient_redis() as client:
         client.set(WRITTEN_KEY, 1, ex=KEY_SECONDS)
-    return Component(Status.OK, figures={"seconds": time.monotonic() - began})
+        backlog_bytes = int(client.get(BYTES_KEY) or 0)
+    figures = {"seconds": time.monotonic() - began, "backlog_bytes": backlog_bytes}
+    return Component(Status.OK, figures=figures | {"budget_bytes": settings.REDIS_MB * 1_000_000})
 
 
 def push_workers() -> Component:

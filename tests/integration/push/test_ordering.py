@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deliveries.backlog.backlog import Backlog, Lane, PageRequest, Settlement, work_key
+from deliveries.backlog.backlog import BYTES_KEY, Backlog, Lane, PageRequest, Settlement, work_key
 from deliveries.backlog.codes import STATE_CODES, Mode
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.paging import digest
@@ -62,6 +62,8 @@ class Model:
         self.ended: list[tuple[int, int, str]] = []
         self.published = 0
         self.batches = 0
+        #: What other lanes take of Redis.
+        self.others_bytes = 0
 
     @property
     def out(self) -> list[int]:
@@ -279,6 +281,7 @@ class Model:
 
     def _end_leases(self, message_id: int) -> None:
         """End the lease of a message, and the leases of the later messages of its key."""
+        self._end_lease(message_id)  # even if the database owes it no more
         for other in self._of_key(message_id):
             if other >= message_id:
                 self._end_lease(other)
@@ -313,8 +316,23 @@ class Model:
         lane_change(self.backlog, LANE, resume_ms=0)
         self.configure()
 
+    def check_count(self) -> None:
+        """Check that Redis counts the messages of the lane, and that the bytes of all lanes are the sum of theirs."""
+        client = self.backlog.client
+        held, own_bytes = client.hmget(LANE.state_key, [STATE_CODES["held"], STATE_CODES["held_bytes"]])
+        assert int(held or 0) == client.hlen(LANE.places_key)
+        assert int(client.get(BYTES_KEY) or 0) == int(own_bytes or 0) + self.others_bytes
+        assert (int(held or 0) > 0) == (int(own_bytes or 0) > 0)
+
+    def fill_redis(self, _: int = 0) -> None:
+        """Let other lanes take the whole budget, or give it back."""
+        more = 10**12 if self.others_bytes == 0 else -self.others_bytes
+        self.backlog.client.incrby(BYTES_KEY, more)
+        self.others_bytes += more
+
     def wipe(self, _: int = 0) -> None:
         self._make_anew(self.backlog.client.flushall)
+        self.backlog.client.incrby(BYTES_KEY, self.others_bytes)
 
     def forget(self, _: int = 0) -> None:
         """Do what a seek does with the lane. Its messages stay in the queue."""
@@ -368,7 +386,7 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["publish", "publish", "publish_unheard"]), KEYS),
         st.tuples(
-            st.sampled_from(["take"] * 4 + OF_ONE + ["ack_late", "move", "go_down", "end_pause"] + ANEW),
+            st.sampled_from(["take"] * 4 + OF_ONE + ["ack_late", "move", "go_down", "end_pause", "fill_redis"] + ANEW),
             st.integers(0, 50),
         ),
     ),
@@ -400,6 +418,7 @@ def test_no_message_goes_out_while_an_earlier_one_of_its_key_waits(
                 getattr(model, step)(model.out[value % len(model.out)])
         else:
             getattr(model, step)(value)
+        model.check_count()
     model.offer_pages()
     # In the end everything arrives: nothing is stuck behind a key that nobody holds.
     lane_change(model.backlog, LANE, resume_ms=0, backoff_level=0, credit=1000)
@@ -413,6 +432,7 @@ def test_no_message_goes_out_while_an_earlier_one_of_its_key_waits(
     assert not model.rows
     assert set(client.keys(f"ph:{LANE.key}:*")) == {f"ph:{LANE.key}:s".encode()}
     assert lane_state(model.backlog, LANE).parked == 0
+    model.check_count()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
 import pytest
 import redis
 
+from deliveries.backlog.backlog import BYTES_KEY
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanestate import LaneState
 from deliveries.models import Delivery
@@ -14,6 +18,7 @@ from subscriptions.selectors import topic_get
 from tests.integration.push.test_delivery import own_redis as own_redis
 from tests.lanes import lane_state
 from tests.ports import free_port, wait_for
+from tests.receiver import Receiver
 from tests.redisserver import RedisServer
 from tests.restapi import Api
 from tests.workers import Worker
@@ -52,3 +57,28 @@ def states() -> list[LaneState]:
 def is_down(state: LaneState) -> bool:
     """Return whether the lane has come to pauses of more than a second."""
     return state.flow.backoff_level > 7
+
+
+def test_messages_beyond_the_budget_wait_in_the_database_and_arrive(
+    own_redis: RedisServer, receiver: Receiver, settings: Any
+) -> None:
+    # Given a budget of 1 MB, and ten subscriptions without a push worker
+    settings.REDIS_MB = 1
+    api = Api()
+    api.put("topics/orders", {})
+    for number in range(10):
+        api.create(f"subscriptions/push-{number}", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
+    with redis.Redis.from_url(own_redis.url) as client:
+        before = client.info("memory")["used_memory"]
+        # When messages of 8 MB are published to them
+        for start in range(0, 200, 20):
+            messages = [NewMessage(b"x" * 3000, {"n": str(start + n)}) for n in range(20)]
+            message_publish(topic=topic_get(name=TOPIC), messages=messages)
+        taken = client.info("memory")["used_memory"] - before
+        with Worker(own_redis.url, PUSHHUB_REDIS_MB="1"):
+            wait_for(lambda: not Delivery.objects.exists(), what="the last ack")
+        # Then Redis keeps to it, each message arrives once, and nothing is counted in the end
+        assert taken < 4_000_000
+        received = Counter((r.json["subscription"], r.json["message"]["messageId"]) for r in receiver.requests)
+        assert (len(received), max(received.values())) == (2000, 1)
+        assert int(client.get(BYTES_KEY) or 0) == 0

@@ -1,0 +1,171 @@
+"""All lanes together have one budget of Redis' memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from deliveries.backlog.backlog import BYTES_KEY, Backlog, Lane, Offer, OfferedLane, PageRequest, Settlement
+from deliveries.backlog.codes import STATE_CODES, Mode
+from deliveries.backlog.connection import client_of
+from deliveries.rules.outcome import Verdict
+from deliveries.rules.taskmessage import escaped
+from tests.integration.backlog.test_backlog import (
+    FIRST,
+    LANE,
+    fetched_ids,
+    ids,
+    offer,
+    offer_page,
+    page_requests,
+    requested_page,
+    settle,
+)
+from tests.lanes import lane_change, lane_state
+
+#: As common.lua has them.
+HANDFUL, WINDOWS = 16, 8
+#: More than any budget.
+FULL = 10**12
+
+
+@pytest.fixture
+def backlog(redis_url: str) -> Backlog:
+    return Backlog(client_of(redis_url), limit=1000)
+
+
+def counted(backlog: Backlog) -> int:
+    return int(backlog.client.get(BYTES_KEY) or 0)
+
+
+def waiting(backlog: Backlog) -> int:
+    count: Any = backlog.client.llen(f"ph:{LANE.key}:b")
+    return int(count)
+
+
+def offer_texts(backlog: Backlog, lanes: list[Lane], texts: list[str]) -> None:
+    messages = list(zip(ids(len(texts)), texts, strict=True))
+    backlog.offer([Offer(LANE.region, [OfferedLane(lane, Mode.PUSH) for lane in lanes], messages)])
+
+
+def text_of_size(size: int) -> str:
+    return escaped({"messageId": "1", "publishTime": "t", "data": "x" * size})
+
+
+@pytest.mark.parametrize("size", [0, 700, 20_000])
+def test_what_is_counted_is_near_what_redis_takes(backlog: Backlog, size: int) -> None:
+    # Given lanes whose messages are offered in two steps, and some of which are nacked
+    lanes = [Lane(number, LANE.region) for number in range(1, 11)]
+    for lane in lanes:
+        backlog.configure(lane, mode=Mode.PUSH, action="new")
+    offer_texts(backlog, [LANE], [text_of_size(0)])  # Redis keeps the script
+    backlog.client.delete(BYTES_KEY)
+    empty: int = backlog.client.info("memory")["used_memory"]
+    offer_texts(backlog, lanes, [text_of_size(size)] * 10)
+    offer_texts(backlog, lanes, [text_of_size(size)] * 200)
+    # Then the count is near the memory that was taken
+    taken = backlog.client.info("memory")["used_memory"] - empty
+    assert 0.6 < counted(backlog) / taken < 1.6
+
+
+def test_a_retry_counts_with_its_own_size(backlog: Backlog) -> None:
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    offer_texts(backlog, [LANE], [text_of_size(50_000)] * 3)
+    before = counted(backlog)
+    settle(backlog, Verdict.NACK, *fetched_ids(backlog), delay_ms=60_000)
+    assert before > 150_000
+    assert 3 * 500 < counted(backlog) < 3 * 2_000
+
+
+def test_what_a_lane_leaves_to_the_database_is_no_longer_counted(backlog: Backlog) -> None:
+    """An endpoint that goes down with large messages has small retries afterwards, and not the mean of both."""
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    offer_texts(backlog, [LANE], [text_of_size(50_000)] * 15)
+    lane_change(backlog, LANE, backoff_level=5.5)
+    settle(backlog, Verdict.NACK, *fetched_ids(backlog), delay_ms=60_000)
+    assert waiting(backlog) == 0, "a handful of large messages is too much"
+    assert 3 * 500 < counted(backlog) < 3 * 2_000
+
+
+@pytest.mark.parametrize(
+    "remove",
+    [
+        lambda backlog: backlog.forget(LANE),
+        lambda backlog: backlog.configure(LANE, mode=Mode.IDLE, action="known"),
+        lambda backlog: backlog.release(LANE, ids(60)),
+    ],
+    ids=["forgotten", "paused", "released"],
+)
+def test_nothing_is_counted_of_a_lane_that_is(backlog: Backlog, remove: Any) -> None:
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    offer(backlog, *ids(60))
+    settle(backlog, Verdict.DROP, *fetched_ids(backlog))
+    settle(backlog, Verdict.DROP, *fetched_ids(backlog))
+    remove(backlog)
+    settlement = Settlement()
+    for message_id in ids(60):
+        settlement.add(str(message_id), Verdict.DROP)
+    backlog.settle({LANE: settlement}, dice=0.5, finished={})
+    assert counted(backlog) == 0
+
+
+def test_over_the_budget_a_lane_keeps_a_few_windows_full(backlog: Backlog) -> None:
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    backlog.client.incrby(BYTES_KEY, FULL)
+    # Given a lane with a window of 3, which takes what it can, and nothing behind that
+    offer(backlog, *ids(60))
+    assert fetched_ids(backlog) == ids(3)
+    assert waiting(backlog) == 3 * WINDOWS - 3
+    assert (lane_state(backlog, LANE).spilled, lane_state(backlog, LANE).cursor) == (True, FIRST + 3 * WINDOWS)
+    # When acks have doubled the window, then it reads on from there, without large payloads
+    settle(backlog, Verdict.ACK, *ids(3))
+    [request] = page_requests(backlog, region=LANE.region)
+    assert (request.from_id, request.rows, request.is_lean) == (FIRST + 3 * WINDOWS, 6 * WINDOWS // 2, True)
+
+
+def test_over_the_budget_nothing_joins_a_backlog_and_no_large_message_is_taken(backlog: Backlog) -> None:
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    offer(backlog, *ids(40))
+    backlog.client.incrby(BYTES_KEY, FULL)
+    offer(backlog, *ids(5, start=40))
+    assert waiting(backlog) == 37
+    other = Lane(8, LANE.region)
+    backlog.configure(other, mode=Mode.PUSH, action="new")
+    offer_texts(backlog, [other], [text_of_size(100), text_of_size(5000), text_of_size(100)])
+    assert backlog.known(other, ids(3)) == [True, False, False]
+
+
+def test_a_page_that_was_requested_before_redis_was_full_is_read_again_without_large_payloads(
+    backlog: Backlog,
+) -> None:
+    request = requested_page(backlog, ordered=False)
+    assert not request.is_lean
+    backlog.client.incrby(BYTES_KEY, FULL)
+    offer_page(backlog, request, *ids(20))
+    assert backlog.known(LANE, ids(20)) == [False] * 20
+    [again] = page_requests(backlog, region=LANE.region)
+    assert (again.from_id, again.number, again.is_lean) == (request.from_id, request.number + 1, True)
+    offer_page(backlog, again, *ids(8))
+    assert all(backlog.known(LANE, ids(8)))
+
+
+def test_a_pull_lane_over_the_budget_keeps_in_proportion_to_its_leases(backlog: Backlog) -> None:
+    backlog.configure(LANE, mode=Mode.PULL, action="new")
+    backlog.client.incrby(BYTES_KEY, FULL)
+    offer(backlog, *ids(60))
+    assert waiting(backlog) == HANDFUL
+    leases = backlog.lease(LANE, count=HANDFUL, duration_ms=60_000, countdown_ms=(0, 0))
+    assert leases is not None
+    assert isinstance(leases.page, PageRequest)
+    assert (len(leases.deliveries), leases.page.rows) == (HANDFUL, HANDFUL * WINDOWS // 2)
+
+
+def test_a_lane_that_an_older_version_wrote_is_counted_when_it_is_used(backlog: Backlog) -> None:
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    offer(backlog, *ids(40))
+    client = backlog.client
+    client.hdel(LANE.state_key, STATE_CODES["held"], STATE_CODES["held_bytes"])
+    client.delete(BYTES_KEY)
+    offer(backlog, *ids(5, start=40))
+    assert 45 * 500 < counted(backlog) < 45 * 2_000
