@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from bench.law import Law
 from deliveries.rules import retry
-from deliveries.rules.flow import Flow, Phase, is_repeated
+from deliveries.rules.flow import Flow, Phase
 
 
 class Request(NamedTuple):
@@ -46,6 +46,8 @@ class Sample:
     share: float
     gap_ms: float
     phase: Phase
+    #: Whether nacks are due to bad messages.
+    poisoned: bool
     sent: int
     acked: int
     nacked: int
@@ -156,18 +158,20 @@ class Lane:
         self._pump()
 
     def _pump(self) -> None:
-        ready = self._waiting + len(self._due)
-        free = min(self.law.free(outstanding=self.outstanding, now_ms=self.now_ms), ready)
-        if free:
-            self.outstanding += free
-            self.law.spend(free, outstanding=self.outstanding, now_ms=self.now_ms)
-        for _ in range(free):
-            if self._due:
-                self._push(*self._due.popleft())
-            else:
-                self._waiting -= 1
-                self._push(next(self._messages), 1)
-        if ready > free and self._pump_ms <= self.now_ms:
+        free = self.law.free(outstanding=self.outstanding, now_ms=self.now_ms)
+        most, first = self.law.retries(free)
+        retries = min(first, len(self._due))
+        fresh = min(free - retries, self._waiting)
+        retries += min(most - retries, free - retries - fresh, len(self._due) - retries)
+        if retries + fresh:
+            self.outstanding += retries + fresh
+            self.law.spend(retries + fresh, outstanding=self.outstanding, now_ms=self.now_ms, retries=retries)
+        self._waiting -= fresh
+        for _ in range(retries):
+            self._push(*self._due.popleft())
+        for _ in range(fresh):
+            self._push(next(self._messages), 1)
+        if (self._waiting or self._due) and self._pump_ms <= self.now_ms:
             wait_ms = self.law.bucket_wait_ms(now_ms=self.now_ms)
             if wait_ms is not None and self.outstanding < self.law.tokens:
                 self._pump_ms = wait_ms + 0.001
@@ -183,13 +187,14 @@ class Lane:
     def _settle(self, message: int, attempt: int, answer: Answer) -> None:
         history = self.history
         self.outstanding -= 1
+        self.law.give_back(repeated=attempt > 1)
         paused_until_ms = self.law.state["resume_ms"]
         self.law.result(
             acked=answer.acked,
             latency_ms=answer.latency_ms,
             now_ms=self.now_ms,
             dice=self.dice.random(),
-            repeated=is_repeated(attempt),
+            repeated=attempt > 1,
         )
         resume_ms = self.law.state["resume_ms"]
         if resume_ms > paused_until_ms:
@@ -224,6 +229,7 @@ class Lane:
                 share=flow.nack_share,
                 gap_ms=flow.gap_ms,
                 phase=Phase(flow.phase),
+                poisoned=flow.poisoned == 1,
                 sent=len(history.sent_ms),
                 acked=history.acked,
                 nacked=history.nacked,

@@ -56,10 +56,19 @@ class Law:
         self.state["outstanding"] = outstanding
         return int(rule("rules_free")(self.state, now_ms))
 
-    def spend(self, count: int, *, outstanding: int, now_ms: float) -> None:
-        """Count messages as sent; `outstanding` includes them."""
+    def retries(self, free: int) -> tuple[int, int]:
+        """Return how many of the free tokens retries may take, and how many of these before other messages."""
+        most, first = rule("rules_retries")(self.state, free)
+        return int(most), int(first)
+
+    def spend(self, count: int, *, outstanding: int, now_ms: float, retries: int = 0) -> None:
+        """Count messages as sent, of which some are retries; `outstanding` includes them."""
         self.state["outstanding"] = outstanding
-        rule("rules_spend")(self.state, now_ms, count)
+        rule("rules_spend")(self.state, now_ms, count, retries)
+
+    def give_back(self, *, repeated: bool) -> None:
+        """Count one token that came back; `repeated`: that of a retry."""
+        rule("rules_return")(self.state, repeated)
 
     def bucket_wait_ms(self, *, now_ms: float) -> float | None:
         """Return when the rate limit allows the next message, or None if it allows it now."""

@@ -274,6 +274,15 @@ SCENARIOS = {
         per_second=50,
         max_attempts=5,
     ),
+    "poison_7": Scenario(
+        "every seventh message always nacked, dead letters after 5 attempts",
+        lambda: poisoned(every=7, count=PLENTY),
+        20,
+        lambda history: f"{history.acks_per_second(10, 20) / (2500 * 6 / 7):.0%} of the rate without retries",
+        waiting=PLENTY,
+        flow=lambda: Flow(cap=50),
+        max_attempts=5,
+    ),
 }
 
 

@@ -24,7 +24,6 @@ from deliveries.backlog.lanestate import (
     lane_summary_parse,
 )
 from deliveries.backlog.scripts import Scripts, call_all
-from deliveries.rules.flow import is_repeated
 from deliveries.rules.limits import NO_LIMITS, Limits
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.shards import is_in
@@ -212,7 +211,7 @@ class Settlement:
     ) -> None:
         code = VERDICT_CODES[verdict]
         self.message_ids.append(message_id)
-        self.codes.append(code.upper() if is_repeated(attempt) else code)
+        self.codes.append(code.upper() if attempt > 1 else code)
         self.latencies_ms.append(f"{latency_ms:.3f}")
         self.generations.append(generation)
         self.leases.append(lease)

@@ -29,7 +29,7 @@ local function schedule(lane, key, region, state, now, is_cut)
     local waiting = redis.call('ZRANGE', key .. ':z', 0, 0, 'WITHSCORES')
     if now < state.resume_ms then
       if waiting[1] or redis.call('EXISTS', key .. ':b') == 1 or state.spilled == 1 then at = state.resume_ms end
-    elseif state.outstanding < rules_window(state) and waiting[1] then
+    elseif state.outstanding < rules_window(state) and waiting[1] and rules_retries(state, 1) > 0 then
       at = tonumber(waiting[2])
     end
     local bucket_at = rules_bucket_wait(state, now)
@@ -123,7 +123,7 @@ local function pump(lane, state, now, limit, returned)
   local key = PREFIX .. lane
   local region = string.match(lane, ':(.+)$')
   local queue = 'deliveries.' .. region
-  local moved, is_cut = 0, false
+  local moved, retried, is_cut = 0, 0, false
   if state.mode == PUSH then lapse(key, state, now, 0, 0, 0) end
   if state.mode == PUSH and now >= state.resume_ms then
     local free = rules_free(state, now)
@@ -131,12 +131,17 @@ local function pump(lane, state, now, limit, returned)
       local now_free = slice(state, now, queue, free, returned or 0)
       is_cut = now_free < free
       free = now_free
-      local ids, messages = due_retries(key, free, now)
-      moved = send(key, queue, ids, messages)
+      local most, first = rules_retries(state, free)
+      retried = send(key, queue, due_retries(key, first, now))
+      moved = retried
       -- A lane with too many retries takes nothing new from the backlog, so that its memory stays bounded.
       if moved < free and redis.call('ZCARD', key .. ':z') < limit then
-        ids, messages = next_ready(key, state, free - moved)
-        moved = moved + send(key, queue, ids, messages)
+        moved = moved + send(key, queue, next_ready(key, state, free - moved))
+      end
+      local more = math.min(most - retried, free - moved)
+      if more > 0 then
+        more = send(key, queue, due_retries(key, more, now))
+        moved, retried = moved + more, retried + more
       end
       is_cut = is_cut and moved == free
       -- A lane with nothing more to send keeps no more than a burst.
@@ -144,7 +149,7 @@ local function pump(lane, state, now, limit, returned)
     end
     if moved > 0 then
       state.outstanding = state.outstanding + moved
-      rules_spend(state, now, moved)
+      rules_spend(state, now, moved, retried)
       if redis.call('LLEN', queue) == moved then ring(region) end
     end
   end

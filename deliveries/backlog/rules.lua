@@ -29,6 +29,10 @@
 --   round_latency_ms  the sum of its acks' latencies; round_peak: the most tokens held when messages were sent
 --   base_size, base_results, base_nacks, base_latency_ms (mean): the round that a trial is compared with
 --   step              what the last trial of a larger window added; turn: which trial is next
+--   first_nacks       share of nacks among the last first attempts; retry_nacks: among the last retries
+--   poisoned          1 while it is clear that messages are bad
+--   retries_out       the tokens that retries hold
+--   retry_credit      how many other messages have gone out for which no retry has
 --   backoff_level     level of the push backoff; backoff_since_ms: older requests no longer raise it
 --   resume_ms         nothing is sent before this time
 --   bucket_tokens     tokens in the bucket of the rate limit at the time bucket_filled_ms
@@ -38,13 +42,17 @@
 --   rules_restart(state, now_ms)                          forgets what the results have taught, except for the rate
 --                                                         limit's bucket; requests that began before no longer count
 --   rules_result(state, acked, latency_ms, now_ms, dice, repeated)
---                                                         counts one result; repeated: its message has failed twice
---                                                         already; dice in [0, 1) may be the same for a whole batch,
+--                                                         counts one result; repeated: its message has failed
+--                                                         before; dice in [0, 1) may be the same for a whole batch,
 --                                                         because at most one of its results starts a pause
 --   rules_window(state)                                   how many may be outstanding: the window in whole tokens,
 --                                                         or 1 in backoff
 --   rules_free(state, now_ms)                             how many may be sent now, besides state.outstanding
---   rules_spend(state, now_ms, count)                     counts messages sent; state.outstanding includes them
+--   rules_retries(state, free)                            how many of the free tokens retries may take, and how many of
+--                                                         these before other messages
+--   rules_spend(state, now_ms, count, retries)            counts messages sent, of which some are retries;
+--                                                         state.outstanding includes them
+--   rules_return(state, repeated)                         counts one token that came back
 --   rules_bucket_wait(state, now_ms)                      when the rate limit lets the next one go; nil if now
 --   rules_countdown(attempt, minimum_ms, maximum_ms, dice)  how long a message waits after its failed attempt (ms); the
 --                                                         twin of countdown_ms in retry.py
@@ -102,8 +110,20 @@ local BURST_SECONDS = 0.05
 --- A pause doubles with each level, from the first number to the second. TOP_LEVEL is the level of the longest pause, at least
 --- FREE_LEVEL + log2(LONGEST_PAUSE_MS / SHORTEST_PAUSE_MS).
 local SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS, TOP_LEVEL = 100, 60000, 12.25
---- By how much a nack raises the level if its message has failed twice already: it says little about the endpoint.
-local REPEATED = 0.5
+--- By how much a nack raises the level if its message has failed before, which says less about the endpoint, and by how much if
+--- nacks are due to bad messages: if only such messages are left, thousands are dead-lettered before the lane pauses.
+local REPEATED, POISONED = 0.5, 0.001
+--- Nacks are due to bad messages, and not to the endpoint, if at least this share of the last retries was nacked, and so much more
+--- than of the last first attempts: an endpoint that is full or fails by chance nacks either as often.
+local POISON, POISON_MARGIN = 0.5, 0.25
+--- The shares of nacks among first attempts and among retries decay over so many, or over as many as are outstanding and a
+--- quarter of that: thousands of requests fail together if an endpoint is full.
+local FIRST_MEMORY, RETRY_MEMORY = 32, 8
+--- It is clear that messages are bad when this share of retries is nacked, and of all results this share was acked at least. Then
+--- slow start begins again, as bad messages may have ended it.
+local POISON_SURE, POISON_ACKS = 0.75, 0.25
+--- While nacks are due to bad messages, retries get one of so many tokens at most.
+local RETRY_TOKENS = 10
 
 local function rules_new()
   local state = {}
@@ -129,7 +149,12 @@ local function gap_of(share)
   return gap_ms * 2 ^ (FLAT * (math.min(share, LAST) - CORNER))
 end
 
--- Counts the round's results for the share of nacks.
+-- Returns from which share of nacks among retries on nacks are due to bad messages.
+local function poison_from(state) return math.max(POISON, state.first_nacks + POISON_MARGIN) end
+
+local function is_poisoned(state) return state.retry_nacks >= poison_from(state) end
+
+-- Counts the round's results for the share of nacks. The gap is for the nacks that are not due to bad messages.
 local function share_learn(state)
   local nacks, results = state.round_nacks, state.round_results
   if results == 0 then return end
@@ -145,7 +170,7 @@ local function share_learn(state)
   local used = state.round_peak > 0 and math.min(state.round_size, state.round_peak) or state.round_size
   memory = math.max(memory, ROUND_MEMORY * math.min(results, used), results)
   state.nack_share = math.min(math.max(state.nack_share + (nacks - state.nack_share * results) / memory, 0), 1)
-  state.gap_ms = gap_of(state.nack_share)
+  state.gap_ms = gap_of(state.nack_share * math.min((1 - state.retry_nacks) / (1 - math.min(poison_from(state), 0.99)), 1))
 end
 
 local function round_begin(state, phase, size, now_ms)
@@ -210,7 +235,8 @@ end
 local function after_slow_start(state, latency_ms, slower, now_ms)
   local expected = state.nack_share * state.round_results
   -- Twice what chance makes: rounds that fail do not count for the share, which they would make too small.
-  local tolerated = math.max(SLOW_START_NACKS * state.round_results, 2, 2 * math.sqrt(expected))
+  local share = is_poisoned(state) and OVERLOADED or SLOW_START_NACKS
+  local tolerated = math.max(share * state.round_results, 2, 2 * math.sqrt(expected))
   local failed = state.round_nacks - expected >= tolerated
   if failed or slower then
     state.turn = slower and 2 or 1
@@ -315,7 +341,8 @@ local function backoff_result(state, acked, latency_ms, now_ms, dice, repeated)
     return false
   end
   if began_ms < state.backoff_since_ms then return false end
-  state.backoff_level = math.min(state.backoff_level + (repeated and REPEATED or 1), TOP_LEVEL)
+  local raise = not repeated and 1 or state.poisoned == 1 and POISONED or REPEATED
+  state.backoff_level = math.min(state.backoff_level + raise, TOP_LEVEL)
   state.backoff_since_ms = now_ms
   if state.backoff_level <= FREE_LEVEL then return false end
   local longest = math.min(SHORTEST_PAUSE_MS * 2 ^ (state.backoff_level - FREE_LEVEL), LONGEST_PAUSE_MS)
@@ -345,17 +372,36 @@ local function bucket_fill(state, now_ms)
   return rate
 end
 
+-- Learns from a retry whether nacks are due to bad messages.
+local function retry_result(state, acked, now_ms)
+  state.retry_nacks = state.retry_nacks + ((acked and 0 or 1) - state.retry_nacks) / math.max(RETRY_MEMORY, QUARTER * state.outstanding)
+  if not is_poisoned(state) then
+    state.poisoned = 0
+  elseif state.poisoned == 0 and state.retry_nacks >= POISON_SURE and state.ack_ratio >= POISON_ACKS then
+    state.poisoned = 1
+    if state.window < SLOW_START_LIMIT then
+      round_begin(state, SLOW_START, math.max(state.window, FIRST_VALUES.window), now_ms)
+    end
+  end
+end
+
 -- A result that starts a pause also restarts the window.
 local function rules_result(state, acked, latency_ms, now_ms, dice, repeated)
   local was_backing_off = state.backoff_level > FREE_LEVEL
   means_result(state, acked, latency_ms)
   if backoff_result(state, acked, latency_ms, now_ms, dice, repeated) then
     if not was_backing_off then share_learn(state) end
+    state.retry_nacks, state.poisoned, state.retry_credit = POISON, 0, RETRY_TOKENS - 1
     state.base_size, state.base_results, state.base_nacks, state.base_latency_ms = 0, 0, 0, 0
     round_begin(state, SLOW_START, 1, state.resume_ms)
-  elseif not repeated then
-    window_result(state, acked, latency_ms, now_ms)
+    return
   end
+  if not repeated then
+    state.first_nacks = state.first_nacks + ((acked and 0 or 1) - state.first_nacks) / math.max(FIRST_MEMORY, state.outstanding)
+  elseif not was_backing_off then
+    retry_result(state, acked, now_ms)
+  end
+  if acked or not (repeated and is_poisoned(state)) then window_result(state, acked, latency_ms, now_ms) end
 end
 
 local function rules_window(state)
@@ -371,9 +417,27 @@ local function rules_free(state, now_ms)
   return free
 end
 
-local function rules_spend(state, now_ms, count)
+local function rules_retries(state, free)
+  if state.poisoned == 0 and state.backoff_level <= FREE_LEVEL then return free, free end
+  local tokens = math.max(math.floor(rules_window(state) / RETRY_TOKENS), 1)
+  local most = math.max(math.min(tokens - math.min(state.retries_out, state.outstanding), free), 0)
+  return most, math.min(most, math.floor(state.retry_credit / (RETRY_TOKENS - 1)))
+end
+
+local function rules_spend(state, now_ms, count, retries)
+  -- In backoff a retry and another message take turns, as either may be the bad one.
+  local gained = (count - retries) * (state.backoff_level > FREE_LEVEL and RETRY_TOKENS - 1 or 1)
+  local spent = retries * (RETRY_TOKENS - 1)
+  local most = math.max(rules_window(state), RETRY_TOKENS - 1)
+  state.retry_credit = math.min(math.max(state.retry_credit - spent, 0) + gained, most)
+  state.retries_out = math.min(state.retries_out + retries, state.outstanding)
   if bucket_fill(state, now_ms) > 0 then state.bucket_tokens = state.bucket_tokens - count end
   state.round_peak = math.max(state.round_peak, state.outstanding)
+end
+
+local function rules_return(state, repeated)
+  state.outstanding = state.outstanding - 1
+  if repeated then state.retries_out = math.max(state.retries_out - 1, 0) end
 end
 
 local function rules_bucket_wait(state, now_ms)

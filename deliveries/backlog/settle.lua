@@ -14,7 +14,7 @@
 --   ARGV[3]  the deliveries, joined by commas, in order of their results
 --   ARGV[4]  a letter for each (codes.py): ACK, NACK, RELEASE (unsent; back to the backlog), DROP (no longer owed), or
 --            DEAD_LETTER (a nack that is no longer owed, as the message went to the dead-letter topic). A capital letter
---            means that the message has failed twice already, so that this result says little about the endpoint.
+--            means that the message has failed before.
 --   ARGV[5]  the latency of each in ms, joined by commas
 --   ARGV[6]  the generation that each result is of, joined by commas; one, if it is the same for all
 --   ARGV[7]  the worker's lease at the time of the fetch, likewise, or "": if it has lapsed, messages of an ordered lane are
@@ -62,7 +62,7 @@ for i, id in ipairs(ids) do
   if places[i] == OUTSTANDING and has_lapsed[leases[i] or leases[1]] then places[i] = false end
   if places[i] == OUTSTANDING then
     settled = settled + 1
-    state.outstanding = state.outstanding - 1
+    rules_return(state, letter ~= verdict)
     places[i] = false
     if verdict == ACK or verdict == NACK or verdict == DEAD_LETTER then
       rules_result(state, verdict == ACK, latencies[i], now, dice, letter ~= verdict)

@@ -9,8 +9,6 @@ from typing import NamedTuple
 #: The push backoff begins above this level. Up to it nothing pauses: the nacks may be due to bad messages, which have
 #: their own retry countdown.
 FREE_LEVEL = 3.0
-#: The first attempts of a message say something about its endpoint; later failures say something about the message.
-TELLING_ATTEMPTS = 2
 
 
 class Phase(IntEnum):
@@ -49,6 +47,11 @@ class Flow(NamedTuple):
     base_latency_ms: float = 0.0
     step: float = 0.0
     turn: float = 0.0
+    first_nacks: float = 0.0
+    retry_nacks: float = 0.5
+    poisoned: float = 0.0
+    retries_out: float = 0.0
+    retry_credit: float = 0.0
     backoff_level: float = 0.0
     backoff_since_ms: float = 0.0
     resume_ms: float = 0.0
@@ -71,11 +74,3 @@ class Flow(NamedTuple):
     def pause_ms(self, *, now_ms: float) -> float:
         """Return how long the next delivery is held back: the rest of a pause, or the gap between two deliveries."""
         return max(self.resume_ms - now_ms, self.gap_ms, 0.0)
-
-
-def is_repeated(attempt: int) -> bool:
-    """Return whether this attempt says little about the endpoint, because the message has failed often enough.
-
-    The first attempt is 1.
-    """
-    return attempt > TELLING_ATTEMPTS

@@ -86,12 +86,14 @@ def spare_after_ack(backlog: Backlog, *ids: int) -> int:
     return backlog.settle({LANE: settlement}, dice=0.5, finished={})[LANE].spare
 
 
-def settle(backlog: Backlog, verdict: Verdict, *ids: int, delay_ms: int = 0, batch: str | None = None) -> None:
+def settle(
+    backlog: Backlog, verdict: Verdict, *ids: int, delay_ms: int = 0, batch: str | None = None, attempt: int = 1
+) -> None:
     settlement = Settlement()
     for message_id in ids:
-        settlement.add(str(message_id), verdict, 1.0)
+        settlement.add(str(message_id), verdict, 1.0, attempt=attempt)
         if verdict in (Verdict.NACK, Verdict.RELEASE):
-            settlement.returned += [delay_ms, task(message_id, attempt=2)]
+            settlement.returned += [delay_ms, task(message_id, attempt=attempt + 1)]
     backlog.settle({LANE: settlement}, dice=0.5, finished={"w": [batch] if batch else []})
 
 
@@ -168,7 +170,8 @@ def test_a_release_goes_back_to_the_front_and_costs_nothing(backlog: Backlog) ->
     flow = lane_state(backlog, LANE).flow
     settle(backlog, Verdict.RELEASE, *ids(3))
     assert fetched_ids(backlog, batch="2") == ids(3)
-    assert lane_state(backlog, LANE).flow == flow
+    # Except that sending them has earned a retry something twice
+    assert lane_state(backlog, LANE).flow._replace(retry_credit=0) == flow._replace(retry_credit=0)
 
 
 def test_an_offer_beyond_the_limit_spills_and_a_page_brings_the_rest_in_order(backlog: Backlog) -> None:
@@ -449,10 +452,10 @@ def test_new_push_requests_end_the_backoff_and_the_retries_wait(backlog: Backlog
     flow = lane_state(backlog, LANE).flow
     assert flow.backoff_since_ms > 0, "nacks of the old endpoint no longer count"
     assert flow.bucket_filled_ms >= before.bucket_filled_ms, "the rate limit's bucket stays"
-    # And the lane has learned nothing yet, but that three messages are on their way
+    # And the lane has learned nothing yet, but that three retries are on their way
     kept = {name: getattr(flow, name) for name in ("round_began_ms", "backoff_since_ms", "bucket_filled_ms")}
     limits = {"bucket_tokens": flow.bucket_tokens, "rate": 1000, "burst": 1000}
-    assert flow == Flow(round_peak=3, **kept, **limits)
+    assert flow == Flow(round_peak=3, retries_out=3, **kept, **limits)
 
 
 def test_a_lane_that_begins_anew_sends_nothing_twice(backlog: Backlog) -> None:
@@ -868,18 +871,55 @@ def test_a_lane_that_an_older_version_wrote_still_works(backlog: Backlog) -> Non
     assert backlog.client.hexists(key, "turn")
 
 
-def test_a_message_that_has_failed_twice_shrinks_no_window(backlog: Backlog) -> None:
+def nacked_in_a_pause(backlog: Backlog) -> None:
+    """Nack what the worker holds; the retries are due, but the lane pauses for an hour."""
+    message_ids = fetched_ids(backlog)
+    lane_change(backlog, LANE, resume_ms=time.time() * 1000 + 3_600_000)
+    settle(backlog, Verdict.NACK, *message_ids)
+
+
+def test_the_lane_knows_which_results_and_tokens_are_those_of_retries(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(3))
-    settlement = Settlement()
-    first, second, third = fetched_ids(backlog)
-    for message_id, attempt in [(first, 1), (second, 2), (third, 3)]:
-        settlement.add(str(message_id), Verdict.NACK, attempt=attempt)
-        settlement.returned += [3_600_000, f"task {message_id}"]
+    nacked_in_a_pause(backlog)
+    lane_change(backlog, LANE, resume_ms=0, window=3)
+    backlog.configure(LANE, mode=Mode.PUSH, action="known")
 
+    assert fetched_ids(backlog) == ids(3)
+    assert lane_state(backlog, LANE).flow.retries_out == 3
+
+    settlement = Settlement()
+    for message_id, verdict in zip(ids(3), (Verdict.ACK, Verdict.DEAD_LETTER, Verdict.RELEASE), strict=True):
+        settlement.add(str(message_id), verdict, attempt=2)
+    settlement.returned = [0, task(ids(3)[2], attempt=2)]
+    assert settlement.codes == ["A", "D", "R"]
     backlog.settle({LANE: settlement}, dice=0.5, finished={})
 
-    # The first two; each took one from the initial 3
-    assert settlement.codes == ["n", "n", "N"]
-    assert lane_state(backlog, LANE).window == 1
-    assert lane_state(backlog, LANE).flow.round_nacks == 2
+    flow = lane_state(backlog, LANE).flow
+    assert flow.retries_out == 0
+    assert flow.retry_nacks == pytest.approx(0.5 * (7 / 8) ** 2 + 1 / 8)
+
+
+def test_retries_of_bad_messages_leave_most_tokens_to_other_messages(redis_url: str) -> None:
+    backlog = Backlog(client_of(redis_url), limit=100)
+    # Given a lane that has learned that some messages are bad, with twenty retries that are due
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    lane_change(backlog, LANE, window=20, round_size=20)
+    offer(backlog, *ids(20))
+    nacked_in_a_pause(backlog)
+    offer(backlog, *ids(40, start=20))
+    # When it may send twenty messages
+    lane_change(backlog, LANE, resume_ms=0, window=500, round_size=500, poisoned=1, retry_nacks=1, retry_credit=18)
+    backlog.configure(LANE, mode=Mode.PUSH, action="known", limits=Limits(max_outstanding=20))
+    # Then two of them are retries, and when these are settled two others
+    assert fetched_ids(backlog) == [*ids(2), *ids(18, start=20)]
+    settle(backlog, Verdict.DEAD_LETTER, *ids(2), attempt=2)
+    assert fetched_ids(backlog) == ids(2, start=2)
+    # And when no other message waits, no more than two at a time
+    settle(backlog, Verdict.ACK, *ids(18, start=20))
+    assert fetched_ids(backlog) == ids(18, start=38)
+    settle(backlog, Verdict.ACK, *ids(18, start=38))
+    assert fetched_ids(backlog) == ids(4, start=56)
+    settle(backlog, Verdict.ACK, *ids(4, start=56))
+    settle(backlog, Verdict.DEAD_LETTER, *ids(2, start=2), attempt=2)
+    assert fetched_ids(backlog) == ids(2, start=4)

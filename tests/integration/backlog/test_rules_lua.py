@@ -45,7 +45,8 @@ def histories(draw: st.DrawFn) -> list[Call]:
         if kind == 0:
             calls.append(("rules_restart", [now_ms], outstanding))
         elif kind < 5:
-            calls.append(("rules_spend", [now_ms, draw(st.integers(1, 500))], outstanding))
+            count = draw(st.integers(1, 500))
+            calls.append(("rules_spend", [now_ms, count, draw(st.integers(0, count))], outstanding))
         else:
             acked = draw(st.integers(0, 9)) > 0 if mostly_acks else draw(st.booleans())
             latency_ms = draw(st.floats(0, 50) | st.floats(0, 20_000))
@@ -133,7 +134,7 @@ def test_the_law_is_the_same_from_the_first_message_through_slow_start_death_and
     for number in range(4500):
         now_ms = NOW_MS + number * 10 if number < 4000 else NOW_MS + 40_000 + (number - 4000) * 61_000
         acked = not 4000 <= number < 4040
-        calls.append(("rules_spend", [now_ms, 1], min(number + 3, 3000)))
+        calls.append(("rules_spend", [now_ms, 1, 0], min(number + 3, 3000)))
         calls.append(("rules_result", [acked, 5.0, now_ms, number % 7 / 7, False], min(number + 2, 2999)))
 
     # Then every digit is the same in Redis and in the simulator

@@ -93,9 +93,10 @@ def test_nacks_of_one_windowful_raise_the_level_by_one() -> None:
     assert law.state["backoff_level"] == 1
 
 
-def test_a_message_that_has_failed_twice_raises_the_level_by_half() -> None:
-    law = Law(Flow(backoff_level=2.0))
+@pytest.mark.parametrize(("poisoned", "level"), [(0.0, 2.5), (1.0, 2.001)])
+def test_a_retry_raises_the_level_by_half_and_by_little_if_messages_are_bad(poisoned: float, level: float) -> None:
+    law = Law(Flow(backoff_level=2.0, poisoned=poisoned))
 
     law.result(acked=False, now_ms=1000, latency_ms=0, repeated=True)
 
-    assert law.state["backoff_level"] == 2.5
+    assert law.state["backoff_level"] == level

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from bench.law import Law
-from deliveries.rules.flow import FREE_LEVEL, Flow, Phase, is_repeated
+from bench.lane import Lane
+from bench.law import Law, rule
+from bench.simulate import dead
+from deliveries.rules.flow import FREE_LEVEL, Flow, Phase
 
 NOW_MS = 1_790_000_000_000.0
 
@@ -111,9 +113,88 @@ def test_the_pause_or_the_gap_holds_the_next_delivery_back() -> None:
         assert flow.pause_ms(now_ms=now_ms) == Law(flow).pause_ms(now_ms=now_ms) == pause_ms
 
 
-def test_a_message_that_has_failed_twice_moves_neither_window_nor_share() -> None:
-    flow = Flow(window=500.0, round_size=500.0)
+#: A lane that has learned that some messages are bad: their retries fail, while the others are acked.
+POISONED = Flow(window=500.0, round_size=500.0, phase=Phase.REST, nack_share=0.1, retry_nacks=0.9, poisoned=1.0)
 
-    sizes = [after_nack(flow, repeated=is_repeated(attempt)).window for attempt in (1, 2, 3, 4)]
 
-    assert sizes == [499, 499, 500, 500]
+def test_a_retry_that_fails_while_others_are_acked_moves_neither_window_nor_share() -> None:
+    assert after_nack(POISONED, repeated=True).window == 500
+    assert after_nack(POISONED, repeated=False).window == 499
+    # At an endpoint that fails by chance a retry tells as much as any other message
+    assert after_nack(POISONED._replace(retry_nacks=0.2, poisoned=0.0), repeated=True).window == 499
+
+
+def test_failing_retries_show_bad_messages_and_acked_ones_an_endpoint_that_fails_by_chance() -> None:
+    law = Law(Flow(window=500.0, results_seen=100.0))
+    told = []
+    for acked in [False] * 8 + [True] * 8:
+        law.result(acked=acked, latency_ms=5, now_ms=NOW_MS, repeated=True)
+        told.append(law.flow.poisoned)
+
+    assert told[0] == 0
+    assert told[7] == 1
+    assert told[-1] == 0
+
+
+def test_an_endpoint_that_has_acked_nothing_is_not_taken_for_bad_messages() -> None:
+    told = Lane(dead(), waiting=3).run(600)
+
+    assert not any(sample.poisoned for sample in told.samples)
+    assert told.samples[-1].level > FREE_LEVEL
+
+
+def test_an_endpoint_that_nacks_first_attempts_as_often_is_not_taken_for_bad_messages() -> None:
+    law = Law(Flow(window=500.0, results_seen=100.0, first_nacks=0.8))
+    for _ in range(30):
+        law.result(acked=False, latency_ms=5, now_ms=NOW_MS, repeated=True)
+        law.state["backoff_level"] = 0
+
+    assert law.flow.poisoned == 0
+
+
+def test_retries_of_bad_messages_get_a_tenth_of_the_tokens() -> None:
+    law = Law(POISONED._replace(retry_credit=450.0))
+
+    assert law.retries(200) == (50, 50)
+    law.spend(50, retries=50, outstanding=300, now_ms=NOW_MS)
+    assert law.retries(200) == (0, 0)
+    law.give_back(repeated=True)
+    # A retry may take the token, but other messages go first
+    assert law.retries(200) == (1, 0)
+    assert Law(Flow(window=500.0)).retries(200) == (200, 200)
+
+
+def test_a_retry_of_a_bad_message_goes_out_for_nine_others() -> None:
+    law = Law(POISONED._replace(window=1.0))
+    sent = []
+    for _ in range(40):
+        retries = law.retries(1)[1]
+        law.spend(1, retries=retries, outstanding=1, now_ms=NOW_MS)
+        law.give_back(repeated=retries == 1)
+        sent.append(retries)
+
+    assert sent == [*[0] * 9, 1] * 4
+
+
+def test_in_backoff_retries_and_others_take_turns() -> None:
+    law = Law(Flow(backoff_level=FREE_LEVEL))
+    law.result(acked=False, latency_ms=5, now_ms=NOW_MS)
+    sent = []
+    for _ in range(4):
+        retries = law.retries(1)[1]
+        law.spend(1, retries=retries, outstanding=1, now_ms=NOW_MS)
+        law.give_back(repeated=retries == 1)
+        sent.append(retries)
+
+    assert sent == [1, 0, 1, 0]
+
+
+def test_bad_messages_make_no_gap() -> None:
+    gaps = []
+    for flow in (POISONED._replace(retry_nacks=1.0), POISONED._replace(retry_nacks=0.1)):
+        law = Law(flow._replace(nack_share=0.2, round_results=20.0, round_nacks=4.0))
+        rule("share_learn")(law.state)
+        gaps.append(law.flow.gap_ms)
+
+    assert gaps[0] == 0
+    assert gaps[1] > 400

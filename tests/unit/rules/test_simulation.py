@@ -276,6 +276,48 @@ def test_poison_messages_become_dead_letters_and_the_others_flow(per_second: flo
     assert told.acked >= 0.98 * (60 * per_second - 30)
 
 
+@pytest.mark.parametrize("latency_ms", [20, 200])
+def test_one_poison_message_in_seven_slows_the_others_by_a_fifth_at_most(latency_ms: float) -> None:
+    bad = poisoned(every=7, count=PLENTY, latency_ms=latency_ms)
+    rates = []
+    for endpoint in (bad, healthy(latency_ms=latency_ms)):
+        lane = Lane(endpoint, waiting=7000, flow=Flow(cap=50), max_attempts=5)
+        told = lane.run(300 * latency_ms / 20, samples=3000)
+        # All of the good messages, and how long it took
+        rates.append(told.acked / next(sample.now_ms for sample in told.samples if sample.acked == told.acked))
+
+    assert rates[0] >= 0.8 * rates[1] * 6 / 7
+
+
+@pytest.mark.parametrize("latency_ms", [5, 20, 200])
+def test_poison_that_is_left_alone_is_dead_lettered_within_a_minute(latency_ms: float) -> None:
+    endpoint = poisoned(every=7, count=30, latency_ms=latency_ms)
+    told = history(endpoint, seconds=60, waiting=210, max_attempts=5)
+
+    assert (told.acked, told.dead_lettered) == (180, 30)
+
+
+def test_an_overloaded_endpoint_is_not_taken_for_poison() -> None:
+    lane = Lane(limited(places=20, latency_ms=50), waiting=PLENTY)
+    told = lane.run(30)
+
+    assert not any(sample.poisoned for sample in told.samples)
+    assert told.nacks(20, 30) <= 0.04
+
+
+def test_poison_does_not_hide_that_an_endpoint_is_full() -> None:
+    full = limited(places=20, latency_ms=50)
+
+    def endpoint(request: Request) -> Answer:
+        answer = full(request)
+        return Answer(answer.acked and request.message % 7 > 0, answer.latency_ms)
+
+    told = Lane(endpoint, waiting=PLENTY, max_attempts=5).run(30)
+
+    late = [sample.window for sample in told.samples if sample.now_ms > 10_000]
+    assert sum(late) / len(late) <= 26
+
+
 def test_the_same_seed_gives_the_same_history() -> None:
     first, second = (history(flaky(share=0.3), seconds=60, per_second=50) for _ in range(2))
 
