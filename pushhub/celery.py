@@ -11,6 +11,7 @@ from celery import Celery
 from celery.signals import celeryd_init, setup_logging
 from django.conf import settings
 from kombu.transport import TRANSPORT_ALIASES
+from redis.connection import parse_url
 
 from deliveries.rules.shards import SHARDS
 
@@ -40,11 +41,19 @@ DEAD_LETTERS_SECONDS = 5
 
 
 def broker_url(redis_url: str) -> str:
-    """Return the broker URL of our transport for a URL that redis-py takes."""
-    scheme, _, rest = redis_url.partition("://")
+    """Return the broker URL of our transport for a URL that redis-py takes, without its options (`broker_tls`)."""
+    scheme, _, rest = redis_url.partition("?")[0].partition("://")
     if scheme == "unix":
         return f"pushhub+socket://{rest}"
     return f"pushhub://{rest}"
+
+
+def broker_tls(redis_url: str) -> dict[str, Any] | None:
+    """Return the options of TLS in a URL that redis-py takes; None for a connection without TLS."""
+    if not redis_url.startswith("rediss://"):
+        return None
+    options = {name: value for name, value in parse_url(redis_url).items() if name.startswith("ssl_")}  # type: ignore[no-untyped-call]
+    return {"ssl_cert_reqs": ssl.CERT_REQUIRED} | options
 
 
 def every(seconds: float, task: str, *args: Any) -> dict[str, Any]:
@@ -60,7 +69,7 @@ def every_by_shard(seconds: float, task: str) -> dict[str, dict[str, Any]]:
 app = Celery("pushhub", task_cls="pushhub.leases:TimedTask")
 app.conf.update(
     broker_url=broker_url(settings.REDIS_URL),
-    broker_use_ssl={"ssl_cert_reqs": ssl.CERT_REQUIRED} if settings.REDIS_URL.startswith("rediss://") else None,
+    broker_use_ssl=broker_tls(settings.REDIS_URL),
     # Wait for an unreachable Redis without limit, so that nobody has to restart the worker.
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,

@@ -8,7 +8,7 @@ import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import dj_database_url
 
@@ -54,12 +54,20 @@ def _redis_url() -> str:
     if configured and not configured.startswith(("redis://", "rediss://", "unix://")):
         raise env.SettingError("PUSHHUB_REDIS_URL: give redis://host:port/0, rediss:// for TLS, or unix:///path")
     if configured:
-        password = env.secret("REDIS_PASSWORD")
-        return configured.replace("://", f"://:{quote(password, safe='')}@", 1) if password else configured
+        return _with_redis_password(configured, env.secret("REDIS_PASSWORD"))
     socket = DATA_DIR / "redis.sock"
     if len(str(socket)) > 100:  # a UNIX socket's path holds 107 bytes at most
         socket = Path(tempfile.gettempdir()) / f"pushhub-{hashlib.sha256(str(socket).encode()).hexdigest()[:16]}.sock"
     return f"unix://{socket}"
+
+
+def _with_redis_password(url: str, password: str) -> str:
+    """Return the URL with the password, unless it has one. It may name a user."""
+    parts = urlsplit(url)
+    user, _, host = parts.netloc.rpartition("@")
+    if not password or ":" in user:
+        return url
+    return urlunsplit(parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}"))
 
 
 SECRET_KEY = _secret_key()

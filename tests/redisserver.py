@@ -14,9 +14,10 @@ from tests.ports import wait_for
 
 
 class RedisServer:
-    """A redis-server that is started on entry and stopped on exit."""
+    """A redis-server that is started on entry and stopped on exit, with further options of its command line."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
+        self._options = options
         self._folder = folder
         self._socket = folder / "redis.sock"
         self._process: subprocess.Popen[bytes] | None = None
@@ -35,7 +36,7 @@ class RedisServer:
         return self._process.pid
 
     def start(self) -> None:
-        self._process = subprocess.Popen(embedded.command(socket=self._socket, folder=self._folder))
+        self._process = subprocess.Popen([*embedded.command(socket=self._socket, folder=self._folder), *self._options])
         with redis.Redis(unix_socket_path=str(self._socket)) as client:
             wait_for(lambda: self._answers(client), what="Redis")
 

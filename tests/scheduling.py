@@ -42,6 +42,7 @@ LONGEST = (
     "tests/integration/rpc/test_outages.py",
     "tests/integration/admin/test_outages.py",
     "tests/integration/test_tasks_in_outages.py",
+    "tests/integration/test_redis_variants.py",
     "tests/security/test_console.py",
     "tests/integration/push/test_delivery.py",
     "tests/integration/push/test_outages.py",

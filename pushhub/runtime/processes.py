@@ -26,6 +26,7 @@ from kombu.exceptions import OperationalError
 from deliveries.pipeline.counting.lag import keeps_up
 from pushhub import environment as env
 from pushhub.common import background
+from pushhub.runtime import embedded
 from subscriptions.transforms.systemcalls import why_unrestricted
 
 logger = logging.getLogger(__name__)
@@ -243,6 +244,12 @@ def main() -> None:
         sys.exit(str(error))
     if arguments.check:
         sys.exit(0 if process.is_ready() else 1)
+    try:
+        embedded.version_line(settings.REDIS_URL)
+    except embedded.UnusableRedisError as error:
+        sys.exit(str(error))
+    except redis.RedisError:
+        pass  # the process waits for it
     if why := why_unrestricted():
         logger.warning(UNRESTRICTED, why)
     os.environ.update(process.environment)

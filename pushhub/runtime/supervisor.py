@@ -159,7 +159,7 @@ def redis_version_say(crew: Crew, url: str) -> None:
     """Report the version of Redis. Raises StartError if it is too old."""
     try:
         crew.say(embedded.version_line(url))
-    except embedded.RedisTooOldError as error:
+    except embedded.UnusableRedisError as error:
         raise StartError(str(error)) from None
     except redis.RedisError as error:
         raise StartError(f"Redis does not tell its version: {error}") from None

@@ -107,6 +107,25 @@ def test_passwords_are_added_to_the_urls(tmp_path: Path) -> None:
     assert done.stdout == "redis://:a%2Fb%40c@redis:6379/0 p:w\n", done.stderr
 
 
+@pytest.mark.parametrize(
+    ("url", "whole"),
+    [
+        (
+            "rediss://pushhub@redis:6379/0?ssl_ca_certs=/ca.pem",
+            "rediss://pushhub:p%40w@redis:6379/0?ssl_ca_certs=/ca.pem",
+        ),
+        ("redis://redis/1", "redis://:p%40w@redis/1"),
+        ("unix:///run/redis.sock", "unix://:p%40w@/run/redis.sock"),
+        ("redis://pushhub:own@redis/0", "redis://pushhub:own@redis/0"),
+    ],
+)
+def test_the_password_of_redis_is_that_of_the_urls_user(tmp_path: Path, url: str, whole: str) -> None:
+    file = tmp_path / "password"
+    file.write_text("p@w\n")
+    done = manage(tmp_path / "data", SECRET_KEY="x", REDIS_URL=url, REDIS_PASSWORD_FILE=str(file))
+    assert done.stdout.startswith(f"{whole} "), (done.stdout, done.stderr)
+
+
 def test_the_secret_of_make_up_is_kept_and_found_again(tmp_path: Path) -> None:
     assert manage(tmp_path, DEVELOPMENT="1").returncode == 0
     kept = tmp_path / "secret-key"

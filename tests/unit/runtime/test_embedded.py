@@ -28,7 +28,7 @@ def test_the_version_is_reported_in_one_line(info: dict[str, Any], line: str, mo
 
 def test_a_redis_that_lacks_commands_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis.Redis, "info", lambda self, section: {"redis_version": "5.0.7"})
-    with pytest.raises(embedded.RedisTooOldError, match=r"Redis 5\.0\.7 is too old: PushHub needs 6\.2"):
+    with pytest.raises(embedded.UnusableRedisError, match=r"Redis 5\.0\.7 is too old: PushHub needs 6\.2"):
         embedded.version_line("unix:///nowhere")
 
 
