@@ -2,7 +2,7 @@
 
 A message that must wait keeps only its id; its payload is read from the database when its turn comes. A subscription
 gets at most as much memory as remains free, so that one with large messages and a hanging endpoint cannot starve
-its neighbours.
+its neighbours. An eighth of the memory is for small messages alone, so that many such subscriptions can't either.
 """
 
 from __future__ import annotations
@@ -16,6 +16,12 @@ from deliveries.push.sending.flight import Flight
 
 #: Subscriptions with waiting messages that are tried at a time. They then move to the end of the queue.
 MAX_TRIED = 256
+
+
+#: A message of at most this many bytes is a small one.
+SMALL_BYTES = 16 * 1024
+#: Larger messages leave this part of the memory to small ones.
+RESERVED = 1 / 8
 
 
 class Admission:
@@ -79,10 +85,11 @@ class Admission:
 
     def _fits(self, subscription_id: int, size: int) -> bool:
         held_bytes = self._held.get(subscription_id, 0)
+        limit = self._limit if size <= SMALL_BYTES else self._limit * (1 - RESERVED)
         if not held_bytes:
             # Even a message that is larger than the limit must be pushed, when nothing else is held.
-            return not self._total or self._total + size <= self._limit
-        return held_bytes + size <= self._limit - self._total
+            return not self._total or self._total + size <= limit
+        return held_bytes + size <= limit - self._total
 
     def _hold(self, flight: Flight, size: int) -> None:
         subscription_id = flight.lane.subscription_id

@@ -36,6 +36,15 @@ def test_a_subscription_gets_no_more_than_it_leaves_to_the_others() -> None:
     assert worker.admission.held_bytes == 70
 
 
+def test_any_number_of_subscriptions_with_large_messages_leave_room_for_small_ones() -> None:
+    worker = Worker(8_000_000)
+    admitted = [worker.take(number, 100_000)[1] for number in range(1, 101)]
+    assert admitted == [True] * 70 + [False] * 30
+    assert worker.take(1000, 1_000)[1]
+    assert worker.take(1001, 16 * 1024)[1]
+    assert not worker.take(1002, 16 * 1024 + 1)[1]
+
+
 def test_a_waiting_message_keeps_only_its_id_and_resumes_when_bytes_are_released() -> None:
     worker = Worker(100)
     first, _ = worker.take(1, 50)
