@@ -50,8 +50,10 @@ def source(verb: str) -> str:
 def _source(verb: str, time_scale: float, redis_mb: int) -> str:
     if verb not in VERBS:
         raise ValueError(f"no such verb: {verb}")
-    parts = [(FOLDER / f"{part}.lua").read_text(encoding="utf-8") for part in (*SHARED, verb)]
-    return "\n".join([lua_names(time_scale=time_scale, budget_bytes=redis_mb * 1_000_000), *parts])
+    *shared, own = [(FOLDER / f"{part}.lua").read_text(encoding="utf-8") for part in (*SHARED, verb)]
+    names = lua_names(time_scale=time_scale, budget_bytes=redis_mb * 1_000_000)
+    # Lua allows 200 local names in a function. In a function of its own, the verb has as many again.
+    return "\n".join([names, *shared, "return (function()", own, "end)()"])
 
 
 class Scripts:
