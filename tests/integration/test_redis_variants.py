@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -36,11 +37,20 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
 TOPIC = "projects/shop/topics/orders"
 #: The rights that docs/settings.md tells operators to give.
-RIGHTS = "~* &* +@all -@dangerous +info"
+RIGHTS = "~* &* +@all -@dangerous +info +keys"
 
 
 def test_rights_of_the_documentation() -> None:
     assert f"`{RIGHTS}`" in (ROOT / "docs" / "settings.md").read_text()
+
+
+def test_scripts_call_no_command_beyond_these_rights(tmp_path: Path) -> None:
+    scripts = (ROOT / "deliveries").rglob("*.lua")
+    called = {name.lower() for file in scripts for name in re.findall(r"redis\.p?call\('(\w+)'", file.read_text())}
+    assert {"zadd", "keys"} <= called
+    with RedisServer(tmp_path) as server, redis.Redis.from_url(server.url) as admin:
+        dangerous = {name.decode() for name in admin.execute_command("ACL", "CAT", "dangerous")}
+    assert called & dangerous <= {word[1:] for word in RIGHTS.split() if word.startswith("+")}
 
 
 async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
