@@ -26,7 +26,7 @@ from kombu.exceptions import OperationalError
 from deliveries.pipeline.counting.lag import keeps_up
 from pushhub import environment as env
 from pushhub.common import background
-from pushhub.runtime import embedded
+from pushhub.runtime.redisversion import UnusableRedisError, version_line
 from subscriptions.transforms.systemcalls import why_unrestricted
 
 logger = logging.getLogger(__name__)
@@ -245,8 +245,8 @@ def main() -> None:
     if arguments.check:
         sys.exit(0 if process.is_ready() else 1)
     try:
-        embedded.version_line(settings.REDIS_URL)
-    except embedded.UnusableRedisError as error:
+        version_line(settings.REDIS_URL)
+    except UnusableRedisError as error:
         sys.exit(str(error))
     except redis.RedisError:
         pass  # the process waits for it

@@ -31,6 +31,7 @@ from pushhub.runtime.crew import Crew, StartError
 from pushhub.runtime.development import secret_load_or_create
 from pushhub.runtime.forkserver import ForkServer
 from pushhub.runtime.preparation import DatabasePreparation, PreparationError
+from pushhub.runtime.redisversion import UnusableRedisError, version_line
 from pushhub.runtime.sparkinstall import SparkInstall
 from subscriptions.transforms.systemcalls import why_unrestricted
 
@@ -158,8 +159,8 @@ def redis_start(crew: Crew) -> None:
 def redis_version_say(crew: Crew, url: str) -> None:
     """Report the version of Redis. Raises StartError if it is too old."""
     try:
-        crew.say(embedded.version_line(url))
-    except embedded.UnusableRedisError as error:
+        crew.say(version_line(url))
+    except UnusableRedisError as error:
         raise StartError(str(error)) from None
     except redis.RedisError as error:
         raise StartError(f"Redis does not tell its version: {error}") from None

@@ -9,7 +9,7 @@ from rest_framework.response import Response
 from pushhub.common import names
 from subscriptions import lists, selectors
 from subscriptions.api.base import ApiView, caller_of
-from subscriptions.api.openapi import ANY_OBJECT, EMPTY, PAGING, body, list_of, message
+from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, message
 from subscriptions.api.topics import listed
 from subscriptions.paging import Page
 from subscriptions.resources import fields
@@ -127,7 +127,7 @@ class SubscriptionPause(ApiView):
 
     methods = {"POST": "pushhub.v1.Subscriptions.PauseSubscription"}
 
-    @extend_schema(operation_id="subscriptions_pause", tags=TAGS, request=ANY_OBJECT, responses=EMPTY)
+    @extend_schema(operation_id="subscriptions_pause", tags=TAGS, request=None, responses=EMPTY)
     def post(self, request: Request, project: str, subscription: str) -> Response:
         subscription_pause(name=names.subscription_name(project, subscription), caller=caller_of(request))
         return Response({})
@@ -138,7 +138,7 @@ class SubscriptionResume(ApiView):
 
     methods = {"POST": "pushhub.v1.Subscriptions.ResumeSubscription"}
 
-    @extend_schema(operation_id="subscriptions_resume", tags=TAGS, request=ANY_OBJECT, responses=EMPTY)
+    @extend_schema(operation_id="subscriptions_resume", tags=TAGS, request=None, responses=EMPTY)
     def post(self, request: Request, project: str, subscription: str) -> Response:
         subscription_resume(name=names.subscription_name(project, subscription), caller=caller_of(request))
         return Response({})

@@ -93,7 +93,8 @@ class Offers(HTMLParser):
 
     def _add(self, method: str, target: str, *data: tuple[str, str]) -> None:
         address = urldefrag(urljoin(self._address, target)).url
-        if not LEFT_OUT.search(address):
+        # A form of a dialog only closes it.
+        if method != "DIALOG" and not LEFT_OUT.search(address):
             kept = tuple(pair for pair in data if pair[0] != "csrfmiddlewaretoken")
             self.offers.append(Offer(method, address, kept))
 

@@ -27,6 +27,10 @@ OWN = {
     "pubsub.projects.subscriptions.deadletters.discard",
     "pubsub.projects.subscriptions.deadletters.redrive",
     "pubsub.projects.subscriptions.diagnose",
+    "pubsub.projects.subscriptions.messages.deadletter",
+    "pubsub.projects.subscriptions.messages.skip",
+    "pubsub.projects.subscriptions.pause",
+    "pubsub.projects.subscriptions.resume",
 }
 
 

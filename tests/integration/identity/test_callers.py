@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from contextlib import closing
 from typing import Any
 
 import jsonschema
@@ -110,7 +111,8 @@ def test_every_link_of_the_first_page_works(api: Api) -> None:
 
     assert page.status_code == 200
     for address in re.findall(r'href="([^"]+)"', page.content.decode()):
-        assert api.client.get(address).status_code in (200, 302), address
+        with closing(api.client.get(address)) as answer:
+            assert answer.status_code in (200, 302), address
 
 
 def test_the_health_check_does_not_wait_for_the_database(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from pushhub.runtime import embedded
+from pushhub.runtime.redisversion import UnusableRedisError, version_line
 
 
 @pytest.mark.parametrize(
@@ -23,15 +23,15 @@ from pushhub.runtime import embedded
 )
 def test_the_version_is_reported_in_one_line(info: dict[str, Any], line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis.Redis, "info", lambda self, section: info)
-    assert embedded.version_line("unix:///nowhere") == line
+    assert version_line("unix:///nowhere") == line
 
 
 def test_a_redis_that_lacks_commands_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis.Redis, "info", lambda self, section: {"redis_version": "5.0.7"})
-    with pytest.raises(embedded.UnusableRedisError, match=r"Redis 5\.0\.7 is too old: PushHub needs 6\.2"):
-        embedded.version_line("unix:///nowhere")
+    with pytest.raises(UnusableRedisError, match=r"Redis 5\.0\.7 is too old: PushHub needs 6\.2"):
+        version_line("unix:///nowhere")
 
 
 def test_the_embedded_redis_is_maintained(redis_server: str) -> None:
-    line = embedded.version_line(redis_server)
+    line = version_line(redis_server)
     assert line.startswith("Redis ") and "security" not in line

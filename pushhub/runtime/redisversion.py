@@ -1,0 +1,39 @@
+"""Whether PushHub can use the Redis that it is given, and what to say of its version."""
+
+from __future__ import annotations
+
+import re
+
+import redis
+
+#: Older servers lack commands that PushHub uses.
+OLDEST_VERSION = (6, 2)
+#: Older servers of Redis and Valkey get no security fixes any more.
+OLDEST_MAINTAINED_VERSION = (7, 2)
+#: Modes of servers in which PushHub can't use them. Its scripts use keys of several of a cluster's slots.
+UNUSABLE_MODES = {
+    "cluster": "a Redis Cluster: PushHub needs a single Redis, or a primary with replicas",
+    "sentinel": "a Sentinel: give the address of the Redis that it watches",
+}
+#: How long a server may take to tell its version.
+INFO_SECONDS = 2.0
+
+
+class UnusableRedisError(RuntimeError):
+    """PushHub can't use the server: it lacks commands, or is no single Redis."""
+
+
+def version_line(url: str) -> str:
+    """Return one line on the version of the server at `url`; UnusableRedisError if PushHub can't use it."""
+    with redis.Redis.from_url(url, socket_timeout=INFO_SECONDS, socket_connect_timeout=INFO_SECONDS) as client:
+        info = client.info("server")
+    if why := UNUSABLE_MODES.get(info.get("redis_mode", "")):
+        raise UnusableRedisError(f"PUSHHUB_REDIS_URL names {why}")
+    # Valkey also reports the version of Redis that it is compatible with.
+    name, text = ("Valkey", info["valkey_version"]) if "valkey_version" in info else ("Redis", info["redis_version"])
+    version = tuple(int(part) for part in re.findall(r"\d+", text)[:2])
+    if version < OLDEST_VERSION:
+        raise UnusableRedisError(f"{name} {text} is too old: PushHub needs 6.2 or newer")
+    if version < OLDEST_MAINTAINED_VERSION:
+        return f"{name} {text}: it works, but gets no security fixes any more; use 7.2 or newer"
+    return f"{name} {text}"
