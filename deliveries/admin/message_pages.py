@@ -85,9 +85,11 @@ class MessagePages:
             raise Http404 from None
         if row is None and not page.ways:
             raise Http404
-        rows = Subscription.objects.filter(pk__in=[way.subscription_id for way in page.ways]).select_related("project")
+        ids = [way.subscription_id for way in page.ways]
+        rows = Subscription.objects.filter(pk__in=ids).select_related("project", "dead_letter_topic__project")
         visible = set(rows_callable(caller, GET, rows).values_list("pk", flat=True))
         contents = _contents(caller, row, rows) if row is not None else {}
+        by_pk = {subscription.pk: subscription for subscription in rows}
         context = {
             **self._page.admin_site.each_context(request),
             "opts": Message._meta,
@@ -96,7 +98,10 @@ class MessagePages:
             "row": row,
             "original": contents.get(None),
             "ways": [
-                _shown(way, visible, page, caller) | {"content": contents.get(way.subscription_id)} for way in page.ways
+                _shown(way, visible, page)
+                | {"content": contents.get(way.subscription_id)}
+                | {"settle": _settle_offered(way, by_pk.get(way.subscription_id), caller)}
+                for way in page.ways
             ],
             "next_page": page.next_token,
             "may_publish": row is not None and _may_publish(caller, row),
@@ -135,9 +140,9 @@ class MessagePages:
         if not count:
             messages.error(request, _("The message no longer waits, or its dead-letter topic may not have it."))
         elif settlement is Settlement.SKIP:
-            messages.success(request, _("Skipped. The next message of its ordering key may go."))
+            messages.success(request, _("Skipped: nobody delivers it any more."))
         else:
-            messages.success(request, _("Dead-lettered. The next message of its ordering key may go."))
+            messages.success(request, _("Dead-lettered: it no longer waits in this subscription."))
         return HttpResponseRedirect(back)
 
     def publish_again(self, request: HttpRequest, message_id: int) -> HttpResponse:
@@ -200,7 +205,7 @@ def content_shown(message: Wire) -> dict[str, Any]:
     return {"attributes": message.get("attributes", {}), "text": data[:SHOWN_BYTES].decode(errors="replace")}
 
 
-def _shown(way: Way, visible: Collection[int], page: Ways, caller: Principal) -> dict[str, Any]:
+def _shown(way: Way, visible: Collection[int], page: Ways) -> dict[str, Any]:
     """Return what the template shows of a way. `visible` has the subscriptions whose pages the caller may open."""
     level, state = PLACES[way.place]
     return {
@@ -211,16 +216,12 @@ def _shown(way: Way, visible: Collection[int], page: Ways, caller: Principal) ->
         "why": why_waiting(way),
         "why_missing": why_missing(way, page),
         "blocked_by": way.blocked_by.message_id if way.blocked_by is not None else None,
-        "settle": _settle_offered(way, caller),
         "attempts": [_attempt_shown(attempt) for attempt in way.attempts],
     }
 
 
-def _settle_offered(way: Way, caller: Principal) -> dict[str, Any] | None:
-    """Return the ways out that the caller may choose for a message that waits."""
-    row = row_or_none(
-        Subscription.objects.select_related("project", "dead_letter_topic__project").filter(pk=way.subscription_id)
-    )
+def _settle_offered(way: Way, row: Subscription | None, caller: Principal) -> dict[str, Any] | None:
+    """Return the ways out that the caller may choose for a message that waits in the subscription."""
     if way.place not in WAITING or row is None or not may_call(caller, SETTLE_METHODS[Settlement.SKIP], row):
         return None
     return {"subscription_id": row.pk, "can_dead_letter": dead_letter_topic_usable(row) is not None}

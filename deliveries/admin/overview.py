@@ -12,16 +12,15 @@ from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.utils.safestring import mark_safe
 from django.utils.translation import gettext as _
 
 from deliveries.admin.chart_pages import LIST_TIME_SERIES
 from deliveries.admin.diagnosis_page import DIAGNOSE
+from deliveries.admin.rated_lists import curve
 from deliveries.inspection import words
 from deliveries.inspection.counting import counting_level, counting_text
 from deliveries.inspection.failing import Failing, failing_subscriptions
 from deliveries.inspection.overview import Overview, health, overview
-from deliveries.metrics import charts
 from deliveries.metrics.coverage import Counting
 from deliveries.observability.probes import Component, Status
 from pushhub.common.outages import outage_or_raise
@@ -72,15 +71,17 @@ def _standing(request: HttpRequest) -> dict[str, Any]:
         outage_or_raise(error)
         unknown = _("It is not known which endpoints fail: Redis does not answer.")
     except LookupError:
-        unknown = _("It is not known which endpoints fail: the maintenance worker has not looked for three minutes.")
+        unknown = _("It is not known which endpoints fail: the maintenance worker has not looked lately.")
     hosts: dict[str, list[Failing]] = {}
-    for one in failing:
-        hosts.setdefault(one.host, []).append(one)
+    for endpoint in failing:
+        hosts.setdefault(endpoint.host, []).append(endpoint)
     is_short = bool(chosen_project(request))
     return {
         "figures": _figures(overview(_projects(request))),
         "health": _health() if access.is_root(caller) else [],
-        "failing": [(host, [_failing_row(one, is_short) for one in of_host]) for host, of_host in hosts.items()],
+        "failing": [
+            (host, [_failing_row(endpoint, is_short) for endpoint in of_host]) for host, of_host in hosts.items()
+        ],
         "failing_count": len(failing) + more,
         "failing_more": more,
         "failing_unknown": unknown,
@@ -123,7 +124,7 @@ def _figures(figures: Overview) -> list[tuple[str, str, str]]:
     """The label, the text and the curve of each figure."""
 
     def rate(label: str, rates: Sequence[float]) -> tuple[str, str, str]:
-        return label, words.rate_text(rates), mark_safe(charts.sparkline(rates))  # noqa: S308 - ours
+        return label, words.rate_text(rates), curve(rates)
 
     oldest = "-" if figures.oldest_seconds is None else words.duration_text(figures.oldest_seconds * 1000)
     return [

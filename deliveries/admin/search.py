@@ -28,15 +28,15 @@ def search_page(request: HttpRequest) -> HttpResponse:
     text = request.GET.get("q", "").strip()
     subscriptions = _fitting(request, Subscription.objects.all(), GET_SUBSCRIPTION, "subscription_id", text)
     topics = _fitting(request, Topic.objects.all(), GET_TOPIC, "topic_id", text)
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     if text.isascii() and text.isdecimal() and 0 < int(text) <= LAST_ID:
         address = reverse("admin:deliveries_message_way", args=[int(text)])
-        found.append({"kind": _("Message"), "name": text, "url": address})
-    found += _found(_("Subscription"), subscriptions, "admin:deliveries_state")
-    found += _found(_("Topic"), topics, "admin:deliveries_topic")
-    if len(found) == 1:
-        return HttpResponseRedirect(found[0]["url"])
-    context = {**admin.site.each_context(request), "title": _("Search"), "text": text, "found": found}
+        rows.append({"kind": _("Message"), "name": text, "url": address})
+    rows += _linked(_("Subscription"), subscriptions, "admin:deliveries_state")
+    rows += _linked(_("Topic"), topics, "admin:deliveries_topic")
+    if len(rows) == 1:
+        return HttpResponseRedirect(rows[0]["url"])
+    context = {**admin.site.each_context(request), "title": _("Search"), "text": text, "found": rows}
     return TemplateResponse(request, "admin/deliveries/search.html", context)
 
 
@@ -53,5 +53,5 @@ def _fitting(request: HttpRequest, rows: QuerySet[Any], method: str, column: str
     return visible.filter(fitting).select_related("project").order_by("project__project_id", column)
 
 
-def _found(kind: str, rows: QuerySet[Any], page: str) -> list[dict[str, Any]]:
+def _linked(kind: str, rows: QuerySet[Any], page: str) -> list[dict[str, Any]]:
     return [{"kind": kind, "name": row.name, "url": reverse(page, args=[row.pk])} for row in rows[:SHOWN]]

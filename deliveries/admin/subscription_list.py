@@ -12,18 +12,16 @@ from django.db.models.functions import Coalesce, Concat
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
-from django.utils.safestring import mark_safe
 from django.utils.translation import gettext_lazy as _
 
+from deliveries.admin.rated_lists import RatedChangeList, curve, name_link
 from deliveries.inspection import words
 from deliveries.inspection.failing import conditions_of, last_results
-from deliveries.inspection.overview import last_round, rates
+from deliveries.inspection.overview import last_round
 from deliveries.inspection.status import Condition
-from deliveries.metrics import charts
 from deliveries.models import GaugeMinute
 from pushhub.common.clock import utcnow
-from subscriptions.console.base import ConsoleAdmin, ProjectChangeList
-from subscriptions.console.navigation import chosen_project
+from subscriptions.console.base import ConsoleAdmin
 from subscriptions.models import Subscription
 
 #: The column of a subscription's full name, as gauges have it.
@@ -82,18 +80,14 @@ def health_badge(row: Any) -> str:
     )
 
 
-class SubscriptionChangeList(ProjectChangeList):
-    """The rows of a page, with the state of their lanes and their rates."""
+class SubscriptionChangeList(RatedChangeList):
+    """The subscriptions of a page, with the state of their lanes and the rates of their pushes."""
+
+    event = "push"
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
-        rows: list[Any] = list(self.result_list)
-        conditions_set(rows)
-        pushes = rates("push", [row.name for row in rows], now=utcnow())
-        for row in rows:
-            row.is_short = bool(chosen_project(request))
-            row.rates = pushes.get(row.name, [])
-        self.result_list = rows
+        conditions_set(self.result_list)
 
 
 class SubscriptionList(ConsoleAdmin):
@@ -102,7 +96,7 @@ class SubscriptionList(ConsoleAdmin):
     list_display = ("page_link", "health", "undelivered", "oldest", "rate", "topic_name", "endpoint")
     list_filter = (FailingFilter, "detached", "paused", "project")
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ProjectChangeList]:
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[SubscriptionChangeList]:
         return SubscriptionChangeList
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Subscription]:
@@ -110,9 +104,7 @@ class SubscriptionList(ConsoleAdmin):
 
     @admin.display(description=_("name"), ordering="subscription_id")
     def page_link(self, row: Any) -> str:
-        address = reverse("admin:deliveries_state", args=[row.pk])
-        name = row.subscription_id if row.is_short else f"{row.project.project_id} / {row.subscription_id}"
-        return format_html('<a href="{}" title="{}">{}</a>', address, row.name, name)
+        return name_link(row, row.subscription_id, "admin:deliveries_state")
 
     @admin.display(description=_("topic"), ordering="topic__topic_id")
     def topic_name(self, row: Any) -> str:
@@ -143,10 +135,11 @@ class SubscriptionList(ConsoleAdmin):
     @admin.display(description=_("Pushes"))
     def rate(self, row: Any) -> str:
         """Return the curve of its pushes as a link to its charts."""
-        curve = mark_safe(charts.sparkline(row.rates)) or _("charts")  # noqa: S308 - ours
         label = _("Charts of %(name)s") % {"name": row.subscription_id}
         address = reverse("admin:deliveries_charts", args=[row.pk])
-        return format_html('<a class="curve" href="{}" aria-label="{}">{}</a>', address, label, curve)
+        return format_html(
+            '<a class="curve" href="{}" aria-label="{}">{}</a>', address, label, curve(row.rates) or _("charts")
+        )
 
 
 def _condition(row: Any, of_lane: Condition) -> Condition:

@@ -12,17 +12,15 @@ from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
-from django.utils.safestring import mark_safe
 from django.utils.translation import gettext_lazy as _
 
+from deliveries.admin.rated_lists import RatedChangeList, curve, name_link
 from deliveries.admin.subscription_list import conditions_set, health_badge, with_gauges
 from deliveries.inspection import words
 from deliveries.inspection.overview import rates
-from deliveries.metrics import charts
 from pushhub.common.clock import utcnow
 from pushhub.common.principals import Principal
-from subscriptions.console.base import ConsoleAdmin, ProjectChangeList, caller_of, check_row
-from subscriptions.console.navigation import chosen_project
+from subscriptions.console.base import ConsoleAdmin, caller_of, check_row
 from subscriptions.iam.methods import may_call
 from subscriptions.iam.visible import rows_callable
 from subscriptions.models import Subscription, Topic
@@ -35,17 +33,10 @@ PUBLISH = "google.pubsub.v1.Publisher.Publish"
 SHOWN = 100
 
 
-class TopicChangeList(ProjectChangeList):
-    """The rows of a page, with their rates."""
+class TopicChangeList(RatedChangeList):
+    """The topics of a page, with the rates of their publishes."""
 
-    def get_results(self, request: HttpRequest) -> None:
-        super().get_results(request)
-        found: list[Any] = list(self.result_list)
-        published = rates("publish", [row.name for row in found], now=utcnow())
-        for row in found:
-            row.is_short = bool(chosen_project(request))
-            row.rates = published.get(row.name, [])
-        self.result_list = found
+    event = "publish"
 
 
 class TopicPages(ConsoleAdmin):
@@ -54,7 +45,7 @@ class TopicPages(ConsoleAdmin):
     list_display = ("page_link", "subscription_count", "rate", "created_at", "publish_link", "permissions")
     list_display_links = None
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ProjectChangeList]:
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[TopicChangeList]:
         return TopicChangeList
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Topic]:
@@ -89,25 +80,25 @@ class TopicPages(ConsoleAdmin):
             "row": row,
             "subscriptions": [
                 {
-                    "url": reverse("admin:deliveries_state", args=[one.pk]),
-                    "name": one.subscription_id if one.project_id == row.project_id else one.name,
-                    "row": one,
-                    "health": health_badge(one),
+                    "url": reverse("admin:deliveries_state", args=[subscription.pk]),
+                    "name": subscription.subscription_id
+                    if subscription.project_id == row.project_id
+                    else subscription.name,
+                    "row": subscription,
+                    "health": health_badge(subscription),
                 }
-                for one in shown
+                for subscription in shown
             ],
             "more": visible.count() - len(shown),
             "rate": words.rate_text(published),
-            "curve": mark_safe(charts.sparkline(published)),  # noqa: S308 - ours
+            "curve": curve(published),
             "publish": reverse("admin:deliveries_publish", args=[row.pk]) if may_call(caller, PUBLISH, row) else "",
         }
         return TemplateResponse(request, "admin/deliveries/topic.html", context)
 
     @admin.display(description=_("name"), ordering="topic_id")
     def page_link(self, row: Any) -> str:
-        address = reverse("admin:deliveries_topic", args=[row.pk])
-        name = row.topic_id if row.is_short else f"{row.project.project_id} / {row.topic_id}"
-        return format_html('<a href="{}" title="{}">{}</a>', address, row.name, name)
+        return name_link(row, row.topic_id, "admin:deliveries_topic")
 
     @admin.display(description=_("Subscriptions"), ordering="subscription_total")
     def subscription_count(self, row: Any) -> str:
@@ -116,8 +107,7 @@ class TopicPages(ConsoleAdmin):
     @admin.display(description=_("Published"))
     def rate(self, row: Any) -> str:
         """Return its publishes a second, and their curve."""
-        curve = mark_safe(charts.sparkline(row.rates))  # noqa: S308 - ours
-        return format_html('<span class="curve">{}{}</span>', words.rate_text(row.rates), curve)
+        return format_html('<span class="curve">{}{}</span>', words.rate_text(row.rates), curve(row.rates))
 
 
 def topic_tabs(topic: Topic, current: str, *, caller: Principal) -> list[dict[str, Any]]:

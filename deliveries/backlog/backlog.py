@@ -413,13 +413,13 @@ class Backlog:
         """Pass settings on to lanes, in as few round trips as do not block Redis for long."""
         calls: list[tuple[list[str], list[Any]]] = [
             (
-                [given.lane.key],
+                [wanted.lane.key],
                 [
-                    *(int(given.mode), self.limit, given.action, given.from_id, *_own(given.limits)),
-                    *(int(given.ordered), given.push_config, self._draw_generation()),
+                    *(int(wanted.mode), self.limit, wanted.action, wanted.from_id, *_own(wanted.limits)),
+                    *(int(wanted.ordered), wanted.push_config, self._draw_generation()),
                 ],
             )
-            for given in configurations
+            for wanted in configurations
         ]
         for start in range(0, len(calls), MAX_CONFIGURED):
             call_all(self.client, self.scripts.configure, calls[start : start + MAX_CONFIGURED])

@@ -63,20 +63,20 @@ def failing_subscriptions(
     rows = _rows_named(subscriptions, [resource for resource, _ in ranked])
     ranked_rows = [(rows[resource], undelivered) for resource, undelivered in ranked if resource in rows]
     shown = dict(ranked_rows[:MAX_SHOWN])
-    found = {pk: pair for pk, pair in conditions_of(list(shown)).items() if pair[0] in FAILING}
-    results = last_results({pk: lane for pk, (_, lane) in found.items()})
-    since = _failing_since([row.name for row in shown if row.pk in found], now)
+    conditions = {pk: pair for pk, pair in conditions_of(list(shown)).items() if pair[0] in FAILING}
+    results = last_results({pk: lane for pk, (_, lane) in conditions.items()})
+    since = _failing_since([row.name for row in shown if row.pk in conditions], now)
     failing = [
         Failing(
             row,
-            *found[row.pk],
+            *conditions[row.pk],
             undelivered,
             results.get(row.pk, ""),
-            next_attempt_ms(*found[row.pk]),
+            next_attempt_ms(*conditions[row.pk]),
             since.get(row.name),
         )
         for row, undelivered in shown.items()
-        if row.pk in found
+        if row.pk in conditions
     ]
     return failing, len(ranked_rows) - len(shown)
 
@@ -138,7 +138,7 @@ def _shares(
     pushes = model._default_manager.filter(resource__in=resources, event="push", at__gte=start, at__lt=end)
     acked = Sum("count", filter=Q(response_class=ResponseClass.ACK), default=0)
     rows = pushes.order_by("at").values_list("resource", "at").annotate(acked=acked, pushed=Sum("count"))
-    found: dict[str, list[tuple[datetime, float]]] = {}
+    shares: dict[str, list[tuple[datetime, float]]] = {}
     for resource, at, acks, count in rows:
-        found.setdefault(resource, []).append((at, acks / count))
-    return found
+        shares.setdefault(resource, []).append((at, acks / count))
+    return shares

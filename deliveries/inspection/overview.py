@@ -104,10 +104,10 @@ def rates(event: str, resources: Sequence[str], *, now: datetime) -> dict[str, l
     """Return the events per second of each resource in each of the last complete minutes, the newest last."""
     minutes = _minutes(now)
     rows = MetricMinute.objects.filter(resource__in=resources, event=event, at__gte=minutes[0], at__lte=minutes[-1])
-    found: dict[str, list[float]] = {}
+    rates_by_name: dict[str, list[float]] = {}
     for resource, at, count in rows.order_by().values_list("resource", "at").annotate(Sum("count")):
-        found.setdefault(resource, [0.0] * RATE_MINUTES)[minutes.index(at)] = count / 60
-    return found
+        rates_by_name.setdefault(resource, [0.0] * RATE_MINUTES)[minutes.index(at)] = count / 60
+    return rates_by_name
 
 
 def _minutes(now: datetime) -> list[datetime]:
