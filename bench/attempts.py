@@ -77,8 +77,8 @@ def _message_id(began_ms: int, number: int) -> int:
 def _write(folder: Path, began_ms: int, count: int) -> None:
     import pyarrow.parquet as pq
 
-    from deliveries.journal import files
-    from deliveries.journal.sealing import ROW_GROUP
+    from deliveries.telemetry.journal import files
+    from deliveries.telemetry.journal.sealing import ROW_GROUP
 
     alike = _attempts()
     for number, first in enumerate(range(0, count, SEGMENT_ROWS)):
@@ -90,7 +90,7 @@ def _write(folder: Path, began_ms: int, count: int) -> None:
 
 def _attempts() -> pa.Table:
     """Return a segment's worth of attempts, all at the same time."""
-    from deliveries.journal.columns import Events, table_of
+    from deliveries.telemetry.journal.columns import Events, table_of
 
     rows = range(SEGMENT_ROWS)
     columns = {

@@ -18,14 +18,14 @@ import pyarrow.parquet as pq
 
 from bench.processes import BenchError, family, process, rss_mb, say, wait_until
 from bench.stand import Row, Stand, stand
-from deliveries.journal import files
-from deliveries.journal.columns import event_schema
 from deliveries.models import MetricDay, MetricHour, MetricMinute, Segment
 from deliveries.pipeline import needs
-from deliveries.pipeline.counting import ledger
-from deliveries.pipeline.counting.embedded import EmbeddedCounter
-from deliveries.pipeline.counting.partials import partials_of
-from deliveries.pipeline.counting.rollup import FILES_A_BATCH
+from deliveries.telemetry.counting import ledger
+from deliveries.telemetry.counting.embedded import EmbeddedCounter
+from deliveries.telemetry.counting.partials import partials_of
+from deliveries.telemetry.counting.rollup import FILES_A_BATCH
+from deliveries.telemetry.journal import files
+from deliveries.telemetry.journal.columns import event_schema
 from pushhub.celery import SEAL_SECONDS
 
 BEGIN = 1_795_219_200
@@ -41,7 +41,7 @@ IDLE_TURNS = 100
 #: Java's compiler goes on for some time after the last batch.
 QUIET_SECONDS = 15
 
-#: pipeline/counting/transforms.py in SQL.
+#: telemetry/counting/transforms.py in SQL.
 DUCKDB = """
 WITH events AS (
   SELECT parse_filename(filename) AS segment, project, coalesce(subscription, topic) AS resource, event,

@@ -13,14 +13,13 @@ from deliveries import activity
 from deliveries.backlog import reconcile, regions
 from deliveries.backlog.default import default_backlog
 from deliveries.deadletters import jobs, listing
-from deliveries.journal import upkeep
-from deliveries.metrics import expiry, gauges
-from deliveries.observability import counterseries, regiongauges
 from deliveries.pipeline.archiving.schedule import schedule as archive_schedule
-from deliveries.pipeline.counting import embedded
 from deliveries.retention import sweep
 from deliveries.rules.taskmessage import TASK_NAME, DeliverTask, task_id_of
 from deliveries.store import fanout
+from deliveries.telemetry.counting import embedded
+from deliveries.telemetry.journal import upkeep
+from deliveries.telemetry.series import counterseries, expiry, gauges, regiongauges
 from subscriptions.services.snapshots import snapshots_sweep
 
 

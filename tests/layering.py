@@ -32,10 +32,11 @@ LAYERS: dict[str, tuple[frozenset[str], ...]] = {
         frozenset({"rules"}),
         frozenset({"client", "models"}),
         frozenset({"store"}),
-        frozenset({"backlog", "counters", "journal"}),
-        frozenset({"activity", "metrics", "publish"}),
+        frozenset({"backlog"}),
+        frozenset({"telemetry"}),
+        frozenset({"activity", "publish"}),
         frozenset({"deadletters", "pipeline", "pull", "retention", "transforming"}),
-        frozenset({"observability", "push"}),
+        frozenset({"push"}),
         frozenset({"diagnosis", "inspection"}),
         frozenset({"admin", "api", "management", "rpc", "tasks"}),
         frozenset({"apps", "receivers"}),
@@ -68,7 +69,7 @@ CLIENT = "deliveries.client"
 #: The only module that may import the HTTP client.
 CLIENT_ADAPTER = "deliveries.push.sending.httpclient"
 #: Spark's executors run without Django and Redis.
-TRANSFORMS = ("deliveries.pipeline.counting.transforms", "deliveries.journal.schemas")
+TRANSFORMS = ("deliveries.telemetry.counting.transforms", "deliveries.telemetry.journal.schemas")
 FRAMEWORKS = frozenset({"django", "redis", "celery", "kombu", "rest_framework"})
 
 

@@ -15,9 +15,9 @@ from django.utils.translation import gettext as _
 
 from deliveries.admin.chart_range import RANGES, ChartRange, moved, range_named, range_parse, zoomed
 from deliveries.inspection.counting import counting_level, counting_text
-from deliveries.metrics import charts, curves
-from deliveries.metrics.coverage import Counting, Coverage, counting, coverage
-from deliveries.metrics.expiry import MINUTES_KEPT
+from deliveries.telemetry.series import charts, curves
+from deliveries.telemetry.series.coverage import Counting, Coverage, counting, coverage
+from deliveries.telemetry.series.expiry import MINUTES_KEPT
 from pushhub.common.clock import time_text, utcnow
 from subscriptions.console.base import caller_of, check_row
 from subscriptions.console.tabs import subscription_tabs

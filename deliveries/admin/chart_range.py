@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
 
-from deliveries.metrics.expiry import HOURS_KEPT, MINUTES_KEPT
-from deliveries.metrics.series import DAY, HOUR, MINUTE, floor
+from deliveries.telemetry.series.expiry import HOURS_KEPT, MINUTES_KEPT
+from deliveries.telemetry.series.series import DAY, HOUR, MINUTE, floor
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.protojson import timestamp_format, timestamp_parse
 

@@ -13,8 +13,8 @@ from django.urls import URLPattern, path
 from deliveries.admin.chart_pages import chart_page
 from deliveries.admin.readonly import ReadOnlyAdmin
 from deliveries.backlog.regions import regions_unserved
-from deliveries.journal.alarm import alarms
 from deliveries.models import Segment
+from deliveries.telemetry.journal.alarm import alarms
 from pushhub.common.clock import utcnow
 from pushhub.common.outages import outage_or_raise
 

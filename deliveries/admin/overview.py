@@ -21,8 +21,8 @@ from deliveries.inspection import words
 from deliveries.inspection.counting import counting_level, counting_text
 from deliveries.inspection.failing import Failing, failing_subscriptions
 from deliveries.inspection.overview import Overview, health, overview
-from deliveries.metrics.coverage import Counting
-from deliveries.observability.probes import Component, Status
+from deliveries.telemetry.export.probes import Component, Status
+from deliveries.telemetry.series.coverage import Counting
 from pushhub.common.outages import outage_or_raise
 from pushhub.common.principals import Principal
 from subscriptions.console.base import caller_of

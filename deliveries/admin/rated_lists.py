@@ -11,7 +11,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from deliveries.inspection.overview import rates
-from deliveries.metrics import charts
+from deliveries.telemetry.series import charts
 from pushhub.common.clock import utcnow
 from subscriptions.console.base import ProjectChangeList
 from subscriptions.console.navigation import chosen_project

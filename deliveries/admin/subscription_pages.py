@@ -24,14 +24,14 @@ from deliveries.inspection import words
 from deliveries.inspection.counting import counting_text
 from deliveries.inspection.probe import probe_send
 from deliveries.inspection.status import SubscriptionStatus, subscription_status
-from deliveries.metrics import curves
-from deliveries.metrics.coverage import Counting, counting
-from deliveries.metrics.series import MINUTE
 from deliveries.models import Delivery
 from deliveries.retention.seeking import subscription_seek
 from deliveries.retention.snapshots import snapshot_create
 from deliveries.rules.outcome import ACK_STATUSES
 from deliveries.store import statements
+from deliveries.telemetry.series import curves
+from deliveries.telemetry.series.coverage import Counting, counting
+from deliveries.telemetry.series.series import MINUTE
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import PushHubError
 from pushhub.common.names import snapshot_name

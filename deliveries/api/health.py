@@ -8,10 +8,10 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_safe
 
-from deliveries.observability.exposition import CONTENT_TYPE
-from deliveries.observability.probes import Status
-from deliveries.observability.prometheus import metrics_text
-from deliveries.observability.readiness import CHECKS, overall, probes
+from deliveries.telemetry.export.exposition import CONTENT_TYPE
+from deliveries.telemetry.export.probes import Status
+from deliveries.telemetry.export.prometheus import metrics_text
+from deliveries.telemetry.export.readiness import CHECKS, overall, probes
 from pushhub import environment as env
 from subscriptions.api.authentication import session_principal
 

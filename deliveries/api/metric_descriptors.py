@@ -8,7 +8,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from deliveries.metrics.kinds import KINDS, Kind
+from deliveries.telemetry.kinds import KINDS, Kind
 from pushhub.common.errors import NotFound, clipped
 from subscriptions.api.base import ApiView
 from subscriptions.api.openapi import ANY_OBJECT

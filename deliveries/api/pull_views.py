@@ -9,11 +9,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from deliveries.api.pull_requests import ACKNOWLEDGE, MODIFY_ACK_DEADLINE, PULL, PULL_RESPONSE
-from deliveries.counters import kinds
-from deliveries.counters.recording import request_counted
 from deliveries.pull.deadlines import ack_deadlines_modify
 from deliveries.pull.leasing import Received, messages_pull
 from deliveries.pull.settling import messages_acknowledge
+from deliveries.telemetry import counterkinds as kinds
+from deliveries.telemetry.recording import request_counted
 from pushhub.common.names import subscription_name
 from pushhub.common.protojson import Message
 from subscriptions.api.base import ApiView

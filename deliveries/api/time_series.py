@@ -11,8 +11,8 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from deliveries.metrics.filters import filter_parse
-from deliveries.metrics.series import MINUTE, Query, Series, series_find, series_format
+from deliveries.telemetry.series.filters import filter_parse
+from deliveries.telemetry.series.series import MINUTE, Query, Series, series_find, series_format
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.protojson import duration_parse, timestamp_parse
 from subscriptions.api.base import ApiView

@@ -13,13 +13,13 @@ from functools import partial
 
 from django.conf import settings
 
-from deliveries.journal import records
 from deliveries.models import DeadLetter, Message
 from deliveries.publish.offering import Published
 from deliveries.publish.storing import messages_store
 from deliveries.rules.payload import NewMessage, attributes_parse, attributes_text, publish_time_text
 from deliveries.rules.regions import is_transit_allowed
 from deliveries.store import statements
+from deliveries.telemetry import records
 from pushhub.common.rows import row_or_none
 from subscriptions.iam import access
 from subscriptions.identity.agents import service_agent

@@ -10,10 +10,10 @@ from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.deadletters.forwarding import dead_letter_topic_usable, dead_letters_forward
 from deliveries.deadletters.moving import Moved
-from deliveries.journal import records
 from deliveries.models import Delivery
 from deliveries.store import statements
 from deliveries.store.writelock import write_transaction
+from deliveries.telemetry import records
 from pushhub.common.errors import FailedPrecondition
 from subscriptions import audit
 from subscriptions.models import Subscription

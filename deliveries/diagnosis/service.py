@@ -19,13 +19,13 @@ from deliveries.diagnosis.steps import Diagnosis, Step, StepName, StepStatus, fa
 from deliveries.diagnosis.transforms import transforms_step
 from deliveries.inspection.words import result_text
 from deliveries.models import Delivery, Message
-from deliveries.observability.probes import Status
-from deliveries.observability.readiness import impatient_redis, push_workers
 from deliveries.push.sending.httpclient import Headers, client_options
 from deliveries.push.sending.plans import JSON_HEADER
 from deliveries.rules.envelope import metadata_headers, push_body, unwrapped_body
 from deliveries.rules.payload import attributes_parse, wire_message
 from deliveries.store import statements
+from deliveries.telemetry.export.probes import Status
+from deliveries.telemetry.export.readiness import impatient_redis, push_workers
 from pushhub.common.errors import PushHubError
 from pushhub.common.outages import outage_or_raise
 from pushhub.common.principals import Principal

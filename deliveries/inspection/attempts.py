@@ -18,11 +18,11 @@ from typing import Any
 
 from django.conf import settings
 
-from deliveries.journal import files
-from deliveries.journal.columns import line_parse
-from deliveries.journal.journal import CLOSE_SECONDS
-from deliveries.journal.shipping import EVERY_ID, KEY, address_of, id_bounds
 from deliveries.models import ShippedSegment
+from deliveries.telemetry.journal import files
+from deliveries.telemetry.journal.columns import line_parse
+from deliveries.telemetry.journal.journal import CLOSE_SECONDS
+from deliveries.telemetry.journal.shipping import EVERY_ID, KEY, address_of, id_bounds
 from pushhub.common.clock import utcnow
 from pushhub.common.stores import AnyFile, parquet_open
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.utils.translation import gettext as _
 
-from deliveries.metrics.coverage import Counting
 from deliveries.models import CountingLease
+from deliveries.telemetry.series.coverage import Counting
 from pushhub.common.clock import time_text
 
 

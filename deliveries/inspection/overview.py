@@ -15,10 +15,10 @@ import redis
 from django.conf import settings
 from django.db.models import Max, QuerySet, Sum
 
-from deliveries.metrics.coverage import Counting, counting
 from deliveries.models import GaugeMinute, GaugeRound, MetricHour, MetricMinute
-from deliveries.observability.probes import Component, Status
-from deliveries.observability.readiness import push_workers
+from deliveries.telemetry.export.probes import Component, Status
+from deliveries.telemetry.export.readiness import push_workers
+from deliveries.telemetry.series.coverage import Counting, counting
 from pushhub.common.clock import Clock, utcnow
 from pushhub.common.outages import outage_or_raise
 from subscriptions.models import Project

@@ -31,7 +31,7 @@ class Segment(models.Model):
 
 
 class ShippedSegment(models.Model):
-    """A segment of the journal in the bucket of PUSHHUB_JOURNAL_BUCKET (journal/shipping.py)."""
+    """A segment of the journal in the bucket of PUSHHUB_JOURNAL_BUCKET (telemetry/journal/shipping.py)."""
 
     name = models.CharField(max_length=255, primary_key=True)
     #: When its journal was opened, in milliseconds since 1970.

@@ -6,7 +6,7 @@ from django.db import models
 
 
 class Metric(models.Model):
-    """Sums over the events of a span of time, to which the rollup adds (pipeline/counting/ledger.py)."""
+    """Sums over the events of a span of time, to which the rollup adds (telemetry/counting/ledger.py)."""
 
     project = models.CharField(max_length=63)
     resource = models.CharField(max_length=350, help_text="The full name of a subscription or topic")
@@ -103,7 +103,7 @@ class RegionGaugeMinute(models.Model):
 
 
 class CounterSample(models.Model):
-    """The value of a counter in Redis up to which it has been added to the metrics (observability/counterseries.py)."""
+    """Up to which value a counter in Redis has been added to the metrics (telemetry/series/counterseries.py)."""
 
     field = models.CharField(max_length=200, primary_key=True)
     value = models.BigIntegerField()

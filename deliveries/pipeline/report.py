@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from html import escape
 
-from deliveries.metrics import charts
-from deliveries.metrics.charts import Chart, Line
-from deliveries.metrics.curves import CLASSES, QUANTILES
-from deliveries.metrics.series import DAY, HOUR, MINUTE, floor
 from deliveries.models import GaugeMinute, Metric, MetricDay, MetricHour, MetricMinute
 from deliveries.rules.histogram import merged, quantile
+from deliveries.telemetry.series import charts
+from deliveries.telemetry.series.charts import Chart, Line
+from deliveries.telemetry.series.curves import CLASSES, QUANTILES
+from deliveries.telemetry.series.series import DAY, HOUR, MINUTE, floor
 
 #: Longer reports use the next coarser table.
 MINUTES_UP_TO, HOURS_UP_TO = timedelta(hours=6), timedelta(days=14)

@@ -13,12 +13,11 @@ import redis
 from deliveries.backlog.backlog import Lane, Offer
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configure, lane_offered
-from deliveries.counters import recording
-from deliveries.journal import records
 from deliveries.rules.envelope import traceparent_of
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.payload import NewMessage, publish_time_text, wire_message
 from deliveries.rules.taskmessage import escaped, reference
+from deliveries.telemetry import recording, records
 from pushhub.common import tracing
 from subscriptions.models import Topic
 from subscriptions.selectors import PushSettings

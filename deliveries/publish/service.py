@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from deliveries.counters.recording import refusals_counted
 from deliveries.publish.storing import message_ids_take, messages_store
 from deliveries.publish.transforming import messages_transform
 from deliveries.rules.payload import NewMessage
+from deliveries.telemetry.recording import refusals_counted
 from subscriptions.models import Topic
 from subscriptions.quotas import publish_charge
 from subscriptions.services.schemas import message_stamps

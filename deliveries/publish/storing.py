@@ -14,16 +14,16 @@ from itertools import islice
 from django.conf import settings
 from django.db import Error, IntegrityError, connection
 
-from deliveries.models import Message
 from deliveries.publish.offering import Owed, Published
 from deliveries.rules.ids import FAN_OUT_NODE, NODE_SIZE, MessageIds
 from deliveries.rules.payload import NewMessage, attributes_text
 from deliveries.rules.regions import storage_region
 from deliveries.store import statements
 from deliveries.store.fanout import SLICE_ROWS, delivery_rows, fan_out, slices
+from deliveries.store.trial import refusal_note
 from deliveries.store.writelock import write_transaction
 from pushhub.common.errors import ResourceExhausted
-from pushhub.common.outages import Cause, outage_of
+from pushhub.common.outages import outage_of
 from pushhub.common.tenantpool import step_aside_or_refuse
 from subscriptions.models import Topic
 from subscriptions.resources.filters import matcher
@@ -36,10 +36,6 @@ ID_TRIES = 3
 MAX_DELIVERIES = 1_000_000
 #: The largest sum of `Request.weight` of requests that are committed together.
 MAX_GROUP_WEIGHT = SLICE_ROWS * 2
-#: The size of a message that is only tried: PostgreSQL would move a larger one out of the table.
-TRIED_BYTES = 1_500
-#: How long a request that could not be stored says that others can't be either.
-REFUSAL_SECONDS = 10.0
 #: The bytes that SQLite writes in the time of a row.
 BYTES_AS_A_ROW = 2_000
 
@@ -85,27 +81,6 @@ def messages_store(
     return published or requests_commit([request])[0]
 
 
-#: Why this process could not store the last request, and when; None if it could.
-_refusal: tuple[Cause, float] | None = None
-
-
-def refusal() -> Cause | None:
-    """Return why this process could not store the last request, unless that was long ago.
-
-    A full disk may have room for the small message of `storing_try`.
-    """
-    known = _refusal
-    return known[0] if known is not None and time.monotonic() - known[1] < REFUSAL_SECONDS else None
-
-
-def storing_try() -> None:
-    """Store a message that nobody sees, and delete it in the same transaction. Raises what a publish would raise."""
-    [message_id] = message_ids_take(1)
-    with write_transaction(durable=False):
-        statements.messages_insert([(message_id, 0, settings.REGION, os.urandom(TRIED_BYTES), "", "")])
-        Message.objects.filter(pk=message_id).delete()
-
-
 @dataclass(frozen=True, slots=True)
 class Request:
     """Messages to store, and the subscriptions that are owed them."""
@@ -134,13 +109,12 @@ class Request:
 
 def requests_commit(requests: Sequence[Request]) -> list[Published]:
     """Insert the messages and deliveries of all requests in one transaction, under new ids."""
-    global _refusal
     attempt = 1
     while True:
         try:
             with _transaction(requests):
                 published = _insert(requests)
-            _refusal = None
+            refusal_note(None)
             return published
         except IntegrityError:
             _message_ids.renumber(node=_draw_node())
@@ -149,7 +123,7 @@ def requests_commit(requests: Sequence[Request]) -> list[Published]:
             attempt += 1
         except Error as error:
             if cause := outage_of(error):
-                _refusal = cause, time.monotonic()
+                refusal_note(cause)
             raise
 
 

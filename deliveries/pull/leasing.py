@@ -15,7 +15,6 @@ from deliveries.backlog.backlog import Lane, Leases, grouped
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configure
 from deliveries.backlog.paging import page_in
-from deliveries.counters import recording
 from deliveries.deadletters.forwarding import is_spent
 from deliveries.pull.leases import Leased, Origin, ack_ids_of, countdown_bounds_ms, pull_lanes, settings_require
 from deliveries.pull.reporting import PULL, STREAMING_PULL
@@ -28,6 +27,7 @@ from deliveries.rules.regions import transit_require
 from deliveries.rules.taskmessage import DeliverTask, body_parse, own_parse, seek_of, task_id_of
 from deliveries.store import statements
 from deliveries.store.payloads import payloads_read
+from deliveries.telemetry import recording
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
 from pushhub.common.tenantpool import step_aside
 from subscriptions.models import Subscription

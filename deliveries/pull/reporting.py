@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterable, Sequence
 
 from deliveries.backlog.backlog import Lane
-from deliveries.counters import kinds, recording
-from deliveries.journal import records
 from deliveries.rules.ackids import AckId
+from deliveries.telemetry import counterkinds as kinds
+from deliveries.telemetry import recording, records
 from subscriptions.selectors import PushSettings
 
 #: Delivery types, as metrics call them.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from deliveries.journal import records
 from deliveries.pull.deadlines import leases_end, leases_nack
 from deliveries.pull.leases import Leased, leases_by_origin, leases_ended
 from deliveries.pull.settling import leases_acknowledge, leases_acknowledge_in_order
 from deliveries.rules.ackids import AckId
 from deliveries.rules.payload import wire_size
+from deliveries.telemetry import records
 from deliveries.transforming import Wire, wire_messages_transform
 from pushhub.common import names
 from pushhub.common.errors import ResourceExhausted

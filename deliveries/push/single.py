@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 
 from deliveries.backlog.backlog import Lane
-from deliveries.journal.journal import journal
 from deliveries.push.preparer import prepare_now
 from deliveries.push.results.attempts import attempt_events
 from deliveries.push.results.reporting import ATTEMPT_VERDICTS, attempts_count, filtered_count, flight_spans
@@ -15,6 +14,7 @@ from deliveries.push.sending.flight import Flight
 from deliveries.push.transformer import Transformer
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import DeliverTask
+from deliveries.telemetry.journal.journal import journal
 from deliveries.transforming import FILTER
 from pushhub.common import tracing
 

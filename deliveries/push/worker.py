@@ -28,7 +28,6 @@ from deliveries.backlog import reconcile, regions
 from deliveries.backlog.backlog import CHANGES_KEPT, Backlog, Health, Lane, LaneFlow, PageRequest, work_key
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.regions import regions_to_adopt
-from deliveries.journal.journal import journal
 from deliveries.push import inspection
 from deliveries.push.admission import Admission
 from deliveries.push.memory import return_large_blocks
@@ -47,6 +46,7 @@ from deliveries.push.workerlease import LOST_LEASE, WorkerLease
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import wire_size
 from deliveries.rules.taskmessage import TASK_NAME, body_parse, task_id_of
+from deliveries.telemetry.journal.journal import journal
 from pushhub.common.background import BackgroundThread, oldest_job_seconds
 
 logger = logging.getLogger(__name__)

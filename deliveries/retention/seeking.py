@@ -16,14 +16,14 @@ from typing import Any
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lanes_configure, lanes_of
-from deliveries.counters import kinds
-from deliveries.counters.recording import request_counted
 from deliveries.models import SnapshotMessage
 from deliveries.retention.retained import seekable_from
 from deliveries.rules.ids import first_id_at
 from deliveries.rules.payload import attributes_parse
 from deliveries.store import statements
 from deliveries.store.writelock import write_transaction
+from deliveries.telemetry import counterkinds as kinds
+from deliveries.telemetry.recording import request_counted
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
 from pushhub.common.protojson import timestamp_parse
 from subscriptions import selectors

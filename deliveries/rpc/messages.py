@@ -8,8 +8,6 @@ from typing import Any
 from google.protobuf.empty_pb2 import Empty
 
 from deliveries.api.views import REGION_HEADER
-from deliveries.counters import kinds
-from deliveries.counters.recording import request_counted
 from deliveries.publish.request import published_messages_read, region_parse
 from deliveries.publish.service import message_publish
 from deliveries.publish.writer import SmallPublish, publish_writer_of
@@ -17,6 +15,8 @@ from deliveries.pull import deadlines, leasing, settling
 from deliveries.rpc.bell import bell
 from deliveries.rpc.protobuf import received_message_add
 from deliveries.rpc.streams import leases_changed
+from deliveries.telemetry import counterkinds as kinds
+from deliveries.telemetry.recording import request_counted
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
 from pushhub.common.pubsubtypes import pubsub

@@ -20,8 +20,6 @@ from typing import Any
 import redis
 from django.db import DatabaseError
 
-from deliveries.counters import kinds, openstreams
-from deliveries.counters.recording import request_count
 from deliveries.pull.deadlines import (
     MAX_ACK_DEADLINE_SECONDS,
     ack_deadlines_modify,
@@ -35,6 +33,9 @@ from deliveries.rpc.bell import bell
 from deliveries.rpc.flow import Outstanding
 from deliveries.rpc.protobuf import received_message_add
 from deliveries.rpc.streams import listening
+from deliveries.telemetry import counterkinds as kinds
+from deliveries.telemetry.recording import request_count
+from deliveries.telemetry.series import openstreams
 from pushhub.common.errors import FailedPrecondition, InvalidArgument, PushHubError, Unauthenticated, Unavailable
 from pushhub.common.pubsubtypes import pubsub
 from subscriptions.models import Subscription

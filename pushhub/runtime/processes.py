@@ -23,7 +23,7 @@ import redis
 from django.conf import settings
 from kombu.exceptions import OperationalError
 
-from deliveries.pipeline.counting.lag import keeps_up
+from deliveries.telemetry.counting.lag import keeps_up
 from pushhub import environment as env
 from pushhub.common import background
 from pushhub.runtime.redisversion import UnusableRedisError, version_line

@@ -12,10 +12,10 @@ from django.contrib.auth.models import User
 from django.utils.safestring import mark_safe
 from pytest_django.live_server_helper import LiveServer
 
-from deliveries.metrics.gauges import gauges_take
 from deliveries.models import MetricMinute
-from deliveries.pipeline.counting.ledger import Partial, Sums, partials_add
 from deliveries.rules.histogram import bucket_of
+from deliveries.telemetry.counting.ledger import Partial, Sums, partials_add
+from deliveries.telemetry.series.gauges import gauges_take
 from pushhub.common.clock import utcnow
 from subscriptions.models import Subscription, Topic
 from tests.browser.chromium import Chromium, Watched

@@ -19,9 +19,9 @@ def main(topic: str, rows: str) -> None:
     from django.core.management import call_command
 
     from deliveries.pipeline.archiving import archive
-    from deliveries.pipeline.counting.rollup import Rollup
     from deliveries.pipeline.jobs import replay
     from deliveries.pipeline.session import spark_session
+    from deliveries.telemetry.counting.rollup import Rollup
 
     archive.RANGE_ROWS = replay.PART_ROWS = 20
     session = spark_session(

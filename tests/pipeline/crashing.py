@@ -52,7 +52,7 @@ def dying(
 def doom(point: str, number: int) -> None:
     """Set Django up, and make the ledger's transaction kill this process."""
     django.setup()
-    from deliveries.pipeline.counting import ledger
+    from deliveries.telemetry.counting import ledger
 
     ledger.FIRST_KEYS = ledger.LEAST_KEYS = ledger.MOST_KEYS = KEYS_A_TRANSACTION
     ledger._only_writer = dying(point, number, ledger._only_writer)
@@ -65,7 +65,7 @@ def count_embedded(environment: Mapping[str, str], folder: str, point: str, numb
     os.environ.update(environment)
     settings_read_again()
     doom(point, number)
-    from deliveries.pipeline.counting.embedded import EmbeddedCounter
+    from deliveries.telemetry.counting.embedded import EmbeddedCounter
 
     EmbeddedCounter(Path(folder)).turn(seconds=600)
 
@@ -75,7 +75,7 @@ def main() -> None:
     doom(point, int(number))
     from django.core.management import call_command
 
-    from deliveries.pipeline.counting import rollup
+    from deliveries.telemetry.counting import rollup
 
     rollup.FILES_A_BATCH = 2
     call_command("pipeline", *arguments)

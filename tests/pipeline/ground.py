@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deliveries.journal import files
-from deliveries.journal.columns import Events, table_of
 from deliveries.models import Metric, MetricDay, MetricHour, MetricMinute, Segment
 from deliveries.pipeline.session import COLLECTOR, SHORT_JOB
+from deliveries.telemetry.journal import files
+from deliveries.telemetry.journal.columns import Events, table_of
 
 #: 2026-11-21T04:57:00Z. The segments begin here and reach into the next hour, some of them into the next day.
 BEGIN = 1_795_237_020

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from deliveries.pipeline.counting.lag import FRESH_SECONDS, LAG_SECONDS, Lag, keeps_up, lag_seconds
-from deliveries.pipeline.counting.rollup import only_runner
+from deliveries.telemetry.counting.lag import FRESH_SECONDS, LAG_SECONDS, Lag, keeps_up, lag_seconds
+from deliveries.telemetry.counting.rollup import only_runner
 from pushhub.runtime import processes
 
 

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from deliveries.metrics.expiry import MINUTES_KEPT
 from deliveries.models import Metric, MetricDay, MetricHour, MetricMinute, Segment
-from deliveries.pipeline.counting import ledger
+from deliveries.telemetry.counting import ledger
+from deliveries.telemetry.series.expiry import MINUTES_KEPT
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -14,8 +14,8 @@ import pytest
 from django.core.management import call_command
 from pytest_django.live_server_helper import LiveServer
 
-from deliveries.journal import journal as journals
 from deliveries.models import Message, PublishJob
+from deliveries.telemetry.journal import journal as journals
 from subscriptions.management.commands.pubsub import Command as PubSub
 from tests.workers import ROOT
 

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from deliveries.journal import shipping
-from deliveries.journal.columns import Events
 from deliveries.models import MetricDay, MetricHour, MetricMinute, Segment
-from deliveries.pipeline.counting import fetching, ledger, rollup
-from deliveries.pipeline.counting.admission import ADMITTED
-from deliveries.pipeline.counting.rollup import CHECKPOINT, Rollup, backfill
-from deliveries.pipeline.counting.segments import QUARANTINE
+from deliveries.telemetry.counting import fetching, ledger, rollup
+from deliveries.telemetry.counting.admission import ADMITTED
+from deliveries.telemetry.counting.rollup import CHECKPOINT, Rollup, backfill
+from deliveries.telemetry.counting.segments import QUARANTINE
+from deliveries.telemetry.journal import shipping
+from deliveries.telemetry.journal.columns import Events
 from tests.pipeline.ground import BEGIN, assert_counted, pages_damage, segments_make, write_segment
 
 if TYPE_CHECKING:

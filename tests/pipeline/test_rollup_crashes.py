@@ -14,7 +14,7 @@ from django.core.management import CommandError, call_command
 
 from deliveries.models import Segment
 from deliveries.pipeline import needs
-from deliveries.pipeline.counting.rollup import only_runner
+from deliveries.telemetry.counting.rollup import only_runner
 from tests.pipeline.crashing import KEYS_A_TRANSACTION
 from tests.pipeline.ground import QUICK_SPARK, assert_counted, segments_make, truth_of
 from tests.ports import wait_for

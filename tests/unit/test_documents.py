@@ -11,9 +11,9 @@ import jsonschema
 import pytest
 import yaml
 
-from deliveries.metrics.kinds import KINDS as METRICS
-from deliveries.metrics.kinds import OWN_PREFIX
 from deliveries.rules.outcome import Reason, ResponseClass
+from deliveries.telemetry.kinds import KINDS as METRICS
+from deliveries.telemetry.kinds import OWN_PREFIX
 from pushhub.runtime.processes import BY_NAME
 
 ROOT = Path(__file__).parents[2]

@@ -17,9 +17,9 @@ from django.db.models import Min
 
 from deliveries.models import ArchivedMessage, ArchiveFile, ArchiveLeftover, Message
 from deliveries.pipeline.archiving.manifest import MANIFEST, ManifestFile, manifest_write
-from deliveries.pipeline.parquetfiles import damage, first_line
 from deliveries.store import statements
 from deliveries.store.writelock import write_transaction
+from deliveries.telemetry.journal.parquetfiles import damage, first_line
 from pushhub.common.stores import Store
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import Any, TextIO
 from django.conf import settings
 
 from deliveries.pipeline.cli.rollup import journal_folder
-from deliveries.pipeline.counting import ledger
-from deliveries.pipeline.counting.rollup import backfill
 from deliveries.pipeline.session import spark_session
+from deliveries.telemetry.counting import ledger
+from deliveries.telemetry.counting.rollup import backfill
 from pushhub.common.errors import InvalidArgument
 
 HELP = "Count the segments of a past time that are not counted yet. It may run beside the rollup."

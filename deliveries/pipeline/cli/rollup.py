@@ -9,8 +9,8 @@ from typing import Any, TextIO
 
 from django.conf import settings
 
-from deliveries.pipeline.counting.rollup import Rollup, only_runner
 from deliveries.pipeline.session import spark_session
+from deliveries.telemetry.counting.rollup import Rollup, only_runner
 from pushhub.common.errors import FailedPrecondition
 
 HELP = "Count the journal's events into the metrics of minutes, hours and days."

@@ -23,7 +23,7 @@ from deliveries.pipeline.jobs.parquetrows import (
     spans_read,
 )
 from deliveries.pipeline.jobs.rows import SCHEMA, USUAL, Columns, Dialect, RowError, csv_header, files_read
-from deliveries.pipeline.parquetfiles import first_line
+from deliveries.telemetry.journal.parquetfiles import first_line
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.stores import AnyFile, files_matching, is_remote
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deliveries.backlog.backlog import Lane, LaneFlow
-from deliveries.journal.columns import Events
 from deliveries.push.sending.flight import Flight
 from deliveries.push.sending.plans import PushPlan
 from deliveries.rules.outcome import Reason, Verdict
 from deliveries.rules.payload import data_size
+from deliveries.telemetry.journal.columns import Events
 from deliveries.transforming import FILTER
 from pushhub.common import names
 

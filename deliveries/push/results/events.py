@@ -19,10 +19,10 @@ import orjson
 from django.conf import settings
 from kombu import serialization
 
-from deliveries.observability.sampling import Sample
 from deliveries.push.sending.flight import Flight
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import TASK_NAME
+from deliveries.telemetry.sinks.sampling import Sample
 from pushhub.common.background import BackgroundThread
 
 logger = logging.getLogger(__name__)

@@ -13,13 +13,13 @@ from typing import Any
 from django.conf import settings
 
 from deliveries.backlog.backlog import Lane, LaneFlow, grouped
-from deliveries.counters import recording
-from deliveries.observability.endpointhealth import Change, EndpointHealth, Result
-from deliveries.observability.sampling import Sample
 from deliveries.push.sending.flight import Flight
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.outcome import Reason, Verdict, response_class
 from deliveries.rules.payload import data_size
+from deliveries.telemetry import recording
+from deliveries.telemetry.sinks.endpointhealth import Change, EndpointHealth, Result
+from deliveries.telemetry.sinks.sampling import Sample
 from deliveries.transforming import FILTER
 from pushhub.common import names, tracing
 

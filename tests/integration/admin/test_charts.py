@@ -11,12 +11,12 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from deliveries.metrics import curves
-from deliveries.metrics.coverage import counting, coverage
-from deliveries.metrics.gauges import gauges_take
 from deliveries.models import CountingLease, GaugeMinute, GaugeRound
-from deliveries.pipeline.counting.ledger import Partial, Sums, partials_add
 from deliveries.rules.histogram import bucket_of
+from deliveries.telemetry.counting.ledger import Partial, Sums, partials_add
+from deliveries.telemetry.series import curves
+from deliveries.telemetry.series.coverage import counting, coverage
+from deliveries.telemetry.series.gauges import gauges_take
 from pushhub.common.clock import utcnow
 from subscriptions.models import Subscription, Topic
 from tests.restapi import Api

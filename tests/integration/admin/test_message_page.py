@@ -10,9 +10,9 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
-from deliveries.journal import journal as journals
-from deliveries.journal.sealing import seal_closed
 from deliveries.models import Delivery, Message
+from deliveries.telemetry.journal import journal as journals
+from deliveries.telemetry.journal.sealing import seal_closed
 from subscriptions.cli import main as cli
 from subscriptions.iam import grants
 from subscriptions.models import Subscription

@@ -9,11 +9,11 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from deliveries.journal import alarm
-from deliveries.metrics.gauges import gauges_take
 from deliveries.models import Segment
-from deliveries.pipeline.counting.ledger import Partial, Sums, partials_add, quarantine_note
 from deliveries.rules.histogram import bucket_of
+from deliveries.telemetry.counting.ledger import Partial, Sums, partials_add, quarantine_note
+from deliveries.telemetry.journal import alarm
+from deliveries.telemetry.series.gauges import gauges_take
 from pushhub.common.clock import utcnow
 from subscriptions.models import Subscription
 from tests.restapi import Api

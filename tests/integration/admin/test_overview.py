@@ -18,7 +18,7 @@ from deliveries.admin import demoreceiver
 from deliveries.backlog.default import default_backlog
 from deliveries.inspection import failing as failing_endpoints
 from deliveries.models import CountingLease, Delivery, GaugeMinute, GaugeRound, MetricHour, MetricMinute
-from deliveries.pipeline.counting.lease import Counter, Lease
+from deliveries.telemetry.counting.lease import Counter, Lease
 from pushhub.common.clock import utcnow
 from subscriptions.iam import grants
 from subscriptions.models import Project, Subscription, Topic

@@ -8,10 +8,10 @@ from urllib.parse import urlencode
 
 import pytest
 
-from deliveries.metrics.kinds import KINDS
 from deliveries.models import GaugeMinute
-from deliveries.pipeline.counting.ledger import Partial, Sums, partials_add
 from deliveries.rules.histogram import bucket_of
+from deliveries.telemetry.counting.ledger import Partial, Sums, partials_add
+from deliveries.telemetry.kinds import KINDS
 from subscriptions.models import Project
 from tests.restapi import Answer, Api
 

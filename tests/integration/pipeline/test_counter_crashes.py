@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deliveries.models import MetricMinute, Segment
-from deliveries.pipeline.counting.embedded import EmbeddedCounter
+from deliveries.telemetry.counting.embedded import EmbeddedCounter
 from tests import preloaded
 from tests.pipeline.crashing import count_embedded
 from tests.pipeline.ground import assert_counted, segments_make, truth_of

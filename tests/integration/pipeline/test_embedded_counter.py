@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from deliveries import tasks
-from deliveries.journal.columns import Events
-from deliveries.metrics.coverage import counting
 from deliveries.models import CountingLease, MetricMinute, Segment
-from deliveries.pipeline.counting import embedded, ledger
-from deliveries.pipeline.counting.embedded import FILES_A_BATCH, EmbeddedCounter
-from deliveries.pipeline.counting.lease import LEASE, RENEW, Counter, Lease, state_line
-from deliveries.pipeline.counting.segments import QUARANTINE
+from deliveries.telemetry.counting import embedded, ledger
+from deliveries.telemetry.counting.embedded import FILES_A_BATCH, EmbeddedCounter
+from deliveries.telemetry.counting.lease import LEASE, RENEW, Counter, Lease, state_line
+from deliveries.telemetry.counting.segments import QUARANTINE
+from deliveries.telemetry.journal.columns import Events
+from deliveries.telemetry.series.coverage import counting
 from tests.pipeline.ground import BEGIN, assert_counted, pages_damage, segments_make, write_segment
 
 pytestmark = pytest.mark.django_db(transaction=True)

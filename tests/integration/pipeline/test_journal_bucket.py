@@ -12,13 +12,13 @@ import pytest
 
 from deliveries import tasks
 from deliveries.inspection.attempts import Attempt, AttemptSearch
-from deliveries.journal import shipping, upkeep
-from deliveries.journal.alarm import alarms
-from deliveries.metrics.expiry import segments_expire
 from deliveries.models import Segment, ShippedSegment
-from deliveries.observability import readiness
-from deliveries.observability.probes import Status
-from deliveries.pipeline.counting import embedded, fetching
+from deliveries.telemetry.counting import embedded, fetching
+from deliveries.telemetry.export import readiness
+from deliveries.telemetry.export.probes import Status
+from deliveries.telemetry.journal import shipping, upkeep
+from deliveries.telemetry.journal.alarm import alarms
+from deliveries.telemetry.series.expiry import segments_expire
 from pushhub.common import stores
 from pushhub.common.stores import Store
 from tests.objectstores import BUCKET, SECRET, STORES, ObjectStore

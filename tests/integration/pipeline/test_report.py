@@ -12,9 +12,9 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from deliveries.models import GaugeMinute
-from deliveries.pipeline.counting.ledger import Partial, Sums, partials_add
 from deliveries.pipeline.report import Scope, report
 from deliveries.rules.histogram import bucket_of
+from deliveries.telemetry.counting.ledger import Partial, Sums, partials_add
 from subscriptions.models import Project
 
 pytestmark = pytest.mark.django_db

@@ -195,7 +195,7 @@ def test_a_connection_that_postgresql_ended_is_replaced(api: DirectApi, monkeypa
 def test_publishes_that_are_stored_together_are_told_apart(api: DirectApi, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[list[int]] = []
     monkeypatch.setattr(
-        "deliveries.counters.recording.publish_count",
+        "deliveries.telemetry.recording.publish_count",
         lambda *, topic_id, requests: counted.append([len(request) for request in requests]),
     )
 

@@ -12,10 +12,10 @@ from django.test import Client
 from deliveries.backlog.backlog import REGIONS_KEY
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.regions import Unserved, regions_audit, regions_to_adopt, regions_unserved
-from deliveries.metrics.gauges import gauges_take
 from deliveries.models import Delivery, GaugeMinute
 from deliveries.publish.service import message_publish
 from deliveries.rules.payload import NewMessage
+from deliveries.telemetry.series.gauges import gauges_take
 from subscriptions.selectors import topic_get
 from tests.ports import wait_for
 from tests.receiver import Receiver

@@ -9,10 +9,10 @@ import pytest
 from pytest_django.live_server_helper import LiveServer
 
 from deliveries.backlog.default import default_backlog
-from deliveries.counters.counters import KEY, counters_read
-from deliveries.counters.openstreams import open_streams
 from deliveries.publish.service import message_publish
 from deliveries.rules.payload import NewMessage
+from deliveries.telemetry.series.openstreams import open_streams
+from deliveries.telemetry.sinks.counters import KEY, counters_read
 from subscriptions.models import Subscription, Topic
 from tests.grpcservers import GrpcServer
 from tests.integration.rpc.test_grpc import Stream, make

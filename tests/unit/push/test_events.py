@@ -9,12 +9,12 @@ from celery.events.state import Task
 from flower.utils.search import TaskSearchEngine
 
 from deliveries.backlog.backlog import Lane
-from deliveries.observability.sampling import Sample
 from deliveries.push.results.events import TaskEvents
 from deliveries.push.sending.flight import Flight
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import wire_message
 from deliveries.rules.taskmessage import DeliverTask
+from deliveries.telemetry.sinks.sampling import Sample
 
 
 def task_events() -> TaskEvents:

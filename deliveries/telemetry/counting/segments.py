@@ -1,0 +1,138 @@
+"""The sealed segments of a journal: which are new, which can be counted, and where the others go."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from django.conf import settings
+
+from deliveries.telemetry.counting import ledger
+from deliveries.telemetry.counting.fetching import waiting_fetch
+from deliveries.telemetry.journal import files, shipping
+from deliveries.telemetry.journal.parquetfiles import damage, first_line
+from deliveries.telemetry.journal.schemas import EVENT
+
+logger = logging.getLogger(__name__)
+
+QUARANTINE = "quarantine"
+
+
+class Segments:
+    """Finds the segments of a folder that the ledger does not have yet. Each one is returned once."""
+
+    def __init__(self, folder: Path, *, job: str) -> None:
+        self._folder = folder
+        self._sealed = folder / (shipping.FETCHED if settings.JOURNAL_BUCKET else files.SEALED)
+        self._quarantine = folder / QUARANTINE
+        self._job = job
+        self._seen: set[str] = set()
+        #: When the folder of each hour last changed. A folder is listed again only after a change.
+        self._changed: dict[Path, int] = {}
+
+    def new(self) -> list[Path]:
+        """Return the new segments that can be read, and put the other new files into quarantine."""
+        if settings.JOURNAL_BUCKET:
+            waiting_fetch(self._folder)
+        fresh = [path for path in self._fresh() if path.name not in self._seen]
+        self._seen.update(path.name for path in fresh)
+        noted = ledger.noted(path.name for path in fresh)
+        return [path for path in fresh if path.name not in noted and self.check(path)]
+
+    def check(self, path: Path) -> bool:
+        """Return whether a file can be read; put it into quarantine if not. False also for a file that is gone."""
+        try:
+            reason = fault(path)
+        except FileNotFoundError:
+            return False
+        if reason:
+            self.put_aside(path.name, reason=reason)
+        return not reason
+
+    def put_aside(self, name: str, *, reason: str) -> None:
+        """Move a segment into quarantine and write the reason into the ledger."""
+        self._quarantine.mkdir(exist_ok=True)
+        for path in [path for folder in hours(self._sealed) if (path := folder / name).exists()]:
+            shutil.move(path, self._quarantine / name)
+        ledger.quarantine_note(name, reason=reason, job=self._job)
+        logger.error("segment %s was moved to %s: %s", name, self._quarantine, reason)
+
+    def _fresh(self) -> Iterator[Path]:
+        for folder in hours(self._sealed):
+            # The time is read before the listing, so the next round sees a file that arrives in between.
+            changed = folder.stat().st_mtime_ns
+            if self._changed.get(folder) != changed:
+                self._changed[folder] = changed
+                yield from segments(folder)
+
+
+def hours(sealed: Path) -> list[Path]:
+    """Return the folders of segments, oldest first. The top folder is included because strays may lie there."""
+    return [sealed, *sorted(sealed.glob("dt=*/hour=*"))] if sealed.exists() else []
+
+
+def segments(folder: Path) -> list[Path]:
+    """Return every visible file of a folder, segment or not, oldest first."""
+    paths = [path for path in folder.iterdir() if not path.name.startswith((".", "_")) and path.is_file()]
+    return sorted(paths, key=lambda path: path.name)
+
+
+def fault(path: Path) -> str:
+    """Return what is wrong with a segment, or "" for a good one. Reads only the footer. Raises FileNotFoundError."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not files.is_segment_name(path.name):
+        return "foreign: not a name of ours"
+    try:
+        schema = pq.read_schema(path)
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        return f"not a whole Parquet file: {str(error).splitlines()[0]}"
+    for name, kind in EVENT:
+        # Columns are only ever added: an older segment may lack the last ones, but the types are the same.
+        if name in schema.names and not _is_kind(schema.field(name).type, kind):
+            return f"foreign: column {name} is {schema.field(name).type} and not {kind}"
+    lacking = {"event", "time", "subscription", "topic"} - set(schema.names)
+    return f"foreign: no column {', '.join(sorted(lacking))}" if lacking else ""
+
+
+def _is_kind(kind_read: object, kind: str) -> bool:
+    return str(kind_read) == ("timestamp[us, tz=UTC]" if kind == "timestamp" else kind)
+
+
+def count_each(
+    paths: Sequence[Path],
+    *,
+    segments: Segments,
+    count: Callable[[Path], ledger.Added],
+    uncountable: tuple[type[Exception], ...],
+    probe: Callable[[], object] = lambda: None,
+) -> ledger.Added:
+    """Count segments one at a time, and put those that cannot be counted into quarantine.
+
+    `count` raises one of `uncountable` for the content of a segment. Then `probe` must raise if the engine itself is
+    at fault. If no segment can be counted and none is damaged, the machine may be at fault, and the last error is
+    raised.
+    """
+    total = ledger.Added(0, 0, 0)
+    failed: dict[str, Exception] = {}
+    for path in paths:
+        try:
+            if reason := damage(path):
+                segments.put_aside(path.name, reason=reason)
+                continue
+            total += count(path)
+        except FileNotFoundError:
+            continue
+        except uncountable as error:
+            probe()
+            failed[path.name] = error
+    if len(failed) > 1 and not total.segments:
+        raise failed.popitem()[1]
+    for name, cause in failed.items():
+        segments.put_aside(name, reason=f"it cannot be counted: {first_line(cause)}")
+    return total

@@ -1,0 +1,168 @@
+"""Whether PushHub can take and deliver messages: database, Redis, workers and the data pipeline."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from pathlib import Path
+
+import orjson
+import redis
+from django.conf import settings
+from django.db import connection
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from deliveries.backlog.backlog import BYTES_KEY, DEAD_AFTER_MS, PREFIX
+from deliveries.backlog.regions import KEY as AUDIT_KEY
+from deliveries.backlog.regions import KEY_SECONDS as AUDIT_KEPT_SECONDS
+from deliveries.store.trial import refusal, storing_try
+from deliveries.telemetry.counting.lag import LAG_SECONDS, lag_seconds
+from deliveries.telemetry.counting.lease import state_line
+from deliveries.telemetry.export.probes import Component, Probes, Status
+from deliveries.telemetry.journal.alarm import KEY as JOURNAL_ALARMS_KEY
+from deliveries.telemetry.journal.alarm import STALE_SECONDS as JOURNAL_ALARM_SECONDS
+from deliveries.telemetry.series.coverage import counting
+from pushhub.common.background import STUCK_SECONDS
+
+#: When each push worker last gave a sign of life, and how old its oldest job was then (beat.lua).
+WORKERS_KEY, JOBS_KEY = f"{PREFIX}workers", f"{PREFIX}jobs"
+#: What this check writes, and when Redis forgets it.
+WRITTEN_KEY = f"{PREFIX}readiness"
+KEY_SECONDS = 60
+#: The whole answer comes within a second.
+DEADLINE_SECONDS = 0.8
+REDIS_SECONDS = 0.5
+#: A message is stored at most so often.
+STORED_SECONDS = 1.0
+#: The maintenance worker audits every 30 seconds (pushhub/celery.py).
+AUDIT_LATE_SECONDS = 90.0
+
+
+#: When a message could last be stored, and how long that took.
+_stored: tuple[float, float] | None = None
+
+
+def database() -> Component:
+    """Check that a message can be stored. Anybody may ask, so one that was stored a moment ago suffices."""
+    global _stored
+    began = time.monotonic()
+    if _stored is None or began - _stored[0] > STORED_SECONDS:
+        _stored = None
+        try:
+            storing_try()
+        finally:
+            connection.close()
+        _stored = began, time.monotonic() - began
+    if cause := refusal():
+        return Component(Status.UNAVAILABLE, cause)
+    return Component(Status.OK, figures={"seconds": _stored[1]})
+
+
+def redis_writes() -> Component:
+    """Check that a key can be written."""
+    began = time.monotonic()
+    with impatient_redis() as client:
+        client.set(WRITTEN_KEY, 1, ex=KEY_SECONDS)
+        backlog_bytes = int(client.get(BYTES_KEY) or 0)
+    figures = {"seconds": time.monotonic() - began, "backlog_bytes": backlog_bytes}
+    return Component(Status.OK, figures=figures | {"budget_bytes": settings.REDIS_MB * 1_000_000})
+
+
+def push_workers() -> Component:
+    """Push workers that gave a sign of life lately, in all regions, and whether they get their jobs done."""
+    with impatient_redis() as client:
+        seconds, microseconds = client.time()
+        now_ms = seconds * 1000 + microseconds / 1000
+        beats: list[tuple[bytes, float]] = client.zrange(WORKERS_KEY, 0, -1, withscores=True)
+        ages_ms = client.hgetall(JOBS_KEY)
+    living = {worker: now_ms - beat for worker, beat in beats if now_ms - beat < DEAD_AFTER_MS}
+    if not living:
+        return Component(Status.UNAVAILABLE, "no push worker gives a sign of life", {"workers": 0})
+    oldest_job = max(int(ages_ms.get(worker, 0)) for worker in living) / 1000
+    figures = {
+        "workers": len(living),
+        "last_sign_of_life_seconds": min(living.values()) / 1000,
+        "oldest_job_seconds": oldest_job,
+    }
+    if oldest_job > STUCK_SECONDS:
+        return Component(Status.DEGRADED, f"a push worker has had a job for {oldest_job:.0f} s", figures)
+    return Component(Status.OK, figures=figures)
+
+
+def maintenance() -> Component:
+    """Check the maintenance worker by the time of its last audit."""
+    with impatient_redis() as client:
+        left_ms = client.pttl(AUDIT_KEY)
+    if left_ms < 0:
+        return Component(Status.DEGRADED, f"no audit for {AUDIT_KEPT_SECONDS} s or more")
+    silence = max(AUDIT_KEPT_SECONDS - left_ms / 1000, 0.0)
+    status = Status.OK if silence < AUDIT_LATE_SECONDS else Status.DEGRADED
+    reason = "" if status == Status.OK else f"no audit for {silence:.0f} s"
+    return Component(status, reason, {"last_sign_of_life_seconds": silence})
+
+
+def journal() -> Component:
+    """Check for stopped journals, whose attempts the metrics lack, and for segments that wait for the bucket."""
+    with impatient_redis() as client:
+        alarms = client.hvals(JOURNAL_ALARMS_KEY)
+    rows = [row for row in map(orjson.loads, alarms) if time.time() - row["at"] < JOURNAL_ALARM_SECONDS]
+    # Several workers of a machine may report the same segments.
+    waiting = max((row.get("waiting", 0) for row in rows), default=0)
+    stopped = sum(not row.get("waiting") for row in rows)
+    reasons = [f"the journals of {stopped} processes have stopped"] if stopped else []
+    reasons += [f"{waiting} segments wait for the bucket"] if waiting else []
+    figures = {"stopped": stopped} | ({"segments_waiting_for_bucket": waiting} if waiting else {})
+    return Component(Status.DEGRADED if reasons else Status.OK, "; ".join(reasons), figures)
+
+
+def pipeline() -> Component:
+    """Check up to when attempts are counted, and how far Spark is behind if it runs here."""
+    if not settings.JOURNAL:
+        return Component(Status.OK, state="PUSHHUB_JOURNAL is off, so nothing is counted")
+    try:
+        progress = counting()
+    finally:
+        connection.close()
+    if progress.counted_to is None:
+        return Component(Status.OK, state="nothing has been counted yet")
+    lag = lag_seconds(Path(settings.JOURNAL), now=time.time())
+    figures = {"segments_waiting": progress.waiting} | ({"lag_seconds": lag} if lag is not None else {})
+    state = state_line(progress)
+    if lag is not None and lag > LAG_SECONDS:
+        return Component(Status.DEGRADED, f"no segment was counted for {lag:.0f} s", figures, state)
+    if not progress.runs:
+        return Component(Status.DEGRADED, "nobody counts", figures, state)
+    return Component(Status.OK, figures=figures, state=state)
+
+
+CHECKS = {
+    "database": database,
+    "redis": redis_writes,
+    "push_workers": push_workers,
+    "maintenance": maintenance,
+    "journal": journal,
+    "pipeline": pipeline,
+}
+
+
+@cache
+def probes() -> Probes:
+    """Return the probes of this process."""
+    return Probes(CHECKS, deadline_seconds=DEADLINE_SECONDS)
+
+
+def overall(components: dict[str, Component]) -> Status:
+    """Return the worst status among the components."""
+    statuses = {component.status for component in components.values()}
+    return next((status for status in (Status.UNAVAILABLE, Status.DEGRADED) if status in statuses), Status.OK)
+
+
+def impatient_redis() -> redis.Redis:
+    """Return a client that gives up at once; the ordinary one waits for a busy Redis."""
+    return redis.Redis.from_url(
+        settings.REDIS_URL,
+        socket_timeout=REDIS_SECONDS,
+        socket_connect_timeout=REDIS_SECONDS,
+        retry=Retry(NoBackoff(), 0),
+    )

@@ -1,0 +1,70 @@
+"""Sealing turns a closed journal into a Parquet segment, as a whole or not at all.
+
+The process that gets the lock of the journal seals it: usually the maintenance worker, otherwise the rollup.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from deliveries.telemetry.journal import files
+from deliveries.telemetry.journal.columns import Events, line_parse, table_of
+
+logger = logging.getLogger(__name__)
+
+#: One task of Spark reads a whole segment, so one row group has all its rows.
+ROW_GROUP = 1_000_000
+
+
+def seal(folder: Path, path: Path) -> int:
+    """Write the segment of a journal that the caller has locked, remove the journal, and return the number of rows.
+
+    After an OSError the journal is unchanged, and sealing can be tried again.
+    """
+    import pyarrow.parquet as pq
+
+    parts = read_lines(path)
+    if parts:
+        target = files.segment_path(folder, path.name.removesuffix(files.JOURNAL_SUFFIX))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Readers skip names that begin with a dot.
+        hidden = target.with_name(f".{target.name}")
+        try:
+            with hidden.open("wb") as file:
+                pq.write_table(table_of(parts), file, compression="zstd", row_group_size=ROW_GROUP)
+                file.flush()
+                # The journal is removed next, so the segment must survive a power failure.
+                os.fsync(file.fileno())
+            hidden.rename(target)
+        except OSError:
+            hidden.unlink(missing_ok=True)
+            raise
+    path.unlink()
+    return sum(part.count for part in parts)
+
+
+def read_lines(path: Path) -> list[Events]:
+    """Return the events of a journal. A last line that was not written to its end is left out."""
+    parts = []
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                parts.append(line_parse(line))
+            except ValueError as error:
+                logger.error("line %d of %s is left out: %s", number, path.name, error)
+    return parts
+
+
+def seal_closed(folder: Path) -> int:
+    """Seal every journal that no process writes any more; return how many."""
+    count = 0
+    for path in files.journals(folder):
+        with files.taken_over(path) as is_locked:
+            if is_locked:
+                seal(folder, path)
+                count += 1
+    return count

@@ -1,0 +1,118 @@
+"""Adds the counters of `/metrics` to the tables of metrics each minute, where time series are read from.
+
+The journal counts events for which it has a row. Other counters exist in Redis only: messages sent to pullers, requests
+of pullers, sizes of messages, messages that a filter acknowledged. The transaction that stores a new sample also adds a
+counter's growth since the last sample to the tables, so no growth is added twice. A counter that is smaller than its
+last sample has started again at zero, because Redis lost it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import redis
+from django.conf import settings
+
+from deliveries.backlog.connection import client_of
+from deliveries.models import CounterSample
+from deliveries.rules.histogram import SCALE
+from deliveries.store.writelock import write_transaction
+from deliveries.telemetry import counterkinds as kinds
+from deliveries.telemetry.counting.ledger import Key, Sums, sums_add
+from deliveries.telemetry.series.series import MINUTE, floor
+from deliveries.telemetry.sinks.counters import CounterValue, counters_read
+from pushhub.common.clock import Clock, utcnow
+from pushhub.common.names import subscription_name, topic_name
+from subscriptions.models import Subscription, Topic
+
+#: Counters of one transaction, which publishers on SQLite wait for.
+CHUNK = 500
+
+#: The project and the full name of a resource, by kind of resource and primary key.
+Resources = dict[tuple[str, int], tuple[str, str]]
+
+
+def counters_sample(*, clock: Clock = utcnow) -> int:
+    """Add what counters have grown by; return how many have. May raise redis.RedisError and the database's errors.
+
+    Values that were read before another process' sample would look like lost counters. So the samples are read before
+    the counters, and a counter whose sample has changed since is left to the next call.
+    """
+    samples = dict(CounterSample.objects.values_list("field", "value"))
+    client: redis.Redis = client_of(settings.REDIS_URL)
+    values = {value.field: value for value in counters_read(client) if value.kind.is_sampled(value.labels)}
+    grown = [value for value in values.values() if samples.get(value.field) != value.value]
+    # The growth is that of the minute before; most of it lies in the minute that began half a minute before that.
+    at = floor(clock() - timedelta(seconds=30), MINUTE)
+    resources = _resources(grown)
+    for start in range(0, len(grown), CHUNK):
+        _add(grown[start : start + CHUNK], samples, resources, at)
+    gone = [field for field in samples if field not in values]
+    for start in range(0, len(gone), CHUNK):
+        with write_transaction():
+            rows = _locked(gone[start : start + CHUNK])
+            unchanged = [field for field, row in rows.items() if row.value == samples[field]]
+            CounterSample.objects.filter(field__in=unchanged).delete()
+    return len(grown)
+
+
+def _locked(fields: Sequence[str]) -> dict[str, CounterSample]:
+    return CounterSample.objects.order_by("field").select_for_update().in_bulk(fields)
+
+
+def _add(values: Sequence[CounterValue], samples: Mapping[str, int], resources: Resources, at: datetime) -> None:
+    with write_transaction():
+        # Only a row that exists can be locked.
+        first = [CounterSample(field=value.field, value=0) for value in values if value.field not in samples]
+        CounterSample.objects.bulk_create(first, ignore_conflicts=True)
+        rows = _locked([value.field for value in values])
+        values = [
+            value for value in values if value.field in rows and rows[value.field].value == samples.get(value.field, 0)
+        ]
+        news: dict[Key, Sums] = {}
+        for value in values:
+            sample = rows[value.field].value
+            resource = resources.get((value.kind.resource, value.resource_id))
+            if resource is not None:
+                growth = value.value - sample if value.value >= sample else value.value
+                project, name = resource
+                key = (name, value.kind.event, at, _label(value), 0, "")
+                _count(news.setdefault(key, Sums(project)), value, growth)
+        sums_add(news)
+        CounterSample.objects.bulk_create(
+            [CounterSample(field=value.field, value=value.value) for value in values],
+            update_conflicts=True,
+            unique_fields=["field"],
+            update_fields=["value"],
+        )
+
+
+def _label(value: CounterValue) -> str:
+    """Return the value of the first label, which is stored as the response class."""
+    return value.labels[0] if value.kind.labels else ""
+
+
+def _count(sums: Sums, value: CounterValue, growth: int) -> None:
+    """Add the growth of a counter, which of a distribution is that of one bucket or of the sum."""
+    if not value.kind.unit:
+        sums.count += growth
+    elif value.labels[-1] == kinds.SUM:
+        sums.latency_us_sum += growth
+    else:
+        bucket = int(value.labels[-1]) << (SCALE - kinds.DISTRIBUTION_SCALE)
+        sums.count += growth
+        sums.buckets[bucket] = sums.buckets.get(bucket, 0) + growth
+
+
+def _resources(values: Iterable[CounterValue]) -> Resources:
+    """Return the names of the resources of these counters. Deleted ones are left out."""
+    wanted = {(value.kind.resource, value.resource_id) for value in values}
+    resources: Resources = {}
+    if any(resource == "subscription" for resource, _ in wanted):
+        for pk, project, name in Subscription.objects.values_list("id", "project__project_id", "subscription_id"):
+            resources["subscription", pk] = (project, subscription_name(project, name))
+    if any(resource == "topic" for resource, _ in wanted):
+        for pk, project, name in Topic.objects.values_list("id", "project__project_id", "topic_id"):
+            resources["topic", pk] = (project, topic_name(project, name))
+    return resources

@@ -1,0 +1,124 @@
+"""Gauges: the state of each subscription, stored once a minute. They need neither the journal nor Spark."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from django.conf import settings
+from django.db.models import Count, Min
+
+from deliveries.backlog.backlog import Lane
+from deliveries.backlog.codes import Mode
+from deliveries.backlog.default import default_backlog
+from deliveries.backlog.lanestate import LaneState
+from deliveries.backlog.regions import regions_unserved
+from deliveries.models import Delivery, GaugeMinute, GaugeRound
+from deliveries.rules.ids import publish_time_ms
+from deliveries.store import statements
+from deliveries.store.writelock import write_transaction
+from deliveries.telemetry.series.openstreams import open_streams
+from pushhub.common.clock import Clock, utcnow
+from pushhub.common.names import subscription_name
+from subscriptions.models import Subscription
+
+#: With more subscriptions than this, idle ones get no rows: a row per minute and subscription would be too many.
+ALL_UP_TO = 100
+#: A subscription gets rows for this long after its backlog has become empty, so that its curve falls to zero.
+AFTERGLOW = timedelta(minutes=3)
+
+GAUGES = [
+    "undelivered",
+    "oldest_unacked_seconds",
+    "outstanding",
+    "push_window",
+    "backoff_ms",
+    "unserved",
+    "open_streams",
+]
+
+
+def gauges_take(*, clock: Clock = utcnow) -> int:
+    """Store a row for each subscription and return how many. May raise redis.RedisError and database errors."""
+    now = clock()
+    at = now.replace(second=0, microsecond=0)
+    waiting = _waiting()
+    streams = open_streams(default_backlog().client)
+    subscriptions = dict(_names({*waiting, *streams}, at))
+    states = _states(subscriptions)
+    unserved = _unserved()
+    rows = [_row(name, at, now, waiting.get(pk, (0, None)), states.get(pk, [])) for pk, name in subscriptions.items()]
+    for row, pk in zip(rows, subscriptions, strict=True):
+        row.unserved = unserved.get(pk, 0)
+        row.open_streams = streams[pk]
+    with write_transaction():
+        GaugeMinute.objects.bulk_create(
+            rows,
+            batch_size=2000,
+            update_conflicts=True,
+            unique_fields=["resource", "at"],
+            update_fields=GAUGES,
+        )
+        GaugeRound.objects.get_or_create(at=at)
+    return len(rows)
+
+
+def _waiting() -> dict[int, tuple[int, int | None]]:
+    """Return the number of deliveries and the oldest message id by subscription. The query reads only an index."""
+    rows = Delivery.objects.order_by().values_list("subscription_id").annotate(Count("id"), Min("message_id"))
+    return {pk: (count, oldest) for pk, count, oldest in rows}
+
+
+def _unserved() -> dict[int, int]:
+    """Return the number of deliveries in regions that no push worker serves, by subscription."""
+    regions = [unserved.region for unserved in regions_unserved()]
+    if not regions:
+        return {}
+    rows = Delivery.objects.filter(region__in=regions, subscription__push_endpoint__gt="").order_by()
+    return dict(rows.values_list("subscription_id").annotate(Count("id")))
+
+
+def _names(active: Iterable[int], at: datetime) -> Iterable[tuple[int, str]]:
+    """Return the subscriptions that get a row, with their names; `active` have deliveries or open streams."""
+    rows = Subscription.objects.order_by("id").values_list("id", "project__project_id", "subscription_id")
+    named = [(pk, subscription_name(project, name)) for pk, project, name in rows]
+    if len(named) <= ALL_UP_TO:
+        return named
+    recent = GaugeMinute.objects.filter(at__gte=at - AFTERGLOW, undelivered__gt=0)
+    recent_names, active_pks = set(recent.values_list("resource", flat=True)), set(active)
+    return [(pk, name) for pk, name in named if pk in active_pks or name in recent_names]
+
+
+def _states(subscriptions: Iterable[int]) -> dict[int, list[LaneState]]:
+    """Return the states of each subscription's lanes, in one round trip."""
+    regions = {pk: {settings.REGION} for pk in subscriptions}
+    for row in statements.all_lanes_waiting():
+        if row.subscription_id in regions:
+            regions[row.subscription_id].add(row.region)
+    lanes = [Lane(pk, region) for pk, names in regions.items() for region in sorted(names)]
+    by_subscription: dict[int, list[LaneState]] = defaultdict(list)
+    for lane, state in zip(lanes, default_backlog().states(lanes), strict=True):
+        if state is not None:
+            by_subscription[lane.subscription_id].append(state)
+    return by_subscription
+
+
+def _row(
+    name: str, at: datetime, now: datetime, waiting: tuple[int, int | None], states: list[LaneState]
+) -> GaugeMinute:
+    count, oldest = waiting
+    age = now - datetime.fromtimestamp(publish_time_ms(oldest) / 1000, UTC) if oldest is not None else timedelta()
+    now_ms = time.time() * 1000
+    backoff_ms = max((state.flow.pause_ms(now_ms=now_ms) for state in states), default=0.0)
+    return GaugeMinute(
+        project=name.split("/")[1],
+        resource=name,
+        at=at,
+        undelivered=count,
+        oldest_unacked_seconds=max(int(age.total_seconds()), 0),
+        outstanding=sum(state.outstanding for state in states),
+        push_window=sum(state.window for state in states if state.mode == Mode.PUSH),
+        backoff_ms=int(backoff_ms),
+    )
