@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import ssl
 import sys
 from typing import Any
 
@@ -11,7 +10,6 @@ from celery import Celery
 from celery.signals import celeryd_init, setup_logging
 from django.conf import settings
 from kombu.transport import TRANSPORT_ALIASES
-from redis.connection import parse_url
 
 from deliveries.rules.shards import SHARDS
 
@@ -40,22 +38,6 @@ METRICS_SWEEP_SECONDS = 600
 DEAD_LETTERS_SECONDS = 5
 
 
-def broker_url(redis_url: str) -> str:
-    """Return the broker URL of our transport for a URL that redis-py takes, without its options (`broker_tls`)."""
-    scheme, _, rest = redis_url.partition("?")[0].partition("://")
-    if scheme == "unix":
-        return f"pushhub+socket://{rest}"
-    return f"pushhub://{rest}"
-
-
-def broker_tls(redis_url: str) -> dict[str, Any] | None:
-    """Return the options of TLS in a URL that redis-py takes; None for a connection without TLS."""
-    if not redis_url.startswith("rediss://"):
-        return None
-    options = {name: value for name, value in parse_url(redis_url).items() if name.startswith("ssl_")}  # type: ignore[no-untyped-call]
-    return {"ssl_cert_reqs": ssl.CERT_REQUIRED} | options
-
-
 def every(seconds: float, task: str, *args: Any) -> dict[str, Any]:
     """Return beat's entry for a task. One that waits until the next is sent is dropped, as the next does the same."""
     return {"task": task, "args": args, "schedule": seconds, "options": {"expires": seconds}}
@@ -68,13 +50,11 @@ def every_by_shard(seconds: float, task: str) -> dict[str, dict[str, Any]]:
 
 app = Celery("pushhub", task_cls="pushhub.leases:TimedTask")
 app.conf.update(
-    broker_url=broker_url(settings.REDIS_URL),
-    broker_use_ssl=broker_tls(settings.REDIS_URL),
+    # The transport connects to PUSHHUB_REDIS_URL.
+    broker_url="pushhub://",
     # Wait for an unreachable Redis without limit, so that nobody has to restart the worker.
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
-    # No reply takes that long: a sleep on a bell or a queue ends after a second or two.
-    broker_transport_options={"health_check_interval": 30, "socket_timeout": 30, "socket_connect_timeout": 10},
     worker_consumer="pushhub.runtime.consumer:Consumer",
     # Beat sends a task again anyway, and kombu would hide the error of the first try by that of the second.
     task_publish_retry=False,

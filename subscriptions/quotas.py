@@ -20,6 +20,7 @@ from django.conf import settings
 from redis.commands.core import Script
 
 from pushhub.common.errors import ResourceExhausted
+from pushhub.common.redisclient import connect_to_redis
 from pushhub.common.rows import row_or_none
 from subscriptions.models import Project
 
@@ -173,7 +174,7 @@ class Buckets:
 
     def __init__(self, url: str) -> None:
         # A publisher waits for the result, so a Redis that hangs must cost little time.
-        client = redis.Redis.from_url(url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS)
+        client = connect_to_redis(url, seconds=TIMEOUT_SECONDS)
         self._script = Script(client, Path(__file__).with_name("quota.lua").read_text(encoding="utf-8"))
         self._not_before = 0.0
 

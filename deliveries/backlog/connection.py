@@ -7,6 +7,8 @@ from functools import cache
 import redis
 from django.conf import settings
 
+from pushhub.common.redisclient import connect_to_redis
+
 #: Redis may pause for a few seconds, for example to fork for a snapshot; a longer wait is an outage.
 SOCKET_TIMEOUT_SECONDS = 10
 
@@ -18,9 +20,4 @@ def redis_client() -> redis.Redis:
 
 @cache
 def client_of(url: str) -> redis.Redis:
-    return redis.Redis.from_url(
-        url,
-        socket_timeout=SOCKET_TIMEOUT_SECONDS,
-        socket_connect_timeout=SOCKET_TIMEOUT_SECONDS,
-        health_check_interval=30,
-    )
+    return connect_to_redis(url, seconds=SOCKET_TIMEOUT_SECONDS, health_check_interval=30)

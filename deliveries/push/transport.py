@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Any, Protocol
 
 import orjson
+from django.conf import settings
 from kombu.transport import redis
 from kombu.utils.encoding import bytes_to_str
 from redis.exceptions import NoScriptError
@@ -21,9 +22,12 @@ from redis.exceptions import NoScriptError
 from deliveries.backlog.scripts import source
 from deliveries.push.alarm import Alarm
 from deliveries.rules.taskmessage import QUEUE_PREFIX, own_parse
+from pushhub.common.redisclient import connect_to_redis
 
 #: The longest sleep on the bell, and so the longest delay after a lost ring. pump.lua has the same number.
 MAX_SLEEP_SECONDS = 2.0
+#: No reply takes that long: a sleep on a bell or a queue ends after a second or two.
+REPLY_SECONDS = 30
 
 
 def full_bell(work: str) -> str:
@@ -114,6 +118,14 @@ class Channel(BaseChannel):  # type: ignore[misc]
         self._awaited: _Fetch | _Sleep | None = None
         self._fetch_source = source("fetch")
         self._fetch_sha = ""
+
+    def _get_pool(self, asynchronous: bool = False) -> Any:
+        """Return a pool for PUSHHUB_REDIS_URL. kombu's own URLs lack the options of TLS."""
+        pool = connect_to_redis(settings.REDIS_URL, seconds=REPLY_SECONDS, health_check_interval=30).connection_pool
+        self.keyprefix_fanout: str = self.keyprefix_fanout.format(db=pool.connection_kwargs.get("db", 0))
+        if asynchronous:
+            pool.connection_class = _watched(pool.connection_class, self)
+        return pool
 
     @property
     def fetcher(self) -> Fetcher | None:
@@ -278,6 +290,18 @@ class Transport(BaseTransport):  # type: ignore[misc]
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
         self.loop = loop
         super().register_with_event_loop(connection, loop)
+
+
+def _watched(connection_class: Any, channel: Channel) -> Any:
+    """Return a class of connections that leave the channel's poller when they are disconnected, as kombu's do."""
+
+    class Watched(connection_class):  # type: ignore[misc]
+        def disconnect(self, *args: Any, **kwargs: Any) -> None:
+            super().disconnect(*args, **kwargs)
+            if channel._registered:
+                channel._on_connection_disconnect(self)
+
+    return Watched
 
 
 @cache

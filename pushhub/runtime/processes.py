@@ -26,6 +26,7 @@ from kombu.exceptions import OperationalError
 from deliveries.telemetry.counting.lag import keeps_up
 from pushhub import environment as env
 from pushhub.common import background
+from pushhub.common.redisclient import connect_to_redis
 from pushhub.runtime.redisversion import UnusableRedisError, version_line
 from subscriptions.transforms.systemcalls import why_unrestricted
 
@@ -81,9 +82,7 @@ def answers_http(address: str, *, login: str = "") -> bool:
 def answers_redis(redis_url: str) -> bool:
     """Whether the Redis at `redis_url` answers a PING."""
     try:
-        with redis.Redis.from_url(
-            redis_url, socket_timeout=CHECK_SECONDS, socket_connect_timeout=CHECK_SECONDS
-        ) as client:
+        with connect_to_redis(redis_url, seconds=CHECK_SECONDS) as client:
             return bool(client.ping())
     except redis.RedisError:
         return False

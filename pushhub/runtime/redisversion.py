@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-import redis
+from pushhub.common.redisclient import connect_to_redis
 
 #: Older servers lack commands that PushHub uses.
 OLDEST_VERSION = (6, 2)
@@ -25,7 +25,7 @@ class UnusableRedisError(RuntimeError):
 
 def version_line(url: str) -> str:
     """Return one line on the version of the server at `url`; UnusableRedisError if PushHub can't use it."""
-    with redis.Redis.from_url(url, socket_timeout=INFO_SECONDS, socket_connect_timeout=INFO_SECONDS) as client:
+    with connect_to_redis(url, seconds=INFO_SECONDS) as client:
         info = client.info("server")
     if why := UNUSABLE_MODES.get(info.get("redis_mode", "")):
         raise UnusableRedisError(f"PUSHHUB_REDIS_URL names {why}")

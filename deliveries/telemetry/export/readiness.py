@@ -10,8 +10,6 @@ import orjson
 import redis
 from django.conf import settings
 from django.db import connection
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from deliveries.backlog.backlog import BYTES_KEY, DEAD_AFTER_MS, PREFIX
 from deliveries.backlog.regions import KEY as AUDIT_KEY
@@ -24,6 +22,7 @@ from deliveries.telemetry.journal.alarm import KEY as JOURNAL_ALARMS_KEY
 from deliveries.telemetry.journal.alarm import STALE_SECONDS as JOURNAL_ALARM_SECONDS
 from deliveries.telemetry.series.coverage import counting
 from pushhub.common.background import STUCK_SECONDS
+from pushhub.common.redisclient import connect_to_redis
 
 #: When each push worker last gave a sign of life, and how old its oldest job was then (beat.lua).
 WORKERS_KEY, JOBS_KEY = f"{PREFIX}workers", f"{PREFIX}jobs"
@@ -160,9 +159,4 @@ def overall(components: dict[str, Component]) -> Status:
 
 def impatient_redis() -> redis.Redis:
     """Return a client that gives up at once; the ordinary one waits for a busy Redis."""
-    return redis.Redis.from_url(
-        settings.REDIS_URL,
-        socket_timeout=REDIS_SECONDS,
-        socket_connect_timeout=REDIS_SECONDS,
-        retry=Retry(NoBackoff(), 0),
-    )
+    return connect_to_redis(settings.REDIS_URL, seconds=REDIS_SECONDS)

@@ -9,7 +9,7 @@ import redis
 
 from deliveries.rules.shards import SHARDS
 from pushhub import leases
-from pushhub.celery import app, broker_url
+from pushhub.celery import app
 from pushhub.leases import TimedTask, held
 from tests.leftovers import redis_client
 from tests.ports import wait_for
@@ -108,7 +108,7 @@ def test_two_workers_share_the_shards_and_one_goes_on_for_a_killed_one(transacti
         return [(int(pid), int(shard)) for pid, shard in (row.split(b".") for row in client.lrange("ran", 0, -1))]
 
     def send() -> None:
-        with app.connection_for_write(broker_url(redis_url)) as connection:
+        with app.connection_for_write() as connection:
             for shard in range(SHARDS):
                 app.send_task("deliveries.backlog_audit", (shard,), connection=connection)
 

@@ -66,9 +66,9 @@ def test_a_delivery_is_found_by_subscription_topic_message_attempt_outcome_and_c
 
 def test_the_housekeeping_is_shown_only_where_it_is_asked_for(redis_url: str, flower: str) -> None:
     """Given an event of another task, then the list has it only if a name is searched for."""
-    from pushhub.celery import app, broker_url
+    from pushhub.celery import app
 
-    with app.connection_for_write(broker_url(redis_url)) as connection:
+    with app.connection_for_write() as connection:
         dispatcher = app.events.Dispatcher(connection, hostname="maintenance@test")
 
         def seen() -> list[dict[str, Any]]:

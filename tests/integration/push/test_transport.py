@@ -10,7 +10,6 @@ from kombu import Connection
 from kombu.asynchronous import Hub
 
 from deliveries.push.transport import Channel, _Fetch
-from pushhub.celery import broker_url
 
 ASKED = _Fetch("local", "1", 10)
 
@@ -53,7 +52,7 @@ def worker() -> Worker:
 
 @pytest.fixture
 def channel(redis_url: str, hub: Hub, worker: Worker) -> Iterator[Any]:
-    with Connection(broker_url(redis_url)) as connection:
+    with Connection("pushhub://") as connection:
         channel = connection.default_channel
         assert isinstance(channel, Channel)
         channel.connection.loop = hub
