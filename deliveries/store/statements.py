@@ -86,10 +86,10 @@ def messages_insert_with(rows: Sequence[MessageRow], deliveries: Sequence[Delive
         messages_insert(rows)
         deliveries_insert(deliveries)
         return
-    insert_messages, message_columns = _messages_by_arrays(rows)
-    insert_deliveries, delivery_columns = _deliveries_by_arrays(deliveries)
+    stored, message_columns = _messages_by_arrays(rows)
+    queued, delivery_columns = _deliveries_by_arrays(deliveries)
     with connection.cursor() as cursor:
-        cursor.execute(f"WITH stored AS ({insert_messages}) {insert_deliveries}", [*message_columns, *delivery_columns])
+        cursor.execute(f"WITH stored AS ({stored}) {queued}", [*message_columns, *delivery_columns])
 
 
 def _insert_as_json(rows: Sequence[DeliveryRow]) -> None:
