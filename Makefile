@@ -25,7 +25,7 @@ REDIS_BINARY = { $(LOCKED) --quiet --no-deps --only-binary :all: --python-versio
 DOTS := awk '/^Collecting/ { printf "."; fflush() } END { print " done" }'
 
 # The Java that this machine has, if it is new enough for Spark.
-HAS_JAVA = $(RUN) -c 'import sys; from deliveries.pipeline.javaruntime import *; sys.exit(java_prepare() < JAVA_LEAST)'
+HAS_JAVA = $(RUN) -c 'import sys; from deliveries.pipeline.javaruntime import *; sys.exit(prepare_java() < JAVA_LEAST)'
 
 .PHONY: help install install-spark install-java install-tests up test quick lint types migrations storm bench check \
 	lock audit sbom digests clean

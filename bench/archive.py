@@ -21,12 +21,12 @@ from deliveries.models import Message
 from deliveries.pipeline import needs
 from deliveries.pipeline.archiving.archive import Archiver
 from deliveries.pipeline.jobs import ingest, replay
-from deliveries.pipeline.jobs.publishjobs import Target, job_begin, job_divide, job_run, progress_of
+from deliveries.pipeline.jobs.publishjobs import Target, begin_job, divide_job, progress_of, run_job
 from deliveries.pipeline.jobs.rows import Columns
 from deliveries.pipeline.session import spark_session
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
-from subscriptions.selectors import topic_get
+from subscriptions.selectors import get_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,12 +84,12 @@ def ingest_large(quick: bool) -> Row:
 
 def _ingested(session: SparkSession, source: Path, count: int) -> float:
     """Ingest the rows of a Parquet file; return for how many seconds."""
-    job = job_begin(job_id="bench ingest", kind="ingest", spec={})
+    job = begin_job(job_id="bench ingest", kind="ingest", spec={})
     began = time.monotonic()
     parts = ingest.parts_of([source], form="parquet", unordered=True)
     messages = ingest.messages_frame(session, parts, form="parquet", columns=Columns(data="data"), in_order=False)
-    job_divide(job, [(0, None)] * len(parts), total=count)
-    job_run(job, messages, session=session, target=Target(topic_get(name=TOPIC)), in_order=False)
+    divide_job(job, [(0, None)] * len(parts), total=count)
+    run_job(job, messages, session=session, target=Target(get_topic(name=TOPIC)), in_order=False)
     seconds = time.monotonic() - began
     if progress_of(job).published != count:
         raise BenchError(f"{progress_of(job).published} of {count} rows were published")
@@ -100,7 +100,7 @@ def _measured(session: SparkSession, count: int, bulk: int, warm: int) -> Row:
     """Archive and replay `count` messages, and ingest `bulk` rows, after `warm` messages with which Java compiles."""
     with stand() as stood, tempfile.TemporaryDirectory(prefix="pushhub-archive-") as folder:
         stood.subscribe("")
-        topic = topic_get(name=TOPIC)
+        topic = get_topic(name=TOPIC)
         archiver = Archiver(Path(folder), session=session)
         _publish(warm)
         archiver.run()
@@ -113,11 +113,11 @@ def _measured(session: SparkSession, count: int, bulk: int, warm: int) -> Row:
         now = datetime.now(UTC)
         span = {"since": now - timedelta(hours=1), "until": now + timedelta(hours=1)}
         chosen = replay.chosen(session, root=Path(folder), topic=TOPIC, filter="", **span)
-        job = job_begin(job_id="bench", kind="replay", spec={})
+        job = begin_job(job_id="bench", kind="replay", spec={})
         began = time.monotonic()
-        job_divide(job, replay.divided(chosen, count=warm + count), total=warm + count)
+        divide_job(job, replay.divided(chosen, count=warm + count), total=warm + count)
         frame = replay.frame_of(chosen, job, in_order=False)
-        job_run(job, frame, session=session, target=Target(topic), in_order=False)
+        run_job(job, frame, session=session, target=Target(topic), in_order=False)
         replay_rate = progress_of(job).published / (time.monotonic() - began)
 
         source = Path(folder) / "rows.parquet"
@@ -135,6 +135,6 @@ def _measured(session: SparkSession, count: int, bulk: int, warm: int) -> Row:
 
 
 def _publish(count: int) -> None:
-    topic = topic_get(name=TOPIC)
+    topic = get_topic(name=TOPIC)
     for _ in range(count // 1000):
-        message_publish(topic=topic, messages=[NewMessage(DATA, {})] * 1000)
+        publish_message(topic=topic, messages=[NewMessage(DATA, {})] * 1000)

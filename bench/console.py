@@ -88,10 +88,10 @@ def fill(folder: Path, *, scale: float) -> None:
 
 def _subscriptions(count: int) -> None:
     from subscriptions.models import Project, Subscription, Topic
-    from subscriptions.services.topics import topic_create
+    from subscriptions.services.topics import create_topic
 
     for number in range(TOPICS):
-        topic_create(name=f"projects/{PROJECT}/topics/topic-{number}", topic={})
+        create_topic(name=f"projects/{PROJECT}/topics/topic-{number}", topic={})
     project = Project.objects.get(project_id=PROJECT)
     topics = list(Topic.objects.order_by("pk"))
     Subscription.objects.bulk_create(
@@ -366,7 +366,7 @@ def _readers() -> dict[str, Client]:
         readers[name] = Client(headers={"host": "localhost"})
         readers[name].force_login(user)
     project = Project.objects.get(project_id=PROJECT)
-    grants.role_grant(project, role="roles/editor", member="user:viewer@example.com")
+    grants.grant_role(project, role="roles/editor", member="user:viewer@example.com")
     return readers
 
 

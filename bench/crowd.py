@@ -16,9 +16,9 @@ from bench.neighbours import SLOW_TOPIC, Neighbour
 from bench.processes import BenchError, cpu_seconds, family, say, wait_until
 from bench.sink import sinks
 from bench.stand import Row, Stand, stand
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
-from subscriptions.selectors import topic_get
+from subscriptions.selectors import get_topic
 from tests.ports import free_port
 
 LARGE_BYTES = 100_000
@@ -165,8 +165,8 @@ def _gathered(deployment: Stand, crowd: Crowd, size: Size) -> Iterator[Callable[
                 topic=SLOW_TOPIC,
                 **(transforms if crowd.burns else {}),
             )
-        topic, step = topic_get(name=SLOW_TOPIC), max(MOST_BYTES // len(crowd.data), 1)
+        topic, step = get_topic(name=SLOW_TOPIC), max(MOST_BYTES // len(crowd.data), 1)
         for start in range(0, size.each, min(step, 1000)):
             count = min(step, 1000, size.each - start)
-            message_publish(topic=topic, messages=[NewMessage(crowd.data, {})] * count)
+            publish_message(topic=topic, messages=[NewMessage(crowd.data, {})] * count)
         yield is_busy

@@ -13,9 +13,9 @@ from bench.processes import BenchError, say
 from bench.stand import Row, stand
 from deliveries.pipeline.archiving.archive import Archiver
 from deliveries.pipeline.datasource import register
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
-from subscriptions.selectors import topic_get
+from subscriptions.selectors import get_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,11 +40,11 @@ def _measured(count: int) -> tuple[float, float]:
     """Return how many of `count` messages are read a second: all columns, and one."""
     with spark() as session, stand() as stood, tempfile.TemporaryDirectory(prefix="pushhub-archive-") as folder:
         stood.subscribe("")
-        topic = topic_get(name=TOPIC)
+        topic = get_topic(name=TOPIC)
         for _ in range(count // 1000):
             # Half of it does not compress.
             data = [b'{"text": "' + os.urandom(507).hex().encode() + b'"}' for _ in range(10)]
-            message_publish(topic=topic, messages=[NewMessage(payload, {}) for payload in data for _ in range(100)])
+            publish_message(topic=topic, messages=[NewMessage(payload, {}) for payload in data for _ in range(100)])
         Archiver(folder, session=session).run()
         register(session)
         reader = session.read.format("pushhub")

@@ -12,9 +12,9 @@ from bench.message import HELLO, TOPIC
 from bench.processes import BenchError, nginx, raise_file_limit, rss_mb, say, wait_until
 from bench.sink import Sinks, sinks
 from bench.stand import Row, Stand, stand
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
-from subscriptions.selectors import topic_get
+from subscriptions.selectors import get_topic
 from tests.ports import free_port
 
 SLOW_TOPIC = "projects/bench/topics/slow"
@@ -38,7 +38,7 @@ class Neighbour:
 
     def publish_once(self) -> None:
         time.sleep(NEIGHBOUR_GAP_SECONDS)
-        [name] = message_publish(topic=topic_get(name=TOPIC), messages=[NewMessage(HELLO, {})])
+        [name] = publish_message(topic=get_topic(name=TOPIC), messages=[NewMessage(HELLO, {})])
         self.sent.append((name, time.monotonic_ns()))
 
     def p99_ms(self, arrived: dict[str, int], *, from_ns: int, to_ns: int) -> float | None:

@@ -14,9 +14,9 @@ from google.pubsub_v1.types import pubsub
 from bench.message import ATTRIBUTES, HELLO, TOPIC
 from bench.processes import BenchError, process, say, wait_until
 from bench.stand import Row, stand, subscription
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
-from subscriptions.selectors import topic_get
+from subscriptions.selectors import get_topic
 from tests.ports import free_port
 
 Request = pubsub.StreamingPullRequest.pb()
@@ -49,11 +49,11 @@ def _rate(count: int, *, keys: int) -> float:
 
 
 def _publish(count: int, keys: int) -> None:
-    topic = topic_get(name=TOPIC)
+    topic = get_topic(name=TOPIC)
     for start in range(0, count, 1000):
         numbers = range(start, min(start + 1000, count))
         messages = [NewMessage(HELLO, {**ATTRIBUTES, "n": str(n // keys)}, f"key-{n % keys}") for n in numbers]
-        message_publish(topic=topic, messages=messages)
+        publish_message(topic=topic, messages=messages)
 
 
 def _receive(channel: grpc.Channel, count: int) -> None:

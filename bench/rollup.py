@@ -279,7 +279,7 @@ def _duckdb(folder: Path) -> dict[str, float]:
             asked = time.monotonic()
             table = engine.sql(DUCKDB, params={"paths": paths[start : start + FILES_A_BATCH]}).to_arrow_table()
             queries += time.monotonic() - asked
-            ledger.partials_add(partials_of(table), job="duckdb")
+            ledger.add_partials(partials_of(table), job="duckdb")
     rows = len(paths) * SEGMENT_ROWS
     return {"rate": rows / (time.monotonic() - began), "query_rate": rows / queries}
 

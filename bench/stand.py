@@ -13,25 +13,25 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import redis
 from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
 
+import redis
 from bench.message import ATTRIBUTES, HELLO, TOPIC
 from bench.processes import Started, answers, process, wait_until
 from deliveries.backlog.backlog import Lane
-from deliveries.backlog.lanes import lanes_configure
+from deliveries.backlog.lanes import configure_lanes
 from deliveries.backlog.lanestate import lane_fields
 from deliveries.models import Delivery
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
-from subscriptions.identity.tokens import id_token_mint
+from subscriptions.identity.tokens import mint_id_token
 from subscriptions.models import ServiceAccount, Topic
-from subscriptions.selectors import topic_get
-from subscriptions.services.service_accounts import service_account_create
-from subscriptions.services.subscriptions import push_config_modify, subscription_create
-from subscriptions.services.topics import topic_create
+from subscriptions.selectors import get_topic
+from subscriptions.services.service_accounts import create_service_account
+from subscriptions.services.subscriptions import create_subscription, modify_push_config
+from subscriptions.services.topics import create_topic
 from tests.ports import free_port
 from tests.redisserver import RedisServer
 
@@ -98,15 +98,15 @@ class Stand:
         return int(Delivery.objects.count())
 
     def publish(self, count: int, *, topic: str = TOPIC) -> None:
-        row = topic_get(name=topic)
+        row = get_topic(name=topic)
         messages = [NewMessage(HELLO, ATTRIBUTES)] * 1000
         for start in range(0, count, 1000):
-            message_publish(topic=row, messages=messages[: min(1000, count - start)])
+            publish_message(topic=row, messages=messages[: min(1000, count - start)])
 
     def make_topic(self, name: str = TOPIC) -> None:
         """Create the topic, if it isn't there."""
         if not Topic.objects.filter(topic_id=name.rpartition("/")[2]).exists():
-            topic_create(name=name, topic={})
+            create_topic(name=name, topic={})
 
     def subscribe(
         self, url: str, *, name: str = "bench", topic: str = TOPIC, push: Row | None = None, **more: Any
@@ -117,8 +117,8 @@ class Stand:
         """
         self.make_topic(topic)
         if not ServiceAccount.objects.exists():
-            service_account_create(project="bench", request={"accountId": "pusher"})
-        row = subscription_create(
+            create_service_account(project="bench", request={"accountId": "pusher"})
+        row = create_subscription(
             name=subscription(name),
             subscription={"topic": topic, "pushConfig": {**push_config(url), **(push or {})}, **more},
         )
@@ -126,17 +126,17 @@ class Stand:
 
     def push_to(self, url: str, *, name: str = "bench") -> None:
         """Make a subscription push to another URL, or turn it into a pull subscription."""
-        push_config_modify(name=subscription(name), request={"pushConfig": push_config(url)})
+        modify_push_config(name=subscription(name), request={"pushConfig": push_config(url)})
 
     def token(self) -> str:
         """Return a token like those that the worker sends."""
-        return id_token_mint(email=PUSHER, audience=AUDIENCE).token
+        return mint_id_token(email=PUSHER, audience=AUDIENCE).token
 
     def open_window(self, subscription_id: int, size: int) -> None:
         """Set the size of the push window of a lane that pushes already, because it would take minutes to grow."""
         self.redis.hset(Lane(subscription_id, "local").state_key, mapping=lane_fields(window=size, round_peak=size))
         # The settings that the lane has already: it is pumped, and keeps its window.
-        lanes_configure(subscription_id, action="known")
+        configure_lanes(subscription_id, action="known")
 
 
 def subscription(name: str) -> str:

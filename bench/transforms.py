@@ -9,14 +9,14 @@ from collections.abc import Callable
 from bench.message import ATTRIBUTES, TOPIC
 from bench.processes import say
 from bench.stand import Row, stand
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.rules.ids import EPOCH_MS, TIME_SHIFT
 from deliveries.rules.payload import NewMessage, wire_message
-from deliveries.transforming import wire_messages_transform
-from subscriptions.selectors import topic_get
-from subscriptions.services.topics import topic_update
+from deliveries.transforming import transform_wire_messages
+from subscriptions.selectors import get_topic
+from subscriptions.services.topics import update_topic
 from subscriptions.transforms.functions import Function
-from subscriptions.transforms.sandboxes import sandboxes_close
+from subscriptions.transforms.sandboxes import close_sandboxes
 
 #: Parses the data, drops a field, adds one, and sets an attribute.
 CODE = """
@@ -39,11 +39,11 @@ def transforms(quick: bool) -> Row:
     try:
         before = _cpu_seconds()
         through, count = _through_the_sandbox(seconds)
-        sandboxes_close()
+        close_sandboxes()
         cpu_us = (_cpu_seconds() - before) / count * 1e6
         published, _ = _published(seconds)
     finally:
-        sandboxes_close()
+        close_sandboxes()
     say(f"  transforms: {through:,.0f} messages/s through the sandbox, {published:,.0f} published")
     return {
         "transformed_per_second": round(through),
@@ -64,7 +64,7 @@ def _through_the_sandbox(seconds: float) -> tuple[float, int]:
     functions = [Function("shape", CODE)]
 
     def step() -> None:
-        wire_messages_transform(project="bench", functions=functions, messages=messages, seconds=60)
+        transform_wire_messages(project="bench", functions=functions, messages=messages, seconds=60)
 
     return _rate(step, seconds)
 
@@ -73,12 +73,12 @@ def _published(seconds: float) -> tuple[float, int]:
     with stand() as prepared:
         prepared.subscribe("")
         transform = {"javascriptUdf": {"functionName": "shape", "code": CODE}}
-        topic_update(
+        update_topic(
             name=TOPIC, request={"topic": {"messageTransforms": [transform]}, "updateMask": "messageTransforms"}
         )
-        topic = topic_get(name=TOPIC)
+        topic = get_topic(name=TOPIC)
         messages = [NewMessage(DATA, ATTRIBUTES) for _ in range(GROUP)]
-        return _rate(lambda: message_publish(topic=topic, messages=messages), seconds)
+        return _rate(lambda: publish_message(topic=topic, messages=messages), seconds)
 
 
 def _rate(step: Callable[[], object], seconds: float) -> tuple[float, int]:

@@ -13,7 +13,7 @@ from django.db.models.functions import Greatest
 
 from pushhub.common.clock import utcnow
 from subscriptions.models import Subscription
-from subscriptions.services.subscriptions import subscription_delete
+from subscriptions.services.subscriptions import delete_subscription
 
 #: No expiration policy is shorter than a day.
 NOTED_SECONDS = 3600.0
@@ -30,7 +30,7 @@ def note_activity(subscription_ids: Iterable[int]) -> None:
         _noted.update(dict.fromkeys(due, now))
 
 
-def expired_subscriptions_delete() -> int:
+def delete_expired_subscriptions() -> int:
     """Delete the subscriptions that were unused for longer than their policy allows. Return their number."""
     rows = Subscription.objects.exclude(expiration_ttl_seconds=None).select_related("project")
     rows = rows.annotate(used_at=Greatest(F("active_at"), F("updated_at")))
@@ -47,6 +47,6 @@ def expired_subscriptions_delete() -> int:
             # Somebody may have used, changed or deleted it meanwhile.
             row = rows.filter(pk=pk).select_for_update(of=("self",)).first()
             if row is not None and is_expired(row):
-                subscription_delete(name=row.name)
+                delete_subscription(name=row.name)
                 deleted += 1
     return deleted

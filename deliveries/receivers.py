@@ -8,7 +8,7 @@ from django.conf import settings
 
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.lanes import lane_configure, lanes_configure, lanes_of
+from deliveries.backlog.lanes import configure_lane, configure_lanes, lanes_of
 from subscriptions import signals
 from subscriptions.selectors import push_settings_of
 
@@ -24,13 +24,13 @@ def on_created(sender: Any, *, subscription_id: int, **_: Any) -> None:
     push_settings = push_settings_of(subscription_id)
     if push_settings is not None:
         lane = Lane(subscription_id, settings.REGION)
-        lane_configure(lane, push_settings, action="new")
+        configure_lane(lane, push_settings, action="new")
 
 
 def on_changed(sender: Any, *, subscription_id: int, **_: Any) -> None:
     """Make workers read the settings again, and pass them on to the lanes."""
     default_backlog().announce_change(subscription_id)
-    lanes_configure(subscription_id, action="known")
+    configure_lanes(subscription_id, action="known")
 
 
 def on_deleted(sender: Any, *, subscription_id: int, **_: Any) -> None:

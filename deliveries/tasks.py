@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from celery import shared_task
 from celery.app.task import Task
 from django.conf import settings
 
+from celery import shared_task
 from deliveries import activity
 from deliveries.backlog import reconcile, regions
 from deliveries.backlog.default import default_backlog
@@ -20,7 +20,7 @@ from deliveries.store import fanout
 from deliveries.telemetry.counting import embedded
 from deliveries.telemetry.journal import upkeep
 from deliveries.telemetry.series import counterseries, expiry, gauges, regiongauges
-from subscriptions.services.snapshots import snapshots_sweep
+from subscriptions.services.snapshots import sweep_snapshots
 
 
 class DeliverStrategyTask(Task[Any, Any]):
@@ -39,7 +39,7 @@ def deliver(self: Task[Any, Any], subscription_id: int, region: str, attempt: in
 
 
 @shared_task(name="deliveries.backlog_audit")
-def backlog_audit(shard: int | None = None) -> dict[str, int]:
+def audit_backlog(shard: int | None = None) -> dict[str, int]:
     known = default_backlog().summaries(shard=shard)
     return {
         "tokens": reconcile.audit_tokens(known, shard=shard),
@@ -49,26 +49,26 @@ def backlog_audit(shard: int | None = None) -> dict[str, int]:
 
 
 @shared_task(name="deliveries.regions_audit")
-def regions_audit() -> int:
-    return len(regions.regions_audit())
+def audit_regions() -> int:
+    return len(regions.audit_regions())
 
 
 @shared_task(name="deliveries.resources_sweep")
-def resources_sweep() -> dict[str, int]:
+def sweep_resources() -> dict[str, int]:
     """Snapshots whose time is over, and subscriptions that nobody uses any more."""
-    return {"snapshots": snapshots_sweep(), "subscriptions": activity.expired_subscriptions_delete()}
+    return {"snapshots": sweep_snapshots(), "subscriptions": activity.delete_expired_subscriptions()}
 
 
 @shared_task(name="deliveries.expired_sweep")
-def expired_sweep(shard: int | None = None) -> int:
-    return sweep.expired_sweep(shard=shard)
+def sweep_expired(shard: int | None = None) -> int:
+    return sweep.sweep_expired(shard=shard)
 
 
 @shared_task(name="deliveries.messages_sweep")
-def messages_sweep() -> dict[str, int]:
+def sweep_messages() -> dict[str, int]:
     return {
-        "settled": sweep.settled_sweep(),
-        "abandoned": fanout.abandoned_remove(),
+        "settled": sweep.sweep_settled(),
+        "abandoned": fanout.remove_abandoned(),
     }
 
 
@@ -77,49 +77,49 @@ _letters_swept_to = 0
 
 
 @shared_task(name="deliveries.dead_letters_sweep")
-def dead_letters_sweep() -> None:
+def sweep_dead_letters() -> None:
     """Forget dead letters that were acknowledged."""
     global _letters_swept_to
-    _letters_swept_to = listing.settled_sweep(_letters_swept_to)
+    _letters_swept_to = listing.sweep_settled(_letters_swept_to)
 
 
 @shared_task(name="deliveries.dead_letters_advance")
-def dead_letters_advance(shard: int | None = None) -> int:
+def advance_dead_letters(shard: int | None = None) -> int:
     """Move dead letters for the orders that are under way."""
-    return jobs.jobs_advance(shard=shard)
+    return jobs.advance_jobs(shard=shard)
 
 
 @shared_task(name="deliveries.journals_seal")
-def journals_seal() -> int:
-    return upkeep.journals_seal()
+def seal_journals() -> int:
+    return upkeep.seal_journals()
 
 
 @shared_task(name="deliveries.segments_ship")
-def segments_ship() -> int:
-    return upkeep.segments_ship()
+def ship_segments() -> int:
+    return upkeep.ship_segments()
 
 
 @shared_task(name="deliveries.segments_count")
-def segments_count() -> int:
-    return embedded.segments_count()
+def count_segments() -> int:
+    return embedded.count_segments()
 
 
 @shared_task(name="deliveries.archive_start")
-def archive_start() -> bool:
+def start_archive() -> bool:
     return archive_schedule.start()
 
 
 @shared_task(name="deliveries.gauges_take")
-def gauges_take() -> int:
-    return gauges.gauges_take() + regiongauges.region_gauges_take()
+def take_gauges() -> int:
+    return gauges.take_gauges() + regiongauges.take_region_gauges()
 
 
 @shared_task(name="deliveries.counters_sample")
-def counters_sample() -> int:
-    return counterseries.counters_sample()
+def sample_counters() -> int:
+    return counterseries.sample_counters()
 
 
 @shared_task(name="deliveries.metrics_sweep")
-def metrics_sweep() -> dict[str, int]:
-    gone = expiry.segments_expire(Path(settings.JOURNAL)) if settings.JOURNAL else 0
-    return {"rows": expiry.metrics_expire(), "segments": gone}
+def sweep_metrics() -> dict[str, int]:
+    gone = expiry.expire_segments(Path(settings.JOURNAL)) if settings.JOURNAL else 0
+    return {"rows": expiry.expire_metrics(), "segments": gone}

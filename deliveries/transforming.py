@@ -9,7 +9,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deliveries.publish.request import transformed_messages_check
+from deliveries.publish.request import check_transformed_messages
 from deliveries.rules.payload import NewMessage
 from pushhub.common.errors import InvalidArgument
 from subscriptions.transforms.functions import Function
@@ -23,7 +23,7 @@ FILTER = "filter"
 Wire = Mapping[str, Any]
 
 
-def wire_messages_transform(
+def transform_wire_messages(
     *, project: str, functions: Sequence[Function], messages: Sequence[Wire], seconds: float
 ) -> list[Wire | Failed | Filtered]:
     """Return the first messages as the functions make them, as many as this time allows, and at least one.
@@ -47,7 +47,7 @@ def _output(message: Wire, result: Result) -> Wire | Failed | Filtered:
     if isinstance(result, Failed) or result is FILTERED:
         return result
     try:
-        transformed_messages_check([NewMessage(result.data, result.attributes)])
+        check_transformed_messages([NewMessage(result.data, result.attributes)])
     except InvalidArgument as error:
         return Failed(error.message)
     content = {"attributes": result.attributes, "data": base64.b64encode(result.data).decode()}

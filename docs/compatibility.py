@@ -153,7 +153,7 @@ def refusals() -> dict[tuple[str, str], Callable[[object], object]]:
         )
     for kind in ("aiInference", "compression"):
         readers["MessageTransform", kind] = lambda value, kind=kind: transforms.function_of({kind: value}, field="")  # type: ignore[misc]
-    readers["Binding", "condition"] = lambda value: policies.bindings_normalise([{"condition": value}], kind="topic")
+    readers["Binding", "condition"] = lambda value: policies.normalise_bindings([{"condition": value}], kind="topic")
     return readers
 
 

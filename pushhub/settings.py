@@ -43,9 +43,9 @@ def _secret_key() -> str:
         raise env.SettingError(
             "PUSHHUB_SECRET_KEY is not set: give 50 random characters or more, or a file by PUSHHUB_SECRET_KEY_FILE"
         )
-    from pushhub.runtime.development import secret_load_or_create
+    from pushhub.runtime.development import load_or_create_secret
 
-    return secret_load_or_create(file)
+    return load_or_create_secret(file)
 
 
 def _redis_url() -> str:

@@ -77,7 +77,7 @@ def origin(current: Origin) -> Iterator[None]:
         _origin.reset(token)
 
 
-def origin_refine(**known: str) -> None:
+def refine_origin(**known: str) -> None:
     """Complete the origin when more is known: the caller after authentication, the method after routing."""
     _origin.set(replace(_origin.get(), **known))
 
@@ -90,7 +90,7 @@ def written(row: Model, *, action: str, before: Mapping[str, Any] | None, after:
 
 def carried_out(*, method: str, row: Model, after: Mapping[str, Any]) -> None:
     """Log a call of an administrative method that changes no row of the control plane."""
-    origin_refine(method=method)
+    refine_origin(method=method)
     _store(action=method.rpartition(".")[2], kind=type(row).__name__, resource=resource_name(row), after=after)
 
 
@@ -101,7 +101,7 @@ def denied(*, method: str, resource: str) -> None:
     """
     if method in DATA_METHODS or method.rpartition(".")[2].startswith(READING):
         return
-    origin_refine(method=method)
+    refine_origin(method=method)
     recent = AuditEntry.objects.filter(
         caller=_origin.get().caller[:MAX_CALLER], outcome=AuditEntry.Outcome.DENIED, at__gt=utcnow() - DENIED_PERIOD
     )

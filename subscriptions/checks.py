@@ -19,7 +19,7 @@ from subscriptions.models import Project, ServiceAccount
 
 
 @register(Tags.database)
-def age_check(app_configs: object, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+def check_age(app_configs: object, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
     """Refuse a database that has had only some of the steps that one migration now replaces: they are gone."""
     errors: list[CheckMessage] = []
     for alias in databases or ():
@@ -34,7 +34,7 @@ def age_check(app_configs: object, databases: Sequence[str] | None = None, **_: 
 
 
 @register(Tags.database)
-def names_check(app_configs: object, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+def check_names(app_configs: object, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
     """Warn about projects and service accounts that could be mistaken for others."""
     warnings: list[CheckMessage] = []
     for alias in databases or ():

@@ -9,7 +9,7 @@ from typing import TypeVar
 from django.db.models import Model, Q, QuerySet
 
 from pushhub.common.errors import InvalidArgument, clipped
-from pushhub.common.pagetokens import token_read, token_write
+from pushhub.common.pagetokens import read_token, write_token
 
 Row = TypeVar("Row", bound=Model)
 
@@ -38,12 +38,12 @@ def paged(rows: QuerySet[Row], page: Page, *, keys: tuple[str, ...], scope: str)
     `scope` names the list. A token of one list is refused by another.
     """
     if page.token:
-        rows = rows.filter(_after(keys, token_read(page.token, scope)))
+        rows = rows.filter(_after(keys, read_token(page.token, scope)))
     page_rows = list(rows.order_by(*keys)[: page.size + 1])
     if len(page_rows) <= page.size:
         return page_rows, ""
     page_rows.pop()
-    return page_rows, token_write([_value(page_rows[-1], key) for key in keys], scope)
+    return page_rows, write_token([_value(page_rows[-1], key) for key in keys], scope)
 
 
 def _after(keys: tuple[str, ...], last: list[str]) -> Q:

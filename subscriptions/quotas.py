@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import redis
 from django.conf import settings
 from redis.commands.core import Script
 
+import redis
 from pushhub.common.errors import ResourceExhausted
 from pushhub.common.redisclient import connect_to_redis
 from pushhub.common.rows import row_or_none
@@ -96,7 +96,7 @@ class Charge:
     cost: int
 
 
-def administration_charge(method: str, names: Mapping[str, str]) -> None:
+def charge_administration(method: str, names: Mapping[str, str]) -> None:
     """Charge a permitted method of the control plane to the project of the first of `names`."""
     if not settings.QUOTAS or not method.startswith(PUBSUB) or method.rpartition(".")[2] in DATA_METHODS:
         return
@@ -106,7 +106,7 @@ def administration_charge(method: str, names: Mapping[str, str]) -> None:
         _charge(project, [Charge(ADMINISTRATOR, project, 1)])
 
 
-def publish_charge(*, topic: str, project: str, requests: Iterable[tuple[str, int]]) -> None:
+def charge_publish(*, topic: str, project: str, requests: Iterable[tuple[str, int]]) -> None:
     """Charge publish requests to a topic of `project`: all, or none. `topic` is its full name.
 
     Of each request there are the ordering key and the size of all messages.
@@ -129,14 +129,14 @@ def publish_charge(*, topic: str, project: str, requests: Iterable[tuple[str, in
     _charge(project, charges)
 
 
-def pull_check(*, project: str) -> None:
+def check_pull(*, project: str) -> None:
     """Refuse a pull after the project's subscribers have exceeded their quota."""
     if settings.QUOTAS:
         _charge(project, [Charge(SUBSCRIBER, f"{project}:{settings.REGION}", 1)])
 
 
-def pull_charge(*, project: str, size: int) -> None:
-    """Charge the `size` bytes of messages that a pull returns, in addition to what `pull_check` charged."""
+def charge_pull(*, project: str, size: int) -> None:
+    """Charge the `size` bytes of messages that a pull returns, in addition to what `check_pull` charged."""
     if settings.QUOTAS and size > UNIT_BYTES:
         _charge(project, [Charge(SUBSCRIBER, f"{project}:{settings.REGION}", _units(size) - 1)], forced=True)
 

@@ -37,7 +37,7 @@ def _of_project(project: str, *, prefix: str = "project__") -> Q:
     return Q(**{f"{prefix}number": number}) | Q(by_id, ~Exists(Project.objects.filter(number=number)))
 
 
-def project_get(*, project: str) -> Project:
+def get_project(*, project: str) -> Project:
     row = row_or_none(Project.objects.filter(_of_project(project, prefix="")))
     if row is None:
         raise resource_missing(project)
@@ -53,7 +53,7 @@ def owned_row(model: type[Model], *, project: str, **ids: str) -> Model | None:
     return row_or_none(model._default_manager.select_related("project").filter(_of_project(project), **ids))
 
 
-def topic_get(*, name: str, field: str = "name", lock: bool = False) -> Topic:
+def get_topic(*, name: str, field: str = "name", lock: bool = False) -> Topic:
     """Return the topic of a full name. `lock` locks its row until the transaction ends."""
     project, topic_id = names.parse_topic(name, field=field)
     if lock or project.isdecimal():
@@ -91,7 +91,7 @@ def _topic_find(project_id: str, topic_id: str) -> Topic | None:
     return None
 
 
-def subscription_get(*, name: str, lock: bool = False) -> Subscription:
+def get_subscription(*, name: str, lock: bool = False) -> Subscription:
     """Return the subscription of a full name. `lock` locks its row until the transaction ends."""
     project, subscription_id = names.parse_subscription(name)
     rows = Subscription.objects.select_for_update(of=("self",)) if lock else Subscription.objects.all()
@@ -102,14 +102,14 @@ def subscription_get(*, name: str, lock: bool = False) -> Subscription:
     return subscription
 
 
-def subscription_read(*, name: str) -> Subscription:
-    """Return the subscription as `subscription_get` does, in a fraction of the time.
+def read_subscription(*, name: str) -> Subscription:
+    """Return the subscription as `get_subscription` does, in a fraction of the time.
 
     Callers share the row, so they must not change it. Every pull and acknowledgement needs one.
     """
     project, subscription_id = names.parse_subscription(name)
     if project.isdecimal():
-        return subscription_get(name=name)
+        return get_subscription(name=name)
     rows = _subscriptions(project, subscription_id)
     if not rows:
         raise resource_missing(subscription_id)
@@ -144,7 +144,7 @@ _subscriptions = ParsedRows(
 )
 
 
-def schema_get(*, name: str, field: str = "name", lock: bool = False) -> Schema:
+def get_schema(*, name: str, field: str = "name", lock: bool = False) -> Schema:
     """Return the schema of a full name, which may include a revision. `lock` locks its row until the end."""
     project, schema_id, _ = names.parse_schema(name, field=field)
     rows = Schema.objects.select_for_update(of=("self",)) if lock else Schema.objects.all()
@@ -154,7 +154,7 @@ def schema_get(*, name: str, field: str = "name", lock: bool = False) -> Schema:
     return schema
 
 
-def schema_revision_get(*, schema: Schema, revision_id: str = "", field: str = "name") -> SchemaRevision:
+def get_schema_revision(*, schema: Schema, revision_id: str = "", field: str = "name") -> SchemaRevision:
     """Return a revision of a schema, by default the latest."""
     rows = schema_revisions_of(schema)
     revision = (rows.filter(revision_id=revision_id) if revision_id else rows).order_by("-pk").first()
@@ -165,7 +165,7 @@ def schema_revision_get(*, schema: Schema, revision_id: str = "", field: str = "
 
 def schema_named(*, name: str) -> SchemaRevision:
     """Return the revision of a full name. Without `@` and a revision, it is the latest."""
-    return schema_revision_get(schema=schema_get(name=name), revision_id=names.parse_schema(name)[2])
+    return get_schema_revision(schema=get_schema(name=name), revision_id=names.parse_schema(name)[2])
 
 
 def schemas_of(project: Project) -> QuerySet[Schema]:
@@ -190,7 +190,7 @@ def schema_revision_ids(*, name: str) -> list[tuple[int, str]]:
     return list(rows.order_by("-pk").values_list("pk", "revision_id"))
 
 
-def snapshot_get(*, name: str, field: str = "name", lock: bool = False) -> Snapshot:
+def get_snapshot(*, name: str, field: str = "name", lock: bool = False) -> Snapshot:
     """Return the snapshot of a full name, unless it has expired. `lock` locks its row until the transaction ends."""
     project, snapshot_id = names.parse_snapshot(name, field=field)
     rows = Snapshot.objects.select_for_update(of=("self",)) if lock else Snapshot.objects.all()
@@ -210,7 +210,7 @@ def snapshots_of_topic(topic: Topic) -> QuerySet[Snapshot]:
     return Snapshot.objects.filter(topic=topic, expire_at__gt=utcnow()).select_related("project")
 
 
-def service_account_get(*, name: str, lock: bool = False) -> ServiceAccount:
+def get_service_account(*, name: str, lock: bool = False) -> ServiceAccount:
     """Return the account of a full name. `-` may replace the project, and the unique id may replace the email."""
     project, identifier = names.parse_service_account(name)
     rows = ServiceAccount.objects.select_for_update(of=("self",)) if lock else ServiceAccount.objects.all()
@@ -221,12 +221,12 @@ def service_account_get(*, name: str, lock: bool = False) -> ServiceAccount:
     return account
 
 
-def service_account_deleted_find(*, unique_id: str) -> ServiceAccount | None:
+def find_deleted_service_account(*, unique_id: str) -> ServiceAccount | None:
     accounts = ServiceAccount.objects.select_related("project").filter(unique_id=unique_id)
     return row_or_none(accounts.exclude(deleted_at=None))
 
 
-def service_account_deleted_get(*, name: str) -> ServiceAccount:
+def get_deleted_service_account(*, name: str) -> ServiceAccount:
     """Return a deleted account that can be undeleted, by the full name with its unique id."""
     project, unique_id = names.parse_service_account(name)
     rows = ServiceAccount.objects.select_for_update(of=("self",)).select_related("project")

@@ -13,13 +13,13 @@ from typing import Any
 
 import hypothesis
 import pytest
-import redis
 from cryptography.hazmat.primitives.asymmetric import rsa
 from django.db import connection
 from pytest_django.live_server_helper import LiveServer
 
+import redis
 from pushhub.runtime import embedded
-from subscriptions.transforms.sandboxes import sandboxes_close
+from subscriptions.transforms.sandboxes import close_sandboxes
 from tests import emptying, leftovers, liveservers, preloaded
 from tests.background import busy_file_remove
 from tests.flowers import flower_running
@@ -116,7 +116,7 @@ def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     url = request.getfixturevalue("redis_server") if "redis_server" in request.fixturenames else ""
     before = leftovers.holdings()
     yield
-    sandboxes_close()
+    close_sandboxes()
     remaining = leftovers.since(before, redis_url=url)
     ended = time.monotonic()
     while remaining and time.monotonic() < ended + LEFTOVERS_SECONDS:

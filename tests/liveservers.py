@@ -7,7 +7,7 @@ from io import BufferedReader
 from django.core.servers.basehttp import WSGIRequestHandler
 from django.test.testcases import QuietWSGIRequestHandler
 
-from pushhub.runtime.forwarding import BEGINNING, client_read
+from pushhub.runtime.forwarding import BEGINNING, read_client
 
 
 def learn_clients() -> None:
@@ -17,6 +17,6 @@ def learn_clients() -> None:
         WSGIRequestHandler.setup(handler)
         assert isinstance(handler.rfile, BufferedReader)
         if handler.rfile.peek(len(BEGINNING)).startswith(BEGINNING):
-            handler.client_address = (client_read(handler.rfile.readline().rstrip())[1], 0)
+            handler.client_address = (read_client(handler.rfile.readline().rstrip())[1], 0)
 
     QuietWSGIRequestHandler.setup = setup  # type: ignore[method-assign]

@@ -65,7 +65,7 @@ def world_of_tenants() -> World:
         world.clients[person].force_login(user)
         if role_and_project:
             role, project = role_and_project
-            grants.role_grant(Project.objects.get(project_id=project), role=role, member=member_of(person))
+            grants.grant_role(Project.objects.get(project_id=project), role=role, member=member_of(person))
     for tenant in TENANTS:
         world.rows[tenant] += Policy.objects.filter(
             kind="project", resource_pk=Project.objects.get(project_id=tenant).pk
@@ -79,8 +79,8 @@ def member_of(person: str) -> str:
 
 
 def tenant_create(tenant: str, number: int) -> list[Model]:
-    organization = hierarchy.organization_create(display_name=f"Organization of {tenant}")
-    folder = hierarchy.folder_create(display_name=f"Folder of {tenant}", parent=organization)
+    organization = hierarchy.create_organization(display_name=f"Organization of {tenant}")
+    folder = hierarchy.create_folder(display_name=f"Folder of {tenant}", parent=organization)
     project = Project.objects.create(project_id=tenant, folder=folder)
     topic = Topic.objects.create(project=project, topic_id=f"{tenant}-topic", labels={"owner": tenant})
     subscription = Subscription.objects.create(
@@ -99,7 +99,7 @@ def tenant_create(tenant: str, number: int) -> list[Model]:
         account=account, key_id=f"{tenant}-key", certificate="", expires_at=snapshot.expire_at
     )
     role = RoleResource.objects.create(project=project, role_id=f"{tenant}_role", title=f"Role of {tenant}")
-    grants.role_grant(topic, role="roles/pubsub.viewer", member=f"user:guest@{tenant}.test")
+    grants.grant_role(topic, role="roles/pubsub.viewer", member=f"user:guest@{tenant}.test")
     schema = Schema.objects.create(project=project, schema_id=f"{tenant}-schema", type=Schema.Type.AVRO)
     SchemaRevision.objects.create(schema=schema, definition=f'{{"doc": "schema of {tenant}"}}')
     message = Message.objects.create(id=number, topic=topic, region="local", data=f"secret of {tenant}".encode())

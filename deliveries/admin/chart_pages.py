@@ -13,7 +13,7 @@ from django.template.response import TemplateResponse
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext as _
 
-from deliveries.admin.chart_range import RANGES, ChartRange, moved, range_named, range_parse, zoomed
+from deliveries.admin.chart_range import RANGES, ChartRange, moved, parse_range, range_named, zoomed
 from deliveries.inspection.counting import counting_level, counting_text
 from deliveries.telemetry.series import charts, curves
 from deliveries.telemetry.series.coverage import Counting, Coverage, counting, coverage
@@ -36,7 +36,7 @@ def chart_page(request: HttpRequest, subscription_id: int, shared: dict[str, Any
     subscription = get_object_or_404(rows, pk=subscription_id)
     check_row(request, subscription, LIST_TIME_SERIES, {"name": subscription.project.name})
     now = utcnow()
-    shown = range_parse(request.GET, now=now)
+    shown = parse_range(request.GET, now=now)
     state = counting()
     drawn = subscription_charts(subscription, shown, state)
     context = {

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from deliveries.telemetry.series.expiry import HOURS_KEPT, MINUTES_KEPT
 from deliveries.telemetry.series.series import DAY, HOUR, MINUTE, floor
 from pushhub.common.errors import InvalidArgument
-from pushhub.common.protojson import timestamp_format, timestamp_parse
+from pushhub.common.protojson import format_timestamp, parse_timestamp
 
 #: Ranges that end now, by their word in the address.
 RANGES = {
@@ -53,11 +53,11 @@ class ChartRange:
         if self.name:
             fields = {"range": self.name}
         else:
-            fields = {"start": timestamp_format(self.start), "end": timestamp_format(self.end)}
+            fields = {"start": format_timestamp(self.start), "end": format_timestamp(self.end)}
         return urlencode(fields | ({"compare": "week"} if self.compares else {}))
 
 
-def range_parse(fields: Mapping[str, str], *, now: datetime) -> ChartRange:
+def parse_range(fields: Mapping[str, str], *, now: datetime) -> ChartRange:
     """Return the range that an address asks for; the last hour for anything that is none."""
     compares = fields.get("compare") == "week"
     start, end = _time(fields.get("start", "")), _time(fields.get("end", ""))
@@ -104,7 +104,7 @@ def _period(length: timedelta, start: datetime, *, now: datetime) -> timedelta:
 
 def _time(text: str) -> datetime | None:
     try:
-        moment = timestamp_parse(text, field="")
+        moment = parse_timestamp(text, field="")
     except InvalidArgument:
         return None
     return min(max(moment, EARLIEST), LATEST)

@@ -24,7 +24,7 @@ from deliveries.admin.message_pages import content_shown, delivered_shown
 from deliveries.admin.readonly import ReadOnlyAdmin
 from deliveries.deadletters import jobs
 from deliveries.deadletters.listing import Summary, summaries, unsettled
-from deliveries.deadletters.moving import METHODS, Action, check_redrivable, letter_original, letters_move
+from deliveries.deadletters.moving import METHODS, Action, check_redrivable, letter_original, move_letters
 from deliveries.inspection import words
 from deliveries.inspection.contents import sees_originals, wire_of
 from deliveries.inspection.status import MAX_COUNTED
@@ -212,7 +212,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
         if job is not None:
             if not may_call(caller_of(request), METHODS[Action(job.action)], source):
                 raise PermissionDenied
-            jobs.job_stop(source)
+            jobs.stop_job(source)
             messages.success(request, _("Stopped. The dead letters that are left stay here."))
         return HttpResponseRedirect(reverse("admin:deliveries_deadletters_of", args=[source.pk]))
 
@@ -336,7 +336,7 @@ def _offered(caller: Principal, source: Subscription) -> dict[str, Any]:
 def _carry_out(source: Subscription, verb: Verb, ids: Sequence[int], *, rate: int | None, caller: Principal) -> str:
     """Move the dead letters, or order it if there is a rate; return what was done in words."""
     if verb.is_for_all or rate is not None:
-        job = jobs.job_begin(
+        job = jobs.begin_job(
             source,
             action=verb.action,
             rate=jobs.DEFAULT_RATE if rate is None else rate,
@@ -348,7 +348,7 @@ def _carry_out(source: Subscription, verb: Verb, ids: Sequence[int], *, rate: in
             "%(count)d dead letters will be moved, at most %(rate)d a second.",
             job.total,
         ) % {"count": job.total, "rate": job.rate}
-    count = letters_move(source, ids, action=verb.action, caller=caller)
+    count = move_letters(source, ids, action=verb.action, caller=caller)
     if verb.action == Action.REDRIVE:
         return ngettext("Redrove %(count)d dead letter.", "Redrove %(count)d dead letters.", count) % {"count": count}
     return ngettext("Discarded %(count)d dead letter.", "Discarded %(count)d dead letters.", count) % {"count": count}

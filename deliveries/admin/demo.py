@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode
 
-import redis
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -15,9 +14,10 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
+import redis
 from deliveries.admin.demoreceiver import arrivals, receiver_url
-from deliveries.publish.request import publish_request_parse
-from deliveries.publish.service import message_publish
+from deliveries.publish.request import parse_publish_request
+from deliveries.publish.service import publish_message
 from pushhub.common import names
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
@@ -25,8 +25,8 @@ from pushhub.common.rows import row_or_none
 from subscriptions.console.base import caller_of
 from subscriptions.iam.methods import authorize, may_call
 from subscriptions.models import Subscription, Topic
-from subscriptions.services.subscriptions import push_config_modify, subscription_create
-from subscriptions.services.topics import topic_create, topic_delete
+from subscriptions.services.subscriptions import create_subscription, modify_push_config
+from subscriptions.services.topics import create_topic, delete_topic
 
 DEMO = "demo"
 PULL = "google.pubsub.v1.Subscriber.Pull"
@@ -86,16 +86,16 @@ def _start(project: str, caller: Principal) -> None:
     _authorize_start(project, caller)
     topic = row_or_none(Topic.objects.filter(project__project_id=project, topic_id=DEMO))
     is_new = topic is None
-    topic = topic or topic_create(name=topic_name, topic={}, caller=caller)
+    topic = topic or create_topic(name=topic_name, topic={}, caller=caller)
     config = {"pushConfig": {"pushEndpoint": receiver_url()}}
     try:
         if Subscription.objects.filter(project__project_id=project, subscription_id=DEMO).exists():
-            push_config_modify(name=name, request={"subscription": name, **config}, caller=caller)
+            modify_push_config(name=name, request={"subscription": name, **config}, caller=caller)
         else:
-            subscription_create(name=name, subscription={"topic": topic_name, **config}, caller=caller)
+            create_subscription(name=name, subscription={"topic": topic_name, **config}, caller=caller)
     except PushHubError:
         if is_new:
-            topic_delete(name=topic_name)
+            delete_topic(name=topic_name)
         raise
     data = base64.b64encode(b"Hello from PushHub").decode()
-    message_publish(topic=topic, messages=publish_request_parse({"messages": [{"data": data}]}))
+    publish_message(topic=topic, messages=parse_publish_request({"messages": [{"data": data}]}))

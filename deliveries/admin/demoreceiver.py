@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 from deliveries.backlog.backlog import PREFIX
 from deliveries.backlog.default import default_backlog
-from deliveries.management.pushrequest import NotAPushError, Pushed, pushed_read
+from deliveries.management.pushrequest import NotAPushError, Pushed, read_pushed
 from pushhub.common.clock import time_text, utcnow
 
 #: A demo's message is short; a larger request is refused.
@@ -69,7 +69,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer(413)
         try:
             headers = {name.lower(): value for name, value in self.headers.items()}
-            self.server.arrived(pushed_read(headers=headers, body=self.rfile.read(int(length))))
+            self.server.arrived(read_pushed(headers=headers, body=self.rfile.read(int(length))))
         except NotAPushError:
             return self._answer(400)
         return self._answer(204)
@@ -83,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
         """The console shows what arrived."""
 
 
-def arrival_note(pushed: Pushed) -> None:
+def note_arrival(pushed: Pushed) -> None:
     """Keep a push for a while. Any web process shows it."""
     arrival = {
         "at": time_text(utcnow(), milliseconds=True),
@@ -115,11 +115,11 @@ def receiver_url() -> str:
     """Return the address of this process's receiver, which is started by the first call."""
     global _receiver
     with _starting:
-        _receiver = _receiver or DemoReceiver(arrival_note)
+        _receiver = _receiver or DemoReceiver(note_arrival)
         return _receiver.url
 
 
-def receiver_stop() -> None:
+def stop_receiver() -> None:
     """Stop this process's receiver, if there is one."""
     global _receiver
     with _starting:

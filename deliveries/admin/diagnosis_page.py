@@ -7,7 +7,7 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy
 
-from deliveries.diagnosis.service import subscription_diagnose
+from deliveries.diagnosis.service import diagnose_subscription
 from deliveries.diagnosis.steps import Step, StepName, StepStatus, summary_without_fault
 from subscriptions.console.base import caller_of
 from subscriptions.models import Subscription
@@ -41,7 +41,7 @@ STATUSES = {
 def diagnosis_context(request: HttpRequest, row: Subscription) -> dict[str, Any]:
     """Diagnose, with a probe if the form asks for one, and return what the page shows."""
     send_probe = request.POST.get("probe") == "yes"
-    diagnosis = subscription_diagnose(row, caller=caller_of(request), send_probe=send_probe)
+    diagnosis = diagnose_subscription(row, caller=caller_of(request), send_probe=send_probe)
     culprit = diagnosis.culprit
     return {
         "steps": [_shown(step) for step in diagnosis.steps],

@@ -6,8 +6,8 @@ from django.contrib import admin
 from django.utils.translation import gettext as _
 
 from deliveries.diagnosis.endpoint import host_addresses
-from pushhub.common.pushurls import BadEndpoint, push_url_parse
-from subscriptions.resources.subscriptions import address_guard
+from pushhub.common.pushurls import BadEndpoint, parse_push_url
+from subscriptions.resources.subscriptions import guard_address
 
 #: Somebody waits for the page meanwhile.
 LOOK_UP_SECONDS = 2.0
@@ -16,7 +16,7 @@ LOOK_UP_SECONDS = 2.0
 def endpoint_warning(url: str) -> str:
     """Return why pushes to a URL would fail as the name system stands now; empty if nothing is known to be wrong."""
     try:
-        origin = push_url_parse(url, allow_http=True, allowed_ports=frozenset(range(65536))).origin
+        origin = parse_push_url(url, allow_http=True, allowed_ports=frozenset(range(65536))).origin
     except BadEndpoint:
         return ""  # the form tells what is wrong with the URL itself
     addresses = host_addresses(origin.host, LOOK_UP_SECONDS)
@@ -24,7 +24,7 @@ def endpoint_warning(url: str) -> str:
         return _("The host %(host)s has no address at the moment: pushes fail until it has one.") % {
             "host": origin.host
         }
-    guard = address_guard()
+    guard = guard_address()
     if all(guard.why_denied(address, origin.port) for address in addresses):
         return _("PushHub would not push to %(host)s: its name leads to an address that the address guard denies.") % {
             "host": origin.host

@@ -18,14 +18,14 @@ from django.utils.translation import gettext_lazy
 from deliveries.admin.readonly import publish_time_shown
 from deliveries.deadletters.forwarding import dead_letter_topic_usable
 from deliveries.deadletters.settling import METHODS as SETTLE_METHODS
-from deliveries.deadletters.settling import Settlement, messages_settle
+from deliveries.deadletters.settling import Settlement, settle_messages
 from deliveries.inspection import words
 from deliveries.inspection.attempts import Attempt
 from deliveries.inspection.contents import as_delivered, sees_originals, wire_of
 from deliveries.inspection.messages import Place, Way, Ways, message_ways, why_missing, why_waiting
 from deliveries.models import Message
-from deliveries.publish.service import message_publish
-from deliveries.rules.payload import NewMessage, attributes_parse
+from deliveries.publish.service import publish_message
+from deliveries.rules.payload import NewMessage, parse_attributes
 from deliveries.transforming import Wire
 from pushhub.common.clock import time_text
 from pushhub.common.errors import InvalidArgument, PushHubError, ResourceExhausted
@@ -133,7 +133,7 @@ class MessagePages:
             }
             return TemplateResponse(request, "admin/deliveries/confirm.html", context)
         try:
-            count = messages_settle(row, [message_id], settlement=settlement)
+            count = settle_messages(row, [message_id], settlement=settlement)
         except PushHubError as error:
             messages.error(request, error.message)
             return HttpResponseRedirect(back)
@@ -154,9 +154,9 @@ class MessagePages:
         row = row_or_none(self._page.get_queryset(request).filter(pk=message_id).select_related("topic__project"))
         if row is None or not _may_publish(caller_of(request), row):
             raise PermissionDenied
-        copy = NewMessage(bytes(row.data), attributes_parse(row.attributes), row.ordering_key)
+        copy = NewMessage(bytes(row.data), parse_attributes(row.attributes), row.ordering_key)
         try:
-            [new_id] = message_publish(topic=row.topic, messages=[copy])
+            [new_id] = publish_message(topic=row.topic, messages=[copy])
         except PushHubError as error:
             messages.error(request, error.message)
             return HttpResponseRedirect(reverse("admin:deliveries_message_way", args=[message_id]))

@@ -6,7 +6,6 @@ import base64
 from datetime import UTC, datetime
 from typing import Any
 
-import redis
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
@@ -22,6 +21,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+import redis
 from deliveries.admin.demo import demo_page
 from deliveries.admin.message_pages import MessagePages
 from deliveries.admin.overview import overview_live
@@ -32,8 +32,8 @@ from deliveries.admin.topic_pages import topic_tabs
 from deliveries.inspection import words
 from deliveries.inspection.contents import rows_with_originals
 from deliveries.models import ArchiveFile, Delivery, Message
-from deliveries.publish.request import publish_request_parse
-from deliveries.publish.service import message_publish
+from deliveries.publish.request import parse_publish_request
+from deliveries.publish.service import publish_message
 from deliveries.push.rejected import rejected
 from deliveries.rules.payload import attributes_text
 from pushhub.common.clock import time_text
@@ -196,7 +196,7 @@ class DeliveryAdmin(ReadOnlyAdmin):
         form, tabs = PublishForm(request.POST or None), topic_tabs(topic, "publish", caller=caller_of(request))
         if request.method == "POST" and form.is_valid():
             try:
-                [message_id] = message_publish(topic=topic, messages=form.messages())
+                [message_id] = publish_message(topic=topic, messages=form.messages())
             except PushHubError as error:
                 form.add_error(None, error.message)
             else:
@@ -247,7 +247,7 @@ class PublishForm(forms.Form):
             "attributes": cleaned["attributes"] or {},
             "orderingKey": cleaned["ordering_key"],
         }
-        return publish_request_parse({"messages": [message]})
+        return parse_publish_request({"messages": [message]})
 
 
 @admin.register(ArchiveFile)

@@ -26,7 +26,7 @@ from django.utils.translation import gettext_lazy
 from deliveries.admin.readonly import ReadOnlyAdmin
 from deliveries.models import PublishJob
 from deliveries.pipeline import needs
-from deliveries.pipeline.jobs.replays import ReplaySpec, replay_begin
+from deliveries.pipeline.jobs.replays import ReplaySpec, begin_replay
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import FailedPrecondition, PushHubError
 from pushhub.common.principals import Principal
@@ -93,7 +93,7 @@ class PublishJobAdmin(ReadOnlyAdmin):
                     authorize(caller, "google.pubsub.v1.Subscriber.Seek", {"subscription": spec.subscription})
                 topic = spec.topic or spec.target().topic.name
                 authorize(caller, "google.pubsub.v1.Publisher.Publish", {"topic": topic})
-                job = replay_begin(spec, job_id=form.cleaned_data["job_id"])
+                job = begin_replay(spec, job_id=form.cleaned_data["job_id"])
                 start(job, rate=form.cleaned_data["rate"] or 0)
             except PushHubError as error:
                 form.add_error(None, error.message)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import redis
 from django.contrib import admin
 from django.db.models import F, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce, Concat
@@ -14,6 +13,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
+import redis
 from deliveries.admin.rated_lists import RatedChangeList, curve, name_link
 from deliveries.inspection import words
 from deliveries.inspection.failing import conditions_of, last_results
@@ -55,7 +55,7 @@ def with_gauges(rows: QuerySet[Subscription]) -> QuerySet[Any]:
     )
 
 
-def conditions_set(rows: Sequence[Any]) -> None:
+def set_conditions(rows: Sequence[Any]) -> None:
     """Give each row with gauges its `condition`, its worst `lane` and its `last_result`."""
     pushed = [row for row in rows if row.push_endpoint and row.gauge_undelivered and not row.paused]
     try:
@@ -87,7 +87,7 @@ class SubscriptionChangeList(RatedChangeList):
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
-        conditions_set(self.result_list)
+        set_conditions(self.result_list)
 
 
 class SubscriptionList(ConsoleAdmin):

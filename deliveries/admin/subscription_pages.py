@@ -19,14 +19,14 @@ from django.utils.translation import gettext_lazy
 
 from deliveries.admin.diagnosis_page import DIAGNOSE, diagnosis_context
 from deliveries.admin.readonly import ReadOnlyAdmin, publish_time_shown
-from deliveries.backlog.lanes import lanes_configure
+from deliveries.backlog.lanes import configure_lanes
 from deliveries.inspection import words
 from deliveries.inspection.counting import counting_text
-from deliveries.inspection.probe import probe_send
+from deliveries.inspection.probe import send_probe
 from deliveries.inspection.status import SubscriptionStatus, subscription_status
 from deliveries.models import Delivery
-from deliveries.retention.seeking import subscription_seek
-from deliveries.retention.snapshots import snapshot_create
+from deliveries.retention.seeking import seek_subscription
+from deliveries.retention.snapshots import create_snapshot
 from deliveries.rules.outcome import ACK_STATUSES
 from deliveries.store import statements
 from deliveries.telemetry.series import curves
@@ -41,10 +41,10 @@ from subscriptions.console.tabs import subscription_tabs
 from subscriptions.iam.methods import authorize, may_call
 from subscriptions.models import Snapshot, Subscription
 from subscriptions.services.subscriptions import (
-    subscription_delete,
-    subscription_detach,
-    subscription_pause,
-    subscription_resume,
+    delete_subscription,
+    detach_subscription,
+    pause_subscription,
+    resume_subscription,
 )
 
 GET = "google.pubsub.v1.Subscriber.GetSubscription"
@@ -76,7 +76,7 @@ class Action:
 
 
 def _test(request: HttpRequest, row: Subscription) -> str:
-    result = probe_send(row)
+    result = send_probe(row)
     words_of = {"result": words.result_text(result.reason or str(result.status)), "ms": round(result.latency_ms)}
     if result.status in ACK_STATUSES and not result.reason:
         return _("The endpoint acknowledged the test message with %(result)s after %(ms)d ms.") % words_of
@@ -84,17 +84,17 @@ def _test(request: HttpRequest, row: Subscription) -> str:
 
 
 def _try_now(request: HttpRequest, row: Subscription) -> str:
-    lanes_configure(row.pk, action="anew")
+    configure_lanes(row.pk, action="anew")
     return _("All waiting messages are tried again now, starting with a few at a time.")
 
 
 def _pause(request: HttpRequest, row: Subscription) -> str:
-    subscription_pause(name=row.name, caller=caller_of(request))
+    pause_subscription(name=row.name, caller=caller_of(request))
     return _("Paused. Messages wait, and the push configuration is kept.")
 
 
 def _resume(request: HttpRequest, row: Subscription) -> str:
-    subscription_resume(name=row.name, caller=caller_of(request))
+    resume_subscription(name=row.name, caller=caller_of(request))
     return _("Resumed with the push configuration from before the pause.")
 
 
@@ -104,7 +104,7 @@ def _seek(request: HttpRequest, row: Subscription) -> str:
         moment += ":00"
     target = {"snapshot": snapshot} if snapshot else {"time": f"{moment}Z" if moment else ""}
     authorize(caller_of(request), SEEK, {"subscription": row.name, "snapshot": snapshot})
-    subscription_seek(name=row.name, request={"subscription": row.name, **target})
+    seek_subscription(name=row.name, request={"subscription": row.name, **target})
     return _("The backlog is now that of %(target)s.") % {"target": snapshot or f"{moment} UTC"}
 
 
@@ -112,17 +112,17 @@ def _snapshot(request: HttpRequest, row: Subscription) -> str:
     name = snapshot_name(row.project.project_id, request.POST.get("snapshot_id", ""))
     caller = caller_of(request)
     authorize(caller, CREATE_SNAPSHOT, {"name": name, "subscription": row.name})
-    snapshot = snapshot_create(name=name, request={"name": name, "subscription": row.name}, caller=caller)
+    snapshot = create_snapshot(name=name, request={"name": name, "subscription": row.name}, caller=caller)
     return _("Created the snapshot %(name)s.") % {"name": snapshot.name}
 
 
 def _detach(request: HttpRequest, row: Subscription) -> str:
-    subscription_detach(name=row.name)
+    detach_subscription(name=row.name)
     return _("Detached.")
 
 
 def _delete(request: HttpRequest, row: Subscription) -> str:
-    subscription_delete(name=row.name)
+    delete_subscription(name=row.name)
     return _("Deleted %(name)s.") % {"name": row.name}
 
 

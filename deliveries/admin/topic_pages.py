@@ -15,7 +15,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from deliveries.admin.rated_lists import RatedChangeList, curve, name_link
-from deliveries.admin.subscription_list import conditions_set, health_badge, with_gauges
+from deliveries.admin.subscription_list import health_badge, set_conditions, with_gauges
 from deliveries.inspection import words
 from deliveries.inspection.overview import rates
 from pushhub.common.clock import utcnow
@@ -70,7 +70,7 @@ class TopicPages(ConsoleAdmin):
         caller = caller_of(request)
         visible = rows_callable(caller, GET_SUBSCRIPTION, Subscription.objects.filter(topic=row))
         shown = list(with_gauges(visible).select_related("project").order_by("subscription_id")[:SHOWN])
-        conditions_set(shown)
+        set_conditions(shown)
         published = rates("publish", [row.name], now=utcnow()).get(row.name, [])
         context = {
             **self.admin_site.each_context(request),

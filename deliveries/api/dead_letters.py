@@ -8,11 +8,11 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from deliveries.deadletters.jobs import DEFAULT_RATE, job_begin
+from deliveries.deadletters.jobs import DEFAULT_RATE, begin_job
 from deliveries.deadletters.listing import unsettled
-from deliveries.deadletters.moving import BATCH, METHODS, Action, letters_move
+from deliveries.deadletters.moving import BATCH, METHODS, Action, move_letters
 from deliveries.deadletters.settling import METHODS as SETTLE_METHODS
-from deliveries.deadletters.settling import Settlement, messages_settle
+from deliveries.deadletters.settling import Settlement, settle_messages
 from deliveries.models import DeadLetter
 from deliveries.rules.payload import publish_time_text
 from deliveries.store.statements import LAST_ID
@@ -51,7 +51,7 @@ class DeadLetterList(ApiView):
     @extend_schema(operation_id="subscriptions_deadletters_list", tags=TAGS, parameters=PAGING, responses=ANY_OBJECT)
     def get(self, request: Request, project: str, subscription: str) -> Response:
         page = Page.read(request.query_params)
-        source = selectors.subscription_get(name=subscription_name(project, subscription))
+        source = selectors.get_subscription(name=subscription_name(project, subscription))
         rows, token = paged(unsettled(source), page, keys=("message_id",), scope=f"deadLetters {source.pk}")
         return Response(listed("deadLetters", [_resource(row) for row in rows], token))
 
@@ -63,7 +63,7 @@ class DeadLetterMove(ApiView):
 
     def move(self, request: Request, project: str, subscription: str) -> Response:
         """Move the named dead letters at once, or order it for them or for all at a rate; answer with their number."""
-        source = selectors.subscription_get(name=subscription_name(project, subscription))
+        source = selectors.get_subscription(name=subscription_name(project, subscription))
         body = request.data if isinstance(request.data, dict) else {}
         ids, is_all, rate = _ids(body), body.get("all", False), body.get("messagesPerSecond")
         if not isinstance(is_all, bool):
@@ -74,8 +74,8 @@ class DeadLetterMove(ApiView):
             raise InvalidArgument("Name the dead letters, or give all as true.", field="messageIds")
         caller = caller_of(request)
         if ids and rate is None:
-            return Response({"messages": letters_move(source, ids, action=self.action, caller=caller)})
-        job = job_begin(
+            return Response({"messages": move_letters(source, ids, action=self.action, caller=caller)})
+        job = begin_job(
             source,
             action=self.action,
             rate=DEFAULT_RATE if rate is None else rate,
@@ -114,11 +114,11 @@ class MessagesSettle(ApiView):
 
     def settle(self, request: Request, project: str, subscription: str) -> Response:
         """End the deliveries of the named messages; answer with how many waited."""
-        source = selectors.subscription_get(name=subscription_name(project, subscription))
+        source = selectors.get_subscription(name=subscription_name(project, subscription))
         ids = _ids(request.data if isinstance(request.data, dict) else {})
         if not ids:
             raise InvalidArgument("Name the messages.", field="messageIds")
-        return Response({"messages": messages_settle(source, ids, settlement=self.settlement)})
+        return Response({"messages": settle_messages(source, ids, settlement=self.settlement)})
 
 
 class MessagesDeadLetter(MessagesSettle):

@@ -16,7 +16,7 @@ import orjson
 from django.conf import settings
 
 from deliveries.api.views import REGION_HEADER
-from deliveries.publish.request import publish_request_parse, region_parse
+from deliveries.publish.request import parse_publish_request, parse_region
 from deliveries.publish.writer import PublishWriter, SmallPublish
 from pushhub.common.errors import PushHubError
 from subscriptions.api.othersites import is_known_host
@@ -63,8 +63,8 @@ class DirectPublish:
         if match is None or fields is None:
             return False
         try:
-            messages = publish_request_parse(orjson.loads(body))
-            region = region_parse(fields.get(REGION, b"").decode("latin-1"))
+            messages = parse_publish_request(orjson.loads(body))
+            region = parse_region(fields.get(REGION, b"").decode("latin-1"))
         except (orjson.JSONDecodeError, PushHubError):
             return False
         if len(messages) > MAX_MESSAGES:

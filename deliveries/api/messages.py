@@ -20,7 +20,7 @@ from deliveries.transforming import Wire
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import InvalidArgument, NotFound
 from pushhub.common.principals import Principal
-from pushhub.common.protojson import duration_format, timestamp_format
+from pushhub.common.protojson import format_duration, format_timestamp
 from pushhub.common.rows import row_or_none
 from subscriptions.api.base import ApiView, caller_of
 from subscriptions.api.openapi import ANY_OBJECT
@@ -28,7 +28,7 @@ from subscriptions.iam.methods import METHODS
 from subscriptions.iam.visible import rows_callable, rows_held
 from subscriptions.models import Subscription, Topic
 from subscriptions.paging import Page
-from subscriptions.selectors import project_get
+from subscriptions.selectors import get_project
 from subscriptions.transforms.results import FILTERED, Failed, Filtered
 
 #: Ids have 63 bits.
@@ -46,7 +46,7 @@ class MessageDetail(ApiView):
         if not (message.isascii() and message.isdigit() and len(message) <= ID_DIGITS and int(message) <= LAST_ID):
             raise InvalidArgument("A message id is a decimal number.", field="message")
         [requirement] = METHODS[PULL]
-        project_id = project_get(project=project).project_id
+        project_id = get_project(project=project).project_id
         subscriptions = Subscription.objects.filter(project__project_id=project_id)
         pullable = rows_held(caller_of(request), requirement.permission, subscriptions)
         page = message_ways(int(message), pullable, token=Page.read(request.query_params).token)
@@ -100,18 +100,18 @@ def _delivery(way: Way, page: Ways) -> dict[str, Any]:
     if way.blocked_by is not None:
         delivery["blockedByMessageId"] = str(way.blocked_by.message_id)
     if way.next_attempt_ms:
-        delivery["nextAttemptTime"] = timestamp_format(utcnow() + timedelta(milliseconds=int(way.next_attempt_ms)))
+        delivery["nextAttemptTime"] = format_timestamp(utcnow() + timedelta(milliseconds=int(way.next_attempt_ms)))
     if way.missing:
         delivery |= {"attemptsMissing": way.missing, "attemptsMissingReason": why_missing(way, page)}
     return {**delivery, "attempts": [_attempt(attempt) for attempt in way.attempts]}
 
 
 def _attempt(attempt: Attempt) -> dict[str, Any]:
-    shown: dict[str, Any] = {"time": timestamp_format(attempt.at), "event": attempt.event}
+    shown: dict[str, Any] = {"time": format_timestamp(attempt.at), "event": attempt.event}
     if attempt.attempt:
         shown["deliveryAttempt"] = attempt.attempt
     if attempt.latency_ms is not None:
-        shown["latency"] = duration_format(round(attempt.latency_ms))
+        shown["latency"] = format_duration(round(attempt.latency_ms))
     return shown | {
         name: value
         for name, value in (("outcome", attempt.outcome), ("result", attempt.result), ("worker", attempt.worker))

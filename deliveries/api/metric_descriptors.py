@@ -12,7 +12,7 @@ from deliveries.telemetry.kinds import KINDS, Kind
 from pushhub.common.errors import NotFound, clipped
 from subscriptions.api.base import ApiView
 from subscriptions.api.openapi import ANY_OBJECT
-from subscriptions.selectors import project_get
+from subscriptions.selectors import get_project
 
 SERVICE = "google.monitoring.v3.MetricService."
 
@@ -24,7 +24,7 @@ class MetricDescriptorList(ApiView):
 
     @extend_schema(operation_id="metricDescriptors_list", tags=["metrics"], responses=ANY_OBJECT)
     def get(self, request: Request, project: str) -> Response:
-        project_id = project_get(project=project).project_id
+        project_id = get_project(project=project).project_id
         return Response({"metricDescriptors": [_descriptor(kind, project_id) for kind in KINDS.values()]})
 
 
@@ -35,7 +35,7 @@ class MetricDescriptorDetail(ApiView):
 
     @extend_schema(operation_id="metricDescriptors_get", tags=["metrics"], responses=ANY_OBJECT)
     def get(self, request: Request, project: str, metric: str) -> Response:
-        project_id = project_get(project=project).project_id
+        project_id = get_project(project=project).project_id
         if metric not in KINDS:
             raise NotFound(f"Could not find descriptor for metric '{clipped(metric)}'.")
         return Response(_descriptor(KINDS[metric], project_id))

@@ -9,9 +9,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from deliveries.api.pull_requests import ACKNOWLEDGE, MODIFY_ACK_DEADLINE, PULL, PULL_RESPONSE
-from deliveries.pull.deadlines import ack_deadlines_modify
-from deliveries.pull.leasing import Received, messages_pull
-from deliveries.pull.settling import messages_acknowledge
+from deliveries.pull.deadlines import modify_ack_deadlines
+from deliveries.pull.leasing import Received, pull_messages
+from deliveries.pull.settling import acknowledge_messages
 from deliveries.telemetry import counterkinds as kinds
 from deliveries.telemetry.recording import request_counted
 from pushhub.common.names import subscription_name
@@ -19,7 +19,7 @@ from pushhub.common.protojson import Message
 from subscriptions.api.base import ApiView
 from subscriptions.api.openapi import EMPTY, body, message
 from subscriptions.models import Subscription
-from subscriptions.selectors import subscription_read
+from subscriptions.selectors import read_subscription
 from subscriptions.services.rows import check_name
 
 TAGS = ["subscriptions"]
@@ -38,7 +38,7 @@ class SubscriptionPull(ApiView):
         count = content.get("maxMessages", 0)
         wait_seconds = 0.0 if content.get("returnImmediately") else HOLD_SECONDS
         with request_counted(kinds.PULL_REQUESTS, row.pk):
-            received = messages_pull(subscription=row, max_messages=count, wait_seconds=wait_seconds)
+            received = pull_messages(subscription=row, max_messages=count, wait_seconds=wait_seconds)
         return Response({"receivedMessages": [_received(message) for message in received]} if received else {})
 
 
@@ -51,7 +51,7 @@ class SubscriptionAcknowledge(ApiView):
     def post(self, request: Request, project: str, subscription: str) -> Response:
         content, row = _read(ACKNOWLEDGE, request, project, subscription)
         with request_counted(kinds.ACK_REQUESTS, row.pk):
-            messages_acknowledge(subscription=row, ack_ids=content.get("ackIds", []))
+            acknowledge_messages(subscription=row, ack_ids=content.get("ackIds", []))
         return Response({})
 
 
@@ -66,7 +66,7 @@ class SubscriptionModifyAckDeadline(ApiView):
     def post(self, request: Request, project: str, subscription: str) -> Response:
         content, row = _read(MODIFY_ACK_DEADLINE, request, project, subscription)
         with request_counted(kinds.MODACK_REQUESTS, row.pk):
-            ack_deadlines_modify(
+            modify_ack_deadlines(
                 subscription=row, ack_ids=content.get("ackIds", []), seconds=content.get("ackDeadlineSeconds", 0)
             )
         return Response({})
@@ -76,7 +76,7 @@ def _read(kind: Message, request: Request, project: str, subscription: str) -> t
     name = subscription_name(project, subscription)
     content = kind.read(request.data)
     check_name(content, name, field="subscription")
-    return content, subscription_read(name=name)
+    return content, read_subscription(name=name)
 
 
 def _received(received: Received) -> dict[str, Any]:

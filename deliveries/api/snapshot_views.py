@@ -6,8 +6,8 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from deliveries.retention.seeking import subscription_seek
-from deliveries.retention.snapshots import snapshot_create
+from deliveries.retention.seeking import seek_subscription
+from deliveries.retention.snapshots import create_snapshot
 from pushhub.common.names import snapshot_name, subscription_name, topic_name
 from subscriptions import lists, selectors
 from subscriptions.api.base import ApiView, caller_of
@@ -17,7 +17,7 @@ from subscriptions.paging import Page
 from subscriptions.resources import fields
 from subscriptions.resources.render import snapshot_resource
 from subscriptions.services import snapshots
-from subscriptions.services.projects import project_ensure
+from subscriptions.services.projects import ensure_project
 
 TAGS = ["snapshots"]
 
@@ -32,7 +32,7 @@ class SnapshotList(ApiView):
     )
     def get(self, request: Request, project: str) -> Response:
         page = Page.read(request.query_params)
-        owner = project_ensure(project=project, caller=caller_of(request))
+        owner = ensure_project(project=project, caller=caller_of(request))
         rows, token = lists.snapshots(owner, page)
         return Response(listed("snapshots", [snapshot_resource(row) for row in rows], token))
 
@@ -55,11 +55,11 @@ class SnapshotDetail(ApiView):
     )
     def put(self, request: Request, project: str, snapshot: str) -> Response:
         name = snapshot_name(project, snapshot)
-        return Response(snapshot_resource(snapshot_create(name=name, request=request.data, caller=caller_of(request))))
+        return Response(snapshot_resource(create_snapshot(name=name, request=request.data, caller=caller_of(request))))
 
     @extend_schema(operation_id="snapshots_get", tags=TAGS, responses=message(fields.SNAPSHOT))
     def get(self, request: Request, project: str, snapshot: str) -> Response:
-        return Response(snapshot_resource(selectors.snapshot_get(name=snapshot_name(project, snapshot))))
+        return Response(snapshot_resource(selectors.get_snapshot(name=snapshot_name(project, snapshot))))
 
     @extend_schema(
         operation_id="snapshots_patch",
@@ -68,12 +68,12 @@ class SnapshotDetail(ApiView):
         responses=message(fields.SNAPSHOT),
     )
     def patch(self, request: Request, project: str, snapshot: str) -> Response:
-        row = snapshots.snapshot_update(name=snapshot_name(project, snapshot), request=request.data)
+        row = snapshots.update_snapshot(name=snapshot_name(project, snapshot), request=request.data)
         return Response(snapshot_resource(row))
 
     @extend_schema(operation_id="snapshots_delete", tags=TAGS, responses=EMPTY)
     def delete(self, request: Request, project: str, snapshot: str) -> Response:
-        snapshots.snapshot_delete(name=snapshot_name(project, snapshot))
+        snapshots.delete_snapshot(name=snapshot_name(project, snapshot))
         return Response({})
 
 
@@ -87,7 +87,7 @@ class TopicSnapshotList(ApiView):
     )
     def get(self, request: Request, project: str, topic: str) -> Response:
         page = Page.read(request.query_params)
-        topic_row = selectors.topic_get(name=topic_name(project, topic))
+        topic_row = selectors.get_topic(name=topic_name(project, topic))
         rows, token = lists.topic_snapshots(topic_row, page)
         return Response(listed("snapshots", [row.name for row in rows], token))
 
@@ -101,5 +101,5 @@ class SubscriptionSeek(ApiView):
         operation_id="subscriptions_seek", tags=["subscriptions"], request=body(fields.SEEK), responses=EMPTY
     )
     def post(self, request: Request, project: str, subscription: str) -> Response:
-        subscription_seek(name=subscription_name(project, subscription), request=request.data)
+        seek_subscription(name=subscription_name(project, subscription), request=request.data)
         return Response({})

@@ -11,13 +11,13 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from deliveries.telemetry.series.filters import filter_parse
-from deliveries.telemetry.series.series import MINUTE, Query, Series, series_find, series_format
+from deliveries.telemetry.series.filters import parse_filter
+from deliveries.telemetry.series.series import MINUTE, Query, Series, find_series, format_series
 from pushhub.common.errors import InvalidArgument
-from pushhub.common.protojson import duration_parse, timestamp_parse
+from pushhub.common.protojson import parse_duration, parse_timestamp
 from subscriptions.api.base import ApiView
 from subscriptions.api.openapi import ANY_OBJECT, PAGING
-from subscriptions.selectors import project_get
+from subscriptions.selectors import get_project
 
 #: The most points of a page, as in Cloud Monitoring. A page has whole series, and at least one.
 MAX_POINTS = 100_000
@@ -44,13 +44,13 @@ class TimeSeriesList(ApiView):
     )
     def get(self, request: Request, project: str) -> Response:
         parameters = request.query_params
-        query = _query(project_get(project=project).project_id, parameters)
+        query = _query(get_project(project=project).project_id, parameters)
         is_full = parameters.get("view", "FULL") != "HEADERS"
         scope = f"timeSeries:{query.project}:{parameters.get('filter')}"
         first = _offset(parameters.get("pageToken", ""), scope)
-        series = series_find(query)
+        series = find_series(query)
         page = _page(series[first:], _page_size(parameters))
-        body: dict[str, Any] = {"timeSeries": [series_format(row, query, with_points=is_full) for row in page]}
+        body: dict[str, Any] = {"timeSeries": [format_series(row, query, with_points=is_full) for row in page]}
         if first + len(page) < len(series):
             body["nextPageToken"] = _signer(scope).sign(str(first + len(page)))
         return Response(body if page else {})
@@ -61,15 +61,15 @@ def _query(project: str, parameters: Mapping[str, str]) -> Query:
         raise InvalidArgument('Give a filter, such as metric.type = "...".', field="filter")
     if parameters.get("aggregation.crossSeriesReducer", "REDUCE_NONE") != "REDUCE_NONE":
         raise InvalidArgument("Series are not reduced here.", field="aggregation.crossSeriesReducer")
-    end = timestamp_parse(parameters.get("interval.endTime"), field="interval.endTime")
+    end = parse_timestamp(parameters.get("interval.endTime"), field="interval.endTime")
     start = end - MINUTE
     if parameters.get("interval.startTime"):
-        start = timestamp_parse(parameters["interval.startTime"], field="interval.startTime")
+        start = parse_timestamp(parameters["interval.startTime"], field="interval.startTime")
     if start > end:
         raise InvalidArgument("The interval ends before it starts.", field="interval")
     return Query(
         project,
-        filter_parse(parameters["filter"]),
+        parse_filter(parameters["filter"]),
         start,
         end,
         _period(parameters.get("aggregation.alignmentPeriod", "")),
@@ -79,7 +79,7 @@ def _query(project: str, parameters: Mapping[str, str]) -> Query:
 
 def _period(text: str) -> timedelta:
     field = "aggregation.alignmentPeriod"
-    period = timedelta(milliseconds=duration_parse(text, field=field)) if text else MINUTE
+    period = timedelta(milliseconds=parse_duration(text, field=field)) if text else MINUTE
     if period < MINUTE or period % MINUTE:
         raise InvalidArgument("The alignment period is a whole number of minutes.", field=field)
     return period

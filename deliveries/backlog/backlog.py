@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
-import redis
 from django.conf import settings
 
+import redis
 from deliveries.backlog.codes import STATE_CODES, VERDICT_CODES, Mode
 from deliveries.backlog.connection import redis_client
 from deliveries.backlog.lanestate import (
     SUMMARY_CODES,
     LaneState,
     LaneSummary,
-    lane_state_parse,
-    lane_summary_parse,
+    parse_lane_state,
+    parse_lane_summary,
 )
 from deliveries.backlog.scripts import Scripts, call_all
 from deliveries.rules.limits import NO_LIMITS, Limits
@@ -112,7 +112,7 @@ class OfferedLane(NamedTuple):
 class Offer:
     """New deliveries of the same messages in lanes of one region.
 
-    The messages are in publish order, as pairs of message id and JSON text that `taskmessage.escaped` returned.
+    The messages are in publish order, as pairs of message id and JSON text that `taskmessage.escape_message` returned.
     """
 
     region: str
@@ -516,7 +516,7 @@ class Backlog:
     def states(self, lanes: Sequence[Lane]) -> list[LaneState | None]:
         """Return the state of each lane."""
         replies = self._of_each(lanes, lambda pipe, lane: pipe.hgetall(lane.state_key))
-        return [lane_state_parse(fields) for _, fields in replies]
+        return [parse_lane_state(fields) for _, fields in replies]
 
     def summaries(self, *, shard: int | None = None) -> dict[Lane, LaneSummary]:
         """Return the summary of each lane that Redis knows, or of those of a shard."""
@@ -525,7 +525,7 @@ class Backlog:
     def summaries_of(self, lanes: Sequence[Lane]) -> dict[Lane, LaneSummary]:
         """Return the summaries of those lanes that Redis knows."""
         replies = self._of_each(lanes, lambda pipe, lane: pipe.hmget(lane.state_key, SUMMARY_CODES))
-        summaries = ((lane, lane_summary_parse(values)) for lane, values in replies)
+        summaries = ((lane, parse_lane_summary(values)) for lane, values in replies)
         return {lane: summary for lane, summary in summaries if summary is not None}
 
     def missing(self, message_ids: Mapping[Lane, Sequence[str]]) -> dict[Lane, list[str]]:

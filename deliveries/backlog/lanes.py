@@ -47,7 +47,7 @@ def lane_offered(lane: Lane, settings: PushSettings) -> OfferedLane:
     return OfferedLane(lane, mode_of(settings), limits(settings.attributes))
 
 
-def lane_configure(lane: Lane, settings: PushSettings, *, action: Action, from_id: int = 0) -> None:
+def configure_lane(lane: Lane, settings: PushSettings, *, action: Action, from_id: int = 0) -> None:
     """Pass the settings of a subscription on to a lane; configure.lua explains `action`."""
     default_backlog().configure_all([lane_configuration(lane, settings, action=action, from_id=from_id)])
 
@@ -70,10 +70,10 @@ def lanes_of(subscription_id: int) -> list[Lane]:
     return [Lane(subscription_id, region) for region in regions]
 
 
-def lanes_configure(subscription_id: int, *, action: Action) -> None:
+def configure_lanes(subscription_id: int, *, action: Action) -> None:
     """Pass the settings of a subscription on to all its lanes, unless it is deleted."""
     settings = push_settings_of(subscription_id)
     if settings is None:
         return
     for lane in lanes_of(subscription_id):
-        lane_configure(lane, settings, action=action)
+        configure_lane(lane, settings, action=action)

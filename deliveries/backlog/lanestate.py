@@ -24,7 +24,7 @@ class LaneSummary(NamedTuple):
     own: tuple[float, float, float]
 
 
-#: The fields of a state that lane_summary_parse takes, in this order.
+#: The fields of a state that parse_lane_summary takes, in this order.
 SUMMARY_CODES = [
     STATE_CODES[name]
     for name in (
@@ -34,7 +34,7 @@ SUMMARY_CODES = [
 ]
 
 
-def lane_summary_parse(values: Sequence[bytes | None]) -> LaneSummary | None:
+def parse_lane_summary(values: Sequence[bytes | None]) -> LaneSummary | None:
     """Return the summary of a lane from these fields; None for a lane that Redis does not know."""
     if values[0] is None:
         return None
@@ -81,7 +81,7 @@ class LaneState:
         return self.flow.tokens
 
 
-def lane_state_parse(fields: Mapping[bytes, bytes]) -> LaneState | None:
+def parse_lane_state(fields: Mapping[bytes, bytes]) -> LaneState | None:
     """Return the state that a lane's hash holds; None for a lane that Redis does not know."""
     if STATE_CODES["mode"].encode() not in fields:
         return None

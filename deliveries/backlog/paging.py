@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from deliveries.backlog.backlog import Lane, PageRequest
 from deliveries.backlog.default import default_backlog
 from deliveries.rules.payload import INLINE_BYTES, LEAN_BYTES, wire_text
-from deliveries.rules.taskmessage import TaskTemplate, escaped, escaped_text, reference
+from deliveries.rules.taskmessage import TaskTemplate, escape_message, escape_text, reference
 from deliveries.store import statements
 from subscriptions.selectors import push_settings_of
 
@@ -20,7 +20,7 @@ def page_in(request: PageRequest) -> None:
     """Read the next page of a lane and offer it. Deliveries that Redis has are left out."""
     lane = request.lane
     size = min(request.rows, PAGE_ROWS)
-    rows = statements.page_read(
+    rows = statements.read_page(
         subscription_id=lane.subscription_id,
         region=lane.region,
         from_id=request.from_id,
@@ -74,8 +74,8 @@ def render_rows(lane: Lane, rows: Sequence[statements.PageRow], *, generation: s
                 seek=row.seek,
             )
         if row.data is None:
-            text = escaped(reference(row.message_id))
+            text = escape_message(reference(row.message_id))
         else:
-            text = escaped_text(wire_text(row.message_id, row.data, row.attributes, row.ordering_key))
+            text = escape_text(wire_text(row.message_id, row.data, row.attributes, row.ordering_key))
         rendered.append((row.message_id, template.render(str(row.message_id), text)))
     return rendered

@@ -210,4 +210,4 @@ def _lane_delete(*, subscription_id: int, region: str) -> None:
         if not ids:
             return
         with write_transaction():
-            statements.deliveries_delete(subscription_id=subscription_id, region=region, message_ids=ids)
+            statements.delete_deliveries(subscription_id=subscription_id, region=region, message_ids=ids)

@@ -29,7 +29,7 @@ class Unserved:
     backlogs: int
 
 
-def regions_audit() -> list[Unserved]:
+def audit_regions() -> list[Unserved]:
     """Log a warning for each region in which messages wait for pushes and that no worker serves."""
     backlogs = statements.push_backlogs()
     backlog = default_backlog()

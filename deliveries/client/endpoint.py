@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from deliveries.client.options import ClientOptions
 from deliveries.client.pool import Pool
-from pushhub.common.pushurls import Origin, push_url_parse
+from pushhub.common.pushurls import Origin, parse_push_url
 
 
 class Endpoint:
@@ -23,7 +23,7 @@ class Endpoint:
 
 def parse_url(url: str, options: ClientOptions) -> tuple[Origin, bytes]:
     """Return the origin, and the head of its requests up to `Content-Length: `. Raises BadEndpoint."""
-    parsed = push_url_parse(url, allow_http=options.allow_http, allowed_ports=options.allowed_ports)
+    parsed = parse_push_url(url, allow_http=options.allow_http, allowed_ports=options.allowed_ports)
     head = (
         f"POST {parsed.target} HTTP/1.1\r\nHost: {parsed.authority}\r\nUser-Agent: {options.user_agent}\r\n"
         "Accept: */*\r\nAccept-Encoding: identity\r\nContent-Length: "

@@ -15,8 +15,8 @@ from django.conf import settings
 
 from deliveries.models import DeadLetter, Message
 from deliveries.publish.offering import Published
-from deliveries.publish.storing import messages_store
-from deliveries.rules.payload import NewMessage, attributes_parse, attributes_text, publish_time_text
+from deliveries.publish.storing import store_messages
+from deliveries.rules.payload import NewMessage, attributes_text, parse_attributes, publish_time_text
 from deliveries.rules.regions import is_transit_allowed
 from deliveries.store import statements
 from deliveries.telemetry import records
@@ -55,7 +55,7 @@ def is_spent(settings: PushSettings | None, *, attempts: int) -> bool:
     return settings is not None and 0 < settings.max_delivery_attempts <= attempts
 
 
-def dead_letters_forward(
+def forward_dead_letters(
     *,
     subscription_id: int,
     region: str,
@@ -84,11 +84,11 @@ def dead_letters_forward(
     messages = list(Message.objects.filter(pk__in=owed).order_by("pk"))
     for group in _by_ordering_key(messages):
         letters = [_letter(row, source, attempts[row.pk]) for row in group]
-        published = messages_store(topic=topic, messages=letters, region=region)
+        published = store_messages(topic=topic, messages=letters, region=region)
         _note(source, group, published, attempts=attempts, results=results or {})
         forwarded.announce.append(published.offer)
     forwarded.message_ids = {row.pk for row in messages}
-    statements.deliveries_delete(
+    statements.delete_deliveries(
         subscription_id=subscription_id, region=region, message_ids=sorted(forwarded.message_ids)
     )
     counted = {message_id: attempts[message_id] for message_id in sorted(forwarded.message_ids)}
@@ -111,7 +111,7 @@ def dead_letter_topic_usable(source: Subscription) -> Topic | None:
 
 def _letter(row: Message, source: Subscription, attempts: int) -> NewMessage:
     texts = (str(attempts), source.subscription_id, source.project.project_id, publish_time_text(row.pk))
-    attributes = attributes_parse(row.attributes) | dict(zip(ATTRIBUTES, texts, strict=True))
+    attributes = parse_attributes(row.attributes) | dict(zip(ATTRIBUTES, texts, strict=True))
     return NewMessage(bytes(row.data), attributes, row.ordering_key)
 
 
@@ -141,7 +141,7 @@ def _note(
 
 def _replaced(row: Message) -> dict[str, str]:
     """Return the attributes of the message that its dead letter has other values of."""
-    return {name: value for name, value in attributes_parse(row.attributes).items() if name in ATTRIBUTES}
+    return {name: value for name, value in parse_attributes(row.attributes).items() if name in ATTRIBUTES}
 
 
 def _by_ordering_key(rows: list[Message]) -> list[list[Message]]:

@@ -13,7 +13,7 @@ from datetime import datetime
 from django.db.models import QuerySet
 
 from deliveries.deadletters.listing import unsettled
-from deliveries.deadletters.moving import BATCH, METHODS, Action, batch_move, batches, check_redrivable
+from deliveries.deadletters.moving import BATCH, METHODS, Action, batches, check_redrivable, move_batch
 from deliveries.models import DeadLetter, DeadLetterJob
 from deliveries.rules.shards import is_in
 from deliveries.store.writelock import write_transaction
@@ -35,7 +35,7 @@ CATCH_UP_SECONDS = 10.0
 TICK_SECONDS = 2.0
 
 
-def job_begin(
+def begin_job(
     source: Subscription, *, action: str, rate: int, caller: Principal, chosen_ids: Sequence[int] | None = None
 ) -> DeadLetterJob:
     """Order that the chosen dead letters of a subscription, or all present ones, are redriven or discarded.
@@ -83,7 +83,7 @@ def running_job(source: Subscription) -> DeadLetterJob | None:
     return DeadLetterJob.objects.filter(subscription=source, finished_at=None).order_by("pk").first()
 
 
-def job_stop(source: Subscription, *, clock: Clock = utcnow) -> bool:
+def stop_job(source: Subscription, *, clock: Clock = utcnow) -> bool:
     """End the order that runs; what it has not moved yet stays. Return whether there was one."""
     with write_transaction():
         job = running_job(source)
@@ -94,7 +94,7 @@ def job_stop(source: Subscription, *, clock: Clock = utcnow) -> bool:
     return True
 
 
-def jobs_advance(*, shard: int | None = None, clock: Clock = utcnow) -> int:
+def advance_jobs(*, shard: int | None = None, clock: Clock = utcnow) -> int:
     """Move as many dead letters of each order, or each order of a shard, as its rate allows now; return how many."""
     moved = 0
     for job in DeadLetterJob.objects.filter(finished_at=None).order_by("pk"):
@@ -142,7 +142,7 @@ def _advance_batch(
             current.save(update_fields=["finished_at"])
             return None
         batch = batches(ids)[0]
-        moved = batch_move(source, batch, action=current.action, caller=caller)
+        moved = move_batch(source, batch, action=current.action, caller=caller)
         current.position = batch[-1]
         current.done += moved.count
         current.advanced_at = now

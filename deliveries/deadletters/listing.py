@@ -60,7 +60,7 @@ def unsettled(source: Subscription) -> QuerySet[DeadLetter]:
     return DeadLetter.objects.filter(Q(is_kept=True) | waiting, subscription=source)
 
 
-def settled_sweep(after_id: int = 0) -> int:
+def sweep_settled(after_id: int = 0) -> int:
     """Forget dead letters that the dead-letter topic's subscriptions acknowledged, and kept ones past their retention.
 
     Returns the id to go on from; 0 when the run came to the end.

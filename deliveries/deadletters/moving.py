@@ -14,13 +14,12 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import redis
-
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.deadletters.forwarding import ATTRIBUTES, CONSUME
 from deliveries.models import DeadLetter, DeadLetterJob, Delivery, Message
-from deliveries.publish.storing import messages_store
-from deliveries.rules.payload import NewMessage, attributes_parse
+from deliveries.publish.storing import store_messages
+from deliveries.rules.payload import NewMessage, parse_attributes
 from deliveries.store import statements
 from deliveries.store.writelock import write_transaction
 from pushhub.common.errors import FailedPrecondition
@@ -59,7 +58,7 @@ class Moved:
                 logger.warning("Redis was not told of moved dead letters", exc_info=error)
 
 
-def letters_move(source: Subscription, ids: Sequence[int], *, action: str, caller: Principal) -> int:
+def move_letters(source: Subscription, ids: Sequence[int], *, action: str, caller: Principal) -> int:
     """Redrive or discard those of the dead letters of a subscription that are still on its list; return their number.
 
     Raises FailedPrecondition if the subscription cannot take messages back.
@@ -67,7 +66,7 @@ def letters_move(source: Subscription, ids: Sequence[int], *, action: str, calle
     count = 0
     for batch in batches(ids):
         with write_transaction():
-            moved = batch_move(source, batch, action=action, caller=caller)
+            moved = move_batch(source, batch, action=action, caller=caller)
         moved.announce_all()
         count += moved.count
     audit.carried_out(method=METHODS[Action(action)], row=source, after={"messages": count})
@@ -89,7 +88,7 @@ def batches(ids: Sequence[int]) -> list[Sequence[int]]:
     return list(divided)
 
 
-def batch_move(source: Subscription, ids: Sequence[int], *, action: str, caller: Principal) -> Moved:
+def move_batch(source: Subscription, ids: Sequence[int], *, action: str, caller: Principal) -> Moved:
     """Redrive or discard a few dead letters in the caller's transaction.
 
     A dead letter that somebody else moved or acknowledged meanwhile is left out.
@@ -128,7 +127,7 @@ def _publish_back(
     for region in sorted({payload.region for payload in payloads.values()}):
         of_region = [letter for letter in letters if payloads[letter.message_id].region == region]
         messages = [letter_original(letter, payloads[letter.message_id]) for letter in of_region]
-        published = messages_store(topic=source.topic, messages=messages, region=region, only=source.pk)
+        published = store_messages(topic=source.topic, messages=messages, region=region, only=source.pk)
         if [len(owed.indices) for owed in published.owed] != [len(messages)]:
             raise FailedPrecondition(
                 f"The filter of the subscription does not let all of these dead letters through "
@@ -140,8 +139,8 @@ def _publish_back(
 
 def letter_original(letter: DeadLetter, payload: Message) -> NewMessage:
     """Return the message as it was before it became a dead letter."""
-    attributes = {name: value for name, value in attributes_parse(payload.attributes).items() if name not in ATTRIBUTES}
-    return NewMessage(bytes(payload.data), attributes | attributes_parse(letter.replaced), payload.ordering_key)
+    attributes = {name: value for name, value in parse_attributes(payload.attributes).items() if name not in ATTRIBUTES}
+    return NewMessage(bytes(payload.data), attributes | parse_attributes(letter.replaced), payload.ordering_key)
 
 
 def _acknowledge(waiting: Sequence[Delivery], *, caller: Principal) -> list[Callable[[], None]]:
@@ -153,5 +152,5 @@ def _acknowledge(waiting: Sequence[Delivery], *, caller: Principal) -> list[Call
         if delivery.subscription_id in consumable:
             lanes.setdefault(Lane(delivery.subscription_id, delivery.region), []).append(delivery.message_id)
     for lane, message_ids in lanes.items():
-        statements.deliveries_delete(subscription_id=lane.subscription_id, region=lane.region, message_ids=message_ids)
+        statements.delete_deliveries(subscription_id=lane.subscription_id, region=lane.region, message_ids=message_ids)
     return [partial(default_backlog().release, lane, message_ids) for lane, message_ids in lanes.items()]

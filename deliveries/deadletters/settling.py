@@ -8,7 +8,7 @@ from functools import partial
 
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
-from deliveries.deadletters.forwarding import dead_letter_topic_usable, dead_letters_forward
+from deliveries.deadletters.forwarding import dead_letter_topic_usable, forward_dead_letters
 from deliveries.deadletters.moving import Moved
 from deliveries.models import Delivery
 from deliveries.store import statements
@@ -34,7 +34,7 @@ METHODS = {
 }
 
 
-def messages_settle(source: Subscription, ids: Sequence[int], *, settlement: Settlement) -> int:
+def settle_messages(source: Subscription, ids: Sequence[int], *, settlement: Settlement) -> int:
     """End those of these deliveries of a subscription that wait, and return their number.
 
     An attempt that is under way is not called back, and its result changes nothing. Raises FailedPrecondition if the
@@ -61,7 +61,7 @@ def _settle(source: Subscription, region: str, seek: int, rows: Mapping[int, Del
     announce: list[Callable[[], None]]
     with write_transaction():
         if settlement is Settlement.DEAD_LETTER:
-            forwarded = dead_letters_forward(
+            forwarded = forward_dead_letters(
                 subscription_id=source.pk,
                 region=region,
                 attempts={message_id: row.attempts for message_id, row in rows.items()},
@@ -71,7 +71,7 @@ def _settle(source: Subscription, region: str, seek: int, rows: Mapping[int, Del
             ids, announce = sorted(forwarded.message_ids), forwarded.announce
         else:
             ids = statements.still_waiting(subscription_id=source.pk, region=region, message_ids=list(rows), seek=seek)
-            statements.deliveries_delete(subscription_id=source.pk, region=region, message_ids=ids)
+            statements.delete_deliveries(subscription_id=source.pk, region=region, message_ids=ids)
             attempts = [rows[message_id].attempts for message_id in ids]
             announce = [partial(records.skipped, subscription=source, region=region, ids=ids, attempts=attempts)]
     lane = Lane(source.pk, region)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-import redis
 from django.conf import settings
 from django.utils.translation import gettext as _
 
+import redis
 from deliveries.backlog.backlog import Backlog, Lane
 from deliveries.backlog.lanes import lane_agrees
-from deliveries.backlog.lanestate import LaneState, lane_state_parse
+from deliveries.backlog.lanestate import LaneState, parse_lane_state
 from deliveries.backlog.regions import regions_unserved
 from deliveries.diagnosis.endpoint import PROBE_SECONDS, endpoint_steps, probe, status_advice
 from deliveries.diagnosis.ordering import ordering_step
@@ -22,18 +22,18 @@ from deliveries.models import Delivery, Message
 from deliveries.push.sending.httpclient import Headers, client_options
 from deliveries.push.sending.plans import JSON_HEADER
 from deliveries.rules.envelope import metadata_headers, push_body, unwrapped_body
-from deliveries.rules.payload import attributes_parse, wire_message
+from deliveries.rules.payload import parse_attributes, wire_message
 from deliveries.store import statements
 from deliveries.telemetry.export.probes import Status
 from deliveries.telemetry.export.readiness import impatient_redis, push_workers
 from pushhub.common.errors import PushHubError
 from pushhub.common.outages import outage_or_raise
 from pushhub.common.principals import Principal
-from pushhub.common.pushurls import BadEndpoint, Origin, push_url_parse
+from pushhub.common.pushurls import BadEndpoint, Origin, parse_push_url
 from pushhub.common.tenantpool import step_aside_or_refuse
 from subscriptions.iam import access
 from subscriptions.iam.roles import ACT_AS
-from subscriptions.identity.tokens import TokenDenied, id_token_mint
+from subscriptions.identity.tokens import TokenDenied, mint_id_token
 from subscriptions.models import ServiceAccount, Subscription
 from subscriptions.resources.filters import matcher
 from subscriptions.selectors import PushSettings, push_settings_of
@@ -47,7 +47,7 @@ PROBE_ATTRIBUTE = "pushhub-probe"
 ORDER = tuple(StepName)
 
 
-def subscription_diagnose(subscription: Subscription, *, caller: Principal, send_probe: bool = False) -> Diagnosis:
+def diagnose_subscription(subscription: Subscription, *, caller: Principal, send_probe: bool = False) -> Diagnosis:
     """Check each step of a push. `send_probe` sends one message without data to the endpoint.
 
     Raises ResourceExhausted while too many others wait for something.
@@ -67,7 +67,7 @@ def _steps(subscription: Subscription, caller: Principal, *, send_probe: bool) -
         return
     yield from _inside(subscription, push_settings)
     try:
-        origin = push_url_parse(
+        origin = parse_push_url(
             push_settings.endpoint, allow_http=settings.ALLOW_HTTP, allowed_ports=frozenset(settings.ALLOWED_PORTS)
         ).origin
     except BadEndpoint as error:
@@ -144,7 +144,7 @@ def _filter(subscription: Subscription) -> Step:
         return ok(StepName.FILTER, _("It has no filter."))
     is_match = matcher(subscription.filter)
     rows = Message.objects.filter(topic=subscription.topic_id).order_by("-pk").values_list("attributes", flat=True)
-    newest = [attributes_parse(attributes) for attributes in rows[:FILTERED_MESSAGES]]
+    newest = [parse_attributes(attributes) for attributes in rows[:FILTERED_MESSAGES]]
     matches = sum(map(is_match, newest))
     if newest and not matches:
         return warning(
@@ -178,7 +178,7 @@ def _flow(push_settings: PushSettings) -> Step:
     ]
     with impatient_redis() as client:
         for lane in lanes:
-            step = _lane_flow(lane, push_settings, lane_state_parse(client.hgetall(lane.state_key)))
+            step = _lane_flow(lane, push_settings, parse_lane_state(client.hgetall(lane.state_key)))
             if step is not None:
                 return step
     return ok(StepName.FLOW, _("The push window has room, and there is no push backoff."))
@@ -238,7 +238,7 @@ def _token(push_settings: PushSettings, caller: Principal) -> tuple[Step, Header
     if not email:
         return ok(StepName.TOKEN, _("Pushes carry no token.")), []
     try:
-        token = id_token_mint(email=email, audience=push_settings.audience)
+        token = mint_id_token(email=email, audience=push_settings.audience)
     except TokenDenied as denied:
         message, advice = {
             "account_unknown": (

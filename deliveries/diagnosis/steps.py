@@ -103,7 +103,7 @@ def skipped(name: StepName, message: str) -> Step:
     return Step(name, StepStatus.SKIPPED, message)
 
 
-def diagnosis_format(diagnosis: Diagnosis) -> dict[str, Any]:
+def format_diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
     """Return the JSON form."""
     return {
         "subscription": diagnosis.subscription,

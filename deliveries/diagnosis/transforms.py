@@ -9,13 +9,13 @@ from django.utils.translation import gettext as _
 
 from deliveries.diagnosis.steps import Step, StepName, failed, ok, warning
 from deliveries.models import Delivery, Message
-from deliveries.rules.payload import attributes_parse, wire_message
+from deliveries.rules.payload import parse_attributes, wire_message
 from deliveries.store import statements
-from deliveries.transforming import Wire, wire_messages_transform
+from deliveries.transforming import Wire, transform_wire_messages
 from pushhub.common.errors import InvalidArgument, ResourceExhausted
 from pushhub.common.rows import row_or_none
 from subscriptions.models import Subscription
-from subscriptions.services.transforms import function_check
+from subscriptions.services.transforms import check_function
 from subscriptions.transforms.functions import Function, functions_on
 from subscriptions.transforms.results import Failed
 
@@ -41,7 +41,7 @@ def transforms_step(subscription: Subscription) -> Step:
 def _unusable(subscription: Subscription, functions: Sequence[Function]) -> Step | None:
     for function in functions:
         try:
-            function_check(subscription.project.project_id, function)
+            check_function(subscription.project.project_id, function)
         except InvalidArgument as error:
             message = _("The function %(name)s cannot be used: %(reason)s")
             words = {"name": function.name, "reason": error.message}
@@ -53,7 +53,7 @@ def _tried(subscription: Subscription, functions: Sequence[Function]) -> Step:
     ends = time.monotonic() + TRIED_SECONDS
     count = 0
     for message in _oldest_messages(subscription):
-        [result] = wire_messages_transform(
+        [result] = transform_wire_messages(
             project=subscription.project.project_id, functions=functions, messages=[message], seconds=0
         )
         if isinstance(result, Failed):
@@ -75,5 +75,5 @@ def _oldest_messages(subscription: Subscription) -> Iterator[Wire]:
         for message_id in list(rows.values_list("message_id", flat=True)[:TRIED_MESSAGES]):
             message = row_or_none(Message.objects.filter(pk=message_id))
             if message is not None:
-                attributes = attributes_parse(message.attributes)
+                attributes = parse_attributes(message.attributes)
                 yield wire_message(message.pk, bytes(message.data), attributes, message.ordering_key)

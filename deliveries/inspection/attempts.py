@@ -20,11 +20,11 @@ from django.conf import settings
 
 from deliveries.models import ShippedSegment
 from deliveries.telemetry.journal import files
-from deliveries.telemetry.journal.columns import line_parse
+from deliveries.telemetry.journal.columns import parse_line
 from deliveries.telemetry.journal.journal import CLOSE_SECONDS
 from deliveries.telemetry.journal.shipping import EVERY_ID, KEY, address_of, id_bounds
 from pushhub.common.clock import utcnow
-from pushhub.common.stores import AnyFile, parquet_open
+from pushhub.common.stores import AnyFile, open_parquet
 
 #: A segment has events from some seconds before it was opened, as events wait to be written, to some seconds after.
 MARGIN_MS = int(CLOSE_SECONDS * 1000) + 5_000
@@ -152,7 +152,7 @@ class AttemptSearch:
             first, last = _bounds(path) if isinstance(path, Path) else EVERY_ID
             if not first <= self._message_id <= last:
                 return []
-            with parquet_open(path) as segment:
+            with open_parquet(path) as segment:
                 chosen = pc.equal(segment.read(columns=[KEY], use_threads=False)[KEY], message_id)
                 if not pc.any(chosen).as_py():
                     return []
@@ -189,7 +189,7 @@ def _read_journal(path: Path, message_id: str) -> list[Attempt]:
         if needle not in line:
             continue
         with suppress(ValueError):
-            part = line_parse(line)
+            part = parse_line(line)
             for place, found_id in enumerate(part.columns[KEY]):
                 if found_id == message_id:
                     row = {**part.shared, **{name: values[place] for name, values in part.columns.items()}}

@@ -7,8 +7,8 @@ from collections.abc import Collection
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from deliveries.models import Delivery, Message
-from deliveries.rules.payload import attributes_parse, wire_message
-from deliveries.transforming import Wire, wire_messages_transform
+from deliveries.rules.payload import parse_attributes, wire_message
+from deliveries.transforming import Wire, transform_wire_messages
 from pushhub.common.principals import Principal
 from subscriptions.iam import access
 from subscriptions.iam.methods import METHODS, may_call
@@ -24,7 +24,7 @@ FAILED = Failed("The message transforms of the subscription fail with the messag
 
 
 def wire_of(row: Message) -> Wire:
-    return wire_message(row.pk, bytes(row.data), attributes_parse(row.attributes), row.ordering_key)
+    return wire_message(row.pk, bytes(row.data), parse_attributes(row.attributes), row.ordering_key)
 
 
 def sees_originals(caller: Principal, topic: Topic | None, subscriptions: Collection[Subscription]) -> bool:
@@ -65,5 +65,5 @@ def as_delivered(message: Wire, subscription: Subscription) -> Wire | Failed | F
     if not functions:
         return message
     project = subscription.project.project_id
-    [result] = wire_messages_transform(project=project, functions=functions, messages=[message], seconds=0)
+    [result] = transform_wire_messages(project=project, functions=functions, messages=[message], seconds=0)
     return FAILED if isinstance(result, Failed) else result

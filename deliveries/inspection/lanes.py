@@ -9,7 +9,7 @@ from typing import Any
 
 from deliveries.backlog.backlog import PREFIX, REGIONS_KEY, Backlog, Lane
 from deliveries.backlog.codes import Mode, Place
-from deliveries.backlog.lanestate import lane_state_parse
+from deliveries.backlog.lanestate import parse_lane_state
 from deliveries.rules.flow import Flow
 
 #: Retries that are read to find the result of the last failed push.
@@ -109,7 +109,7 @@ def _lane_view(
     *,
     now_ms: float,
 ) -> LaneView:
-    state = lane_state_parse(raw)
+    state = parse_lane_state(raw)
     flow = state.flow if state is not None else Flow()
     return LaneView(
         region=region,

@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-import redis
 from django.conf import settings
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
+import redis
 from deliveries.backlog import codes
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
@@ -25,9 +25,9 @@ from deliveries.inspection.lanes import blockers, message_places
 from deliveries.inspection.status import Condition, subscription_status
 from deliveries.models import Delivery, Message
 from deliveries.rules.ids import publish_time_ms
-from deliveries.rules.payload import attributes_parse
+from deliveries.rules.payload import parse_attributes
 from pushhub.common.outages import outage_or_raise
-from pushhub.common.pagetokens import token_read, token_write
+from pushhub.common.pagetokens import read_token, write_token
 from pushhub.common.rows import row_or_none
 from subscriptions.models import Subscription
 from subscriptions.resources.filters import matcher
@@ -131,7 +131,7 @@ class _Page:
         self._before: dict[int, _Found] = {}
         self._from_ms = self._unreadable = 0
         if token:
-            self._from_ms, self._unreadable, *found = map(int, token_read(token, self._scope))
+            self._from_ms, self._unreadable, *found = map(int, read_token(token, self._scope))
             parts = zip(found[::3], found[1::3], found[2::3], strict=True)
             self._before = {subscription_id: _Found(last, count) for subscription_id, last, count in parts}
             subscriptions = subscriptions.filter(pk__in=self._before)
@@ -162,7 +162,7 @@ class _Page:
         token = ""
         if open_ids:
             parts = [part for pk in open_ids for part in (pk, *found[pk])]
-            token = token_write([str(part) for part in (rest_ms, unreadable, *parts)], self._scope)
+            token = write_token([str(part) for part in (rest_ms, unreadable, *parts)], self._scope)
         return Ways(self._message_id, ways, events, token, unreadable)
 
     def _spans(self, events: Sequence[Attempt]) -> list[Span]:
@@ -192,7 +192,7 @@ class _Page:
     def _is_filtered(self, subscription: Subscription) -> bool:
         if self._message is None:
             return False
-        return not matcher(subscription.filter)(attributes_parse(self._message.attributes))
+        return not matcher(subscription.filter)(parse_attributes(self._message.attributes))
 
     def _found(self, pk: int, own: Sequence[Attempt]) -> _Found:
         before, numbers = self._before.get(pk, _Found()), numbers_of(own)

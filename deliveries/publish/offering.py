@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import redis
-
 from deliveries.backlog.backlog import Lane, Offer
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.lanes import lane_configure, lane_offered
+from deliveries.backlog.lanes import configure_lane, lane_offered
 from deliveries.rules.envelope import traceparent_of
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.payload import NewMessage, publish_time_text, wire_message
-from deliveries.rules.taskmessage import escaped, reference
+from deliveries.rules.taskmessage import escape_message, reference
 from deliveries.telemetry import recording, records
 from pushhub.common import tracing
 from subscriptions.models import Topic
@@ -63,7 +62,7 @@ def offer_all(requests: Sequence[Published]) -> None:
             region=request.region,
             publishes=request.publishes,
         )
-        recording.filtered_count(
+        recording.count_filtered(
             {
                 owed.subscriber.id: len(request.ids) - len(owed.indices)
                 for owed in request.owed
@@ -76,7 +75,7 @@ def offer_all(requests: Sequence[Published]) -> None:
     except redis.RedisError as error:
         logger.warning("the audit will offer messages", exc_info=error)
     if tracing.is_on():
-        tracing.spans_add(span for request in requests for span in _spans(request))
+        tracing.add_spans(span for request in requests for span in _spans(request))
 
 
 def _spans(request: Published) -> Iterator[tracing.Span]:
@@ -84,7 +83,7 @@ def _spans(request: Published) -> Iterator[tracing.Span]:
     now = time.time()
     for message_id, message in zip(request.ids, request.messages, strict=True):
         traceparent = traceparent_of(message.attributes)
-        trace = tracing.context_parse(traceparent) if traceparent else None
+        trace = tracing.parse_context(traceparent) if traceparent else None
         if trace is not None:
             yield tracing.Span(
                 f"{request.topic.topic_id} publish",
@@ -112,7 +111,7 @@ def _point_out_ordered(requests: Iterable[Published]) -> None:
             if owed.subscriber.ordered and owed.indices:
                 first_ids.setdefault(Lane(owed.subscriber.id, request.region), (request.ids[0], owed.subscriber))
     for lane, (first_id, subscriber) in first_ids.items():
-        lane_configure(lane, subscriber, action="more", from_id=first_id)
+        configure_lane(lane, subscriber, action="more", from_id=first_id)
 
 
 def _offers(requests: Sequence[Published]) -> Iterator[Offer]:
@@ -142,7 +141,7 @@ def _offers(requests: Sequence[Published]) -> Iterator[Offer]:
 def _texts(request: Published) -> list[tuple[int, str]]:
     """Return the id and the escaped JSON text of each message."""
     pairs = zip(request.ids, request.messages, strict=True)
-    return [(message_id, escaped(_task_message(message_id, message))) for message_id, message in pairs]
+    return [(message_id, escape_message(_task_message(message_id, message))) for message_id, message in pairs]
 
 
 def _task_message(message_id: int, message: NewMessage) -> dict[str, object]:

@@ -10,7 +10,7 @@ from django.conf import settings
 
 from deliveries.rules.payload import NewMessage
 from pushhub.common.errors import FailedPrecondition, InvalidArgument, clipped
-from pushhub.common.protojson import Kind, Message, Repeated, String, StringMap, bytes_parse
+from pushhub.common.protojson import Kind, Message, Repeated, String, StringMap, parse_bytes
 from pushhub.environment import REGION_PATTERN
 
 MAX_MESSAGES = 1000
@@ -42,7 +42,7 @@ class Bytes(Kind):
     type_name = "TYPE_BYTES"
 
     def read(self, value: object, path: str) -> bytes:
-        return bytes_parse(value, field=path)
+        return parse_bytes(value, field=path)
 
 
 ATTRIBUTES = StringMap(
@@ -71,7 +71,7 @@ PUBLISH_REQUEST = Message("PublishRequest", {"messages": Repeated(PUBSUB_MESSAGE
 PUBLISH_RESPONSE = Message("PublishResponse", {"messageIds": Repeated(String(), max_items=MAX_MESSAGES)})
 
 
-def publish_request_parse(body: object) -> list[NewMessage]:
+def parse_publish_request(body: object) -> list[NewMessage]:
     """Return the messages of a request. Raises InvalidArgument, which names the field, or FailedPrecondition."""
     if isinstance(body, Mapping) and isinstance(listed := body.get("messages"), list):
         _check_count(len(listed))
@@ -102,7 +102,7 @@ def _plain_messages(items: Iterable[object]) -> list[NewMessage] | None:
     return messages
 
 
-def published_messages_read(messages: Sequence[PublishedMessage]) -> list[NewMessage]:
+def read_published_messages(messages: Sequence[PublishedMessage]) -> list[NewMessage]:
     """Check messages that came in binary form, where only lengths are left to be checked; raises the same errors."""
     _check_count(len(messages))
     keys = PUBSUB_MESSAGE.fields["orderingKey"]
@@ -116,7 +116,7 @@ def published_messages_read(messages: Sequence[PublishedMessage]) -> list[NewMes
     )
 
 
-def transformed_messages_check(messages: Sequence[NewMessage]) -> None:
+def check_transformed_messages(messages: Sequence[NewMessage]) -> None:
     """Check messages that came out of message transforms, as if a publisher had sent them; raises the same errors."""
     attributes = PUBSUB_MESSAGE.fields["attributes"]
     for index, message in enumerate(messages):
@@ -133,7 +133,7 @@ def _checked(messages: Iterable[NewMessage]) -> list[NewMessage]:
     return checked
 
 
-def region_parse(text: str) -> str:
+def parse_region(text: str) -> str:
     """Return a region's name, or "" for the deployment's own. Raises InvalidArgument for a region without workers."""
     if text and not REGION_PATTERN.fullmatch(text):
         raise InvalidArgument(

@@ -20,7 +20,7 @@ from deliveries.rules.payload import NewMessage, attributes_text
 from deliveries.rules.regions import storage_region
 from deliveries.store import statements
 from deliveries.store.fanout import SLICE_ROWS, delivery_rows, fan_out, slices
-from deliveries.store.trial import refusal_note
+from deliveries.store.trial import note_refusal
 from deliveries.store.writelock import write_transaction
 from pushhub.common.errors import ResourceExhausted
 from pushhub.common.outages import outage_of
@@ -47,7 +47,7 @@ def _draw_node() -> int:
 _message_ids = MessageIds(node=_draw_node())
 
 
-def message_ids_take(count: int) -> list[int]:
+def take_message_ids(count: int) -> list[int]:
     """Return ids of messages that are published now."""
     return _message_ids.take(count, now_ms=time.time_ns() // 1_000_000)
 
@@ -56,7 +56,7 @@ def message_ids_take(count: int) -> list[int]:
 os.register_at_fork(after_in_child=lambda: _message_ids.renumber(node=_draw_node()))
 
 
-def messages_store(
+def store_messages(
     *, topic: Topic, messages: Sequence[NewMessage], region: str = "", only: int | None = None
 ) -> Published:
     """Store messages and their deliveries, in the caller's transaction or one of their own, without offering them.
@@ -69,16 +69,16 @@ def messages_store(
     # Read after the call began, the list has each subscription whose create call was answered before that.
     subscribers = [subscriber for subscriber in subscriptions_of_topic(topic.pk) if only in (None, subscriber.id)]
     if connection.in_atomic_block:
-        return requests_commit([Request(topic, messages, region, owed_by(subscribers, messages))])[0]
+        return commit_requests([Request(topic, messages, region, owed_by(subscribers, messages))])[0]
     request = Request(topic, messages, region, owed_by(subscribers, messages, limit=MAX_DELIVERIES))
     if request.deliveries > SLICE_ROWS:
         step_aside_or_refuse()
         with _large_request_lock:
-            return _fan_out(request) if connection.vendor == "sqlite" else requests_commit([request])[0]
+            return _fan_out(request) if connection.vendor == "sqlite" else commit_requests([request])[0]
     # PostgreSQL groups commits itself.
     commit = _committers[-1] if _committers and connection.vendor == "sqlite" else None
     published = commit(request) if commit is not None else None
-    return published or requests_commit([request])[0]
+    return published or commit_requests([request])[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +107,14 @@ class Request:
         return [(owed.subscriber.id, owed.indices) for owed in self.owed]
 
 
-def requests_commit(requests: Sequence[Request]) -> list[Published]:
+def commit_requests(requests: Sequence[Request]) -> list[Published]:
     """Insert the messages and deliveries of all requests in one transaction, under new ids."""
     attempt = 1
     while True:
         try:
             with _transaction(requests):
                 published = _insert(requests)
-            refusal_note(None)
+            note_refusal(None)
             return published
         except IntegrityError:
             _message_ids.renumber(node=_draw_node())
@@ -123,7 +123,7 @@ def requests_commit(requests: Sequence[Request]) -> list[Published]:
             attempt += 1
         except Error as error:
             if cause := outage_of(error):
-                refusal_note(cause)
+                note_refusal(cause)
             raise
 
 
@@ -138,7 +138,7 @@ def _are_one_slice(requests: Sequence[Request]) -> bool:
 
 
 def _insert(requests: Sequence[Request]) -> list[Published]:
-    ids = iter(message_ids_take(sum(len(request.messages) for request in requests)))
+    ids = iter(take_message_ids(sum(len(request.messages) for request in requests)))
     published = [
         Published(
             request.topic,
@@ -159,11 +159,11 @@ def _insert(requests: Sequence[Request]) -> list[Published]:
         for row in delivery_rows(stored.ids, request.recipients(), region=request.region)
     )
     if _are_one_slice(requests):
-        statements.messages_insert_with(messages, list(deliveries))
+        statements.insert_messages_with(messages, list(deliveries))
         return published
-    statements.messages_insert(messages)
+    statements.insert_messages(messages)
     for rows in slices(deliveries):
-        statements.deliveries_insert(rows)
+        statements.insert_deliveries(rows)
     return published
 
 
@@ -173,7 +173,7 @@ def _fan_out(request: Request) -> Published:
         len(request.messages),
         request.recipients(),
         region=request.region,
-        insert_messages=lambda ids: statements.messages_insert(_message_rows(request, ids)),
+        insert_messages=lambda ids: statements.insert_messages(_message_rows(request, ids)),
     )
     return Published(request.topic, ids, request.messages, request.owed, request.region)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from deliveries.publish.request import transformed_messages_check
+from deliveries.publish.request import check_transformed_messages
 from deliveries.rules.payload import NewMessage
 from pushhub.common.errors import DeadlineExceeded, InvalidArgument
 from subscriptions.models import Topic
@@ -16,7 +16,7 @@ from subscriptions.transforms.sandboxes import sandboxes
 REQUEST_SECONDS = 10.0
 
 
-def messages_transform(
+def transform_messages(
     *, topic: Topic, functions: Sequence[Function], messages: Sequence[NewMessage]
 ) -> list[NewMessage | None]:
     """Return each message as the functions make it; None for a message that they filter.
@@ -50,5 +50,5 @@ def messages_transform(
         )
     kept = [message for message in transformed if message is not None]
     if kept:
-        transformed_messages_check(kept)
+        check_transformed_messages(kept)
     return transformed

@@ -26,14 +26,14 @@ from django.conf import settings
 from django.db import Error, close_old_connections, connections
 
 from deliveries.publish.offering import Published, offer_all
-from deliveries.publish.service import requests_charge
+from deliveries.publish.service import charge_requests
 from deliveries.publish.storing import (
     BYTES_AS_A_ROW,
     MAX_GROUP_WEIGHT,
     Request,
+    commit_requests,
     committing,
     owed_by,
-    requests_commit,
 )
 from deliveries.rules.payload import NewMessage
 from deliveries.rules.regions import storage_region
@@ -45,7 +45,7 @@ from subscriptions.iam.methods import authorize
 from subscriptions.identity.callers import caller_from_authorization
 from subscriptions.identity.recent import recent_callers
 from subscriptions.models import Topic
-from subscriptions.selectors import PushSettings, subscriptions_of_topic, topic_get
+from subscriptions.selectors import PushSettings, get_topic, subscriptions_of_topic
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ class PublishWriter:
         self._check_connection()
         try:
             reading = self._read()
-            published = requests_commit(requests) if (requests := reading.requests()) else []
+            published = commit_requests(requests) if (requests := reading.requests()) else []
         except Error as error:
             logger.warning("publishes are given back: %s", error)
             close_old_connections()
@@ -315,7 +315,7 @@ class _Reading:
         """Charge the groups to the quotas. The publishes of one that is over a quota are given back."""
         for group in self.groups:
             try:
-                requests_charge(group.topic, [publish.messages for publish in group.publishes])
+                charge_requests(group.topic, [publish.messages for publish in group.publishes])
             except ResourceExhausted:
                 self._given_back += group.publishes
                 group.publishes.clear()
@@ -361,7 +361,7 @@ def _is_allowed(authorization: str | None, topic: str) -> bool:
 def _group_of(name: str, region: str) -> _Group | None:
     """Return an empty group for a topic and region; None if a publish needs more than to be stored, or is refused."""
     try:
-        topic = topic_get(name=name, field="topic")
+        topic = get_topic(name=name, field="topic")
         region = storage_region(topic.message_storage_policy, region or settings.REGION, own_region=settings.REGION)
     except PushHubError:
         return None

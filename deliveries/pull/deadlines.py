@@ -7,16 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from deliveries.backlog.default import default_backlog
 from deliveries.deadletters.forwarding import is_spent
 from deliveries.pull.leases import (
-    ack_ids_read,
     countdown_bounds_ms,
     leases_by_origin,
     leases_ended,
-    leases_parse,
+    parse_leases,
     pull_lanes,
-    settings_require,
+    read_ack_ids,
+    require_settings,
 )
-from deliveries.pull.reporting import modacks_count, outcomes_report
-from deliveries.pull.settling import deliveries_dead_letter, ended_refuse
+from deliveries.pull.reporting import count_modacks, report_outcomes
+from deliveries.pull.settling import dead_letter_deliveries, refuse_ended
 from deliveries.rules.ackids import AckId
 from pushhub.common.errors import InvalidArgument
 from subscriptions.models import Subscription
@@ -25,7 +25,7 @@ from subscriptions.selectors import PushSettings
 MAX_ACK_DEADLINE_SECONDS = 600
 
 
-def ack_deadlines_modify(*, subscription: Subscription, ack_ids: Sequence[str], seconds: int) -> None:
+def modify_ack_deadlines(*, subscription: Subscription, ack_ids: Sequence[str], seconds: int) -> None:
     """Let leases last `seconds` from now on; 0 nacks the messages.
 
     Ended leases stay as they are. With exactly-once delivery they raise FailedPrecondition, which names them.
@@ -36,49 +36,49 @@ def ack_deadlines_modify(*, subscription: Subscription, ack_ids: Sequence[str], 
             f"{MAX_ACK_DEADLINE_SECONDS} seconds.",
             field="ackDeadlineSeconds",
         )
-    leases = ack_ids_read(subscription, ack_ids)
-    push_settings = settings_require(subscription)
+    leases = read_ack_ids(subscription, ack_ids)
+    push_settings = require_settings(subscription)
     bounds_ms = countdown_bounds_ms(push_settings)
     if seconds:
         ended = _extend(leases, duration_ms=seconds * 1000, countdown_ms=bounds_ms)
     else:
-        ended = leases_nack(leases, push_settings, countdown_ms=bounds_ms)
-    modacks_count(lease for lease in leases if lease not in ended)
+        ended = nack_leases(leases, push_settings, countdown_ms=bounds_ms)
+    count_modacks(lease for lease in leases if lease not in ended)
     if push_settings.exactly_once:
-        ended_refuse(leases, ended)
+        refuse_ended(leases, ended)
 
 
-def leases_nack(leases: Sequence[AckId], push_settings: PushSettings, *, countdown_ms: tuple[int, int]) -> set[AckId]:
+def nack_leases(leases: Sequence[AckId], push_settings: PushSettings, *, countdown_ms: tuple[int, int]) -> set[AckId]:
     """Nack messages, or forward them to the dead-letter topic. Return the leases that had ended before.
 
     `countdown_ms` has the bounds of the time until the next attempt.
     """
     # With ordering, a nack brings back the later messages of the key too. The next pull forwards the spent message.
     spent = set() if push_settings.ordered else _spent(leases, push_settings)
-    outcomes_report(spent, push_settings, outcome="nack")
+    report_outcomes(spent, push_settings, outcome="nack")
     dead_letters = _forward_spent(spent)
     ended = _extend((lease for lease in leases if lease not in dead_letters), duration_ms=0, countdown_ms=countdown_ms)
     nacked = [lease for lease in leases if lease not in ended | spent]
-    outcomes_report(nacked, push_settings, outcome="nack")
+    report_outcomes(nacked, push_settings, outcome="nack")
     return ended
 
 
-def leases_give_back(*, subscription: Subscription, ends_ms: Mapping[str, int]) -> None:
+def give_back_leases(*, subscription: Subscription, ends_ms: Mapping[str, int]) -> None:
     """End leases that nobody has used: the messages are due at once, and it costs them no attempt.
 
     `ends_ms` has the end of the lease for each ack id. A lease that was settled or extended meanwhile stays as it is.
     """
-    leases_end(dict(zip(leases_parse(subscription, list(ends_ms)), ends_ms.values(), strict=True)))
+    end_leases(dict(zip(parse_leases(subscription, list(ends_ms)), ends_ms.values(), strict=True)))
 
 
-def keys_hand_over(*, subscription: Subscription, puller: str) -> None:
+def hand_over_keys(*, subscription: Subscription, puller: str) -> None:
     """Leave the ordering keys of a stream that has closed to the other streams of its client."""
     for lane in pull_lanes(subscription.pk):
         default_backlog().hand_over(lane, puller)
 
 
-def leases_end(ends_ms: Mapping[AckId, int]) -> None:
-    """Do as `leases_give_back`, by lease."""
+def end_leases(ends_ms: Mapping[AckId, int]) -> None:
+    """Do as `give_back_leases`, by lease."""
     for (lane, generation, _), group in leases_by_origin(ends_ms).items():
         unused = [(lease.message_id, lease.times, ends_ms[lease]) for lease in group]
         default_backlog().unlease(lane, unused, generation=generation)
@@ -113,6 +113,6 @@ def _forward_spent(leases: Iterable[AckId]) -> set[AckId]:
     """
     dead_letters: set[AckId] = set()
     for origin, group in leases_by_origin(leases).items():
-        forwarded_ids = deliveries_dead_letter(origin, {lease.message_id: lease.attempt for lease in group})
+        forwarded_ids = dead_letter_deliveries(origin, {lease.message_id: lease.attempt for lease in group})
         dead_letters |= {lease for lease in group if lease.message_id in forwarded_ids}
     return dead_letters

@@ -11,7 +11,7 @@ from django.conf import settings
 
 from deliveries.backlog.backlog import Lane, grouped
 from deliveries.backlog.default import default_backlog
-from deliveries.rules.ackids import AckId, ack_id_parse, ack_id_text
+from deliveries.rules.ackids import AckId, ack_id_text, parse_ack_id
 from deliveries.store import statements
 from pushhub.common.errors import FailedPrecondition, InvalidArgument, clipped
 from subscriptions.models import Subscription
@@ -30,21 +30,21 @@ class Leased(NamedTuple):
     size: int
 
 
-def ack_ids_read(subscription: Subscription, ack_ids: Sequence[str]) -> list[AckId]:
+def read_ack_ids(subscription: Subscription, ack_ids: Sequence[str]) -> list[AckId]:
     """Return the leases of a request's ack ids. Raises InvalidArgument, which shows the first invalid ack id."""
     if not ack_ids:
         raise InvalidArgument("You have not specified an ack ID in the request.", field="ackIds")
     if sum(map(len, ack_ids)) > MAX_ACK_REQUEST_BYTES:
         raise InvalidArgument(f"Request payload size exceeds the limit: {MAX_ACK_REQUEST_BYTES} bytes.", field="ackIds")
-    return leases_parse(subscription, ack_ids)
+    return parse_leases(subscription, ack_ids)
 
 
-def leases_parse(subscription: Subscription, ack_ids: Sequence[str]) -> list[AckId]:
-    """Return the leases of any number of ack ids. Raises InvalidArgument as `ack_ids_read` does."""
+def parse_leases(subscription: Subscription, ack_ids: Sequence[str]) -> list[AckId]:
+    """Return the leases of any number of ack ids. Raises InvalidArgument as `read_ack_ids` does."""
     leases = []
     secret = _secret()
     for text in ack_ids:
-        lease = ack_id_parse(text, secret=secret)
+        lease = parse_ack_id(text, secret=secret)
         if lease is None or lease.subscription_id != subscription.pk:
             raise InvalidArgument(
                 f"You have passed an invalid ack ID to the service (ack_id={clipped(text)}).", field="ackIds"
@@ -61,7 +61,7 @@ def ack_ids_of(leases: Iterable[AckId]) -> list[str]:
 
 def ack_ids_ended(*, subscription: Subscription, ack_ids: Sequence[str]) -> set[str]:
     """Return the ack ids whose leases have ended, by acknowledgement, lapse or nack."""
-    return set(ack_ids_of(leases_ended(leases_parse(subscription, ack_ids))))
+    return set(ack_ids_of(leases_ended(parse_leases(subscription, ack_ids))))
 
 
 def leases_ended(leases: Iterable[AckId]) -> set[AckId]:
@@ -96,7 +96,7 @@ def pull_lanes(subscription_id: int) -> set[Lane]:
     return {Lane(subscription_id, region) for region in regions}
 
 
-def settings_require(subscription: Subscription) -> PushSettings:
+def require_settings(subscription: Subscription) -> PushSettings:
     """Return the settings. Raises NotFound or FailedPrecondition for a subscription that is deleted or detached."""
     push_settings = push_settings_of(subscription.pk)
     if push_settings is None:

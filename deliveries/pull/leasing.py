@@ -13,25 +13,25 @@ from django.conf import settings
 from deliveries.activity import note_activity
 from deliveries.backlog.backlog import Lane, Leases, grouped
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.lanes import lane_configure
+from deliveries.backlog.lanes import configure_lane
 from deliveries.backlog.paging import page_in
 from deliveries.deadletters.forwarding import is_spent
-from deliveries.pull.leases import Leased, Origin, ack_ids_of, countdown_bounds_ms, pull_lanes, settings_require
+from deliveries.pull.leases import Leased, Origin, ack_ids_of, countdown_bounds_ms, pull_lanes, require_settings
 from deliveries.pull.reporting import PULL, STREAMING_PULL
-from deliveries.pull.settling import deliveries_dead_letter, deliveries_forget
-from deliveries.pull.transforms import TRANSFORM_SECONDS, leased_transform
+from deliveries.pull.settling import dead_letter_deliveries, forget_deliveries
+from deliveries.pull.transforms import TRANSFORM_SECONDS, transform_leased
 from deliveries.rules.ackids import AckId
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.payload import wire_size
-from deliveries.rules.regions import transit_require
-from deliveries.rules.taskmessage import DeliverTask, body_parse, own_parse, seek_of, task_id_of
+from deliveries.rules.regions import require_transit
+from deliveries.rules.taskmessage import DeliverTask, parse_body, parse_own, seek_of, task_id_of
 from deliveries.store import statements
-from deliveries.store.payloads import payloads_read
+from deliveries.store.payloads import read_payloads
 from deliveries.telemetry import recording
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
 from pushhub.common.tenantpool import step_aside
 from subscriptions.models import Subscription
-from subscriptions.quotas import pull_charge, pull_check
+from subscriptions.quotas import charge_pull, check_pull
 from subscriptions.selectors import PushSettings
 
 MAX_PULL = 1000
@@ -66,7 +66,7 @@ class _Candidate(NamedTuple):
     attempt: int
 
 
-def messages_pull(
+def pull_messages(
     *,
     subscription: Subscription,
     max_messages: int,
@@ -88,7 +88,7 @@ def messages_pull(
     ends = time.monotonic() + wait_seconds
     note_activity([subscription.pk])
     project = subscription.project.project_id
-    pull_check(project=project)
+    check_pull(project=project)
     while True:
         push_settings = _settings_for_pull(subscription)
         received = _lease(
@@ -98,9 +98,9 @@ def messages_pull(
             max_bytes=min(max_bytes, MAX_PULL_BYTES),
             puller=puller,
         )
-        pull_charge(project=project, size=sum(message.size for message in received))
+        charge_pull(project=project, size=sum(message.size for message in received))
         delivery_type = STREAMING_PULL if puller else PULL
-        recording.pull_sent_count(subscription_id=push_settings.id, messages=len(received), delivery_type=delivery_type)
+        recording.count_pull_sent(subscription_id=push_settings.id, messages=len(received), delivery_type=delivery_type)
         remaining = ends - time.monotonic()
         # One of the tenant's turns is left for requests that don't wait.
         if received or remaining <= 0 or not step_aside(spare=1):
@@ -109,9 +109,9 @@ def messages_pull(
 
 
 def _settings_for_pull(subscription: Subscription) -> PushSettings:
-    push_settings = settings_require(subscription)
+    push_settings = require_settings(subscription)
     if subscription.topic is not None:
-        transit_require(subscription.topic.message_storage_policy, settings.REGION, call="Pull")
+        require_transit(subscription.topic.message_storage_policy, settings.REGION, call="Pull")
     if push_settings.endpoint:
         raise FailedPrecondition("This method is not supported for this subscription type.")
     return push_settings
@@ -137,7 +137,7 @@ def _lease(push_settings: PushSettings, count: int, *, seconds: int, max_bytes: 
             )
             leased, is_full = _read(lane, push_settings, leases, ack_id, max_bytes=room, at_least_one=not received)
             if push_settings.transforms and leased:
-                leased, has_more = leased_transform(
+                leased, has_more = transform_leased(
                     push_settings, leased, ends_ms=leases.ends_ms, max_bytes=room, at_least_one=not received
                 )
                 is_full = is_full or has_more or time.monotonic() >= ends
@@ -174,7 +174,7 @@ def _lease_lane(lane: Lane, push_settings: PushSettings, count: int, seconds: in
     leases = lease()
     if leases is None:
         # Redis was wiped or never had the lane. Configuring it makes the lane read the database.
-        lane_configure(lane, push_settings, action="known")
+        configure_lane(lane, push_settings, action="known")
         leases = lease()
     return leases or Leases([], None, 0, "")
 
@@ -204,7 +204,7 @@ def _read(
     surplus = [message_id for message_id in sizes if message_id not in fitting]
     given_back = [(message_id, candidates[message_id].times, leases.ends_ms) for message_id in surplus]
     default_backlog().unlease(lane, given_back, generation=leases.generation)
-    payloads = payloads_read([message_id for message_id in fitting if candidates[message_id].task.is_reference])
+    payloads = read_payloads([message_id for message_id in fitting if candidates[message_id].task.is_reference])
     leased = []
     gone: list[int] = []
     for message_id in fitting:
@@ -219,11 +219,11 @@ def _read(
 
 
 def _candidate(task_message: bytes, times: int, leased_attempts: int) -> _Candidate:
-    own = own_parse(task_message)
+    own = parse_own(task_message)
     if own is None:
         raw = orjson.loads(task_message)
         own = task_id_of(raw["headers"]), raw["body"]
-    task = body_parse(own[1])
+    task = parse_body(own[1])
     return _Candidate(task, seek_of(own[0]), times, task.attempt - 1 + leased_attempts)
 
 
@@ -236,7 +236,7 @@ def _unpullable(
     forwarded: set[int] = set()
     for seek, message_ids in grouped(spent, lambda message_id: candidates[message_id].seek).items():
         attempts = {message_id: candidates[message_id].attempt - 1 for message_id in message_ids}
-        forwarded |= deliveries_dead_letter(Origin(lane, generation, seek), attempts)
+        forwarded |= dead_letter_deliveries(Origin(lane, generation, seek), attempts)
     others = [message_id for message_id in candidates if message_id not in forwarded]
     owed = _still_owed(lane, push_settings, others)
     expired = [message_id for message_id in others if message_id not in owed]
@@ -247,7 +247,7 @@ def _unpullable(
 def _forget(lane: Lane, candidates: Mapping[int, _Candidate], message_ids: Sequence[int], *, generation: str) -> None:
     """Delete leased deliveries that are no longer owed."""
     for seek, ids in grouped(message_ids, lambda message_id: candidates[message_id].seek).items():
-        deliveries_forget(Origin(lane, generation, seek), ids)
+        forget_deliveries(Origin(lane, generation, seek), ids)
 
 
 def _still_owed(lane: Lane, push_settings: PushSettings, message_ids: list[int]) -> set[int]:

@@ -15,7 +15,7 @@ from subscriptions.selectors import PushSettings
 PULL, STREAMING_PULL = "pull", "streaming_pull"
 
 
-def outcomes_report(leases: Iterable[AckId], push_settings: PushSettings, *, outcome: str) -> None:
+def report_outcomes(leases: Iterable[AckId], push_settings: PushSettings, *, outcome: str) -> None:
     """Report that these leases ended with "ack" or "nack"."""
     for (lane, delivery_type), group in _by_lane_and_type(leases).items():
         records.pulled(
@@ -30,10 +30,10 @@ def outcomes_report(leases: Iterable[AckId], push_settings: PushSettings, *, out
             _ages_count(kinds.ACK_LATENCY, lane, delivery_type, group)
 
 
-def modacks_count(leases: Iterable[AckId]) -> None:
+def count_modacks(leases: Iterable[AckId]) -> None:
     """Count leases whose deadline a subscriber has changed."""
     for (lane, delivery_type), group in _by_lane_and_type(leases).items():
-        recording.modacks_count(subscription_id=lane.subscription_id, messages=len(group), delivery_type=delivery_type)
+        recording.count_modacks(subscription_id=lane.subscription_id, messages=len(group), delivery_type=delivery_type)
         _ages_count(kinds.MODACK_LATENCY, lane, delivery_type, group)
 
 
@@ -41,7 +41,7 @@ def _ages_count(kind: kinds.CounterKind, lane: Lane, delivery_type: str, leases:
     """Count how long ago these leases of a lane began."""
     now_ms = int(time.time() * 1000)
     ages_ms = [max(now_ms - lease.leased_ms, 0) for lease in leases if lease.leased_ms]
-    recording.lease_ages_count(kind, subscription_id=lane.subscription_id, delivery_type=delivery_type, ages_ms=ages_ms)
+    recording.count_lease_ages(kind, subscription_id=lane.subscription_id, delivery_type=delivery_type, ages_ms=ages_ms)
 
 
 def _by_lane_and_type(leases: Iterable[AckId]) -> dict[tuple[Lane, str], list[AckId]]:

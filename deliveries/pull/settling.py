@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from deliveries.backlog.default import default_backlog
-from deliveries.deadletters.forwarding import dead_letters_forward
-from deliveries.pull.leases import Origin, ack_ids_of, ack_ids_read, leases_by_origin, leases_ended, settings_require
-from deliveries.pull.reporting import outcomes_report
+from deliveries.deadletters.forwarding import forward_dead_letters
+from deliveries.pull.leases import Origin, ack_ids_of, leases_by_origin, leases_ended, read_ack_ids, require_settings
+from deliveries.pull.reporting import report_outcomes
 from deliveries.rules.ackids import AckId
 from deliveries.store import statements
 from deliveries.store.writelock import write_transaction
@@ -17,56 +17,56 @@ from subscriptions.models import Subscription
 PERMANENT_FAILURE = "PERMANENT_FAILURE_INVALID_ACK_ID"
 
 
-def messages_acknowledge(*, subscription: Subscription, ack_ids: Sequence[str]) -> None:
+def acknowledge_messages(*, subscription: Subscription, ack_ids: Sequence[str]) -> None:
     """Acknowledge messages.
 
     Acks of ended leases are ignored. With exactly-once delivery they raise FailedPrecondition, which names them.
     """
-    leases = ack_ids_read(subscription, ack_ids)
-    push_settings = settings_require(subscription)
+    leases = read_ack_ids(subscription, ack_ids)
+    push_settings = require_settings(subscription)
     if push_settings.ordered and not push_settings.exactly_once:
-        outcomes_report(leases_acknowledge_in_order(leases), push_settings, outcome="ack")
+        report_outcomes(acknowledge_leases_in_order(leases), push_settings, outcome="ack")
         return
     ended = leases_ended(leases) if push_settings.exactly_once else set()
     current = [lease for lease in leases if lease not in ended]
-    leases_acknowledge(current, durable=push_settings.exactly_once)
-    outcomes_report(current, push_settings, outcome="ack")
-    ended_refuse(leases, ended)
+    acknowledge_leases(current, durable=push_settings.exactly_once)
+    report_outcomes(current, push_settings, outcome="ack")
+    refuse_ended(leases, ended)
 
 
-def leases_acknowledge(leases: Iterable[AckId], *, durable: bool = False) -> None:
+def acknowledge_leases(leases: Iterable[AckId], *, durable: bool = False) -> None:
     """Delete the deliveries of these leases, in the database first."""
     for origin, group in leases_by_origin(leases).items():
-        deliveries_forget(origin, [lease.message_id for lease in group], durable=durable)
+        forget_deliveries(origin, [lease.message_id for lease in group], durable=durable)
 
 
-def leases_acknowledge_in_order(leases: Sequence[AckId]) -> list[AckId]:
+def acknowledge_leases_in_order(leases: Sequence[AckId]) -> list[AckId]:
     """Acknowledge messages of a subscription with ordering. Return the leases whose acks came in time."""
     in_time = []
     for origin, group in leases_by_origin(leases).items():
         pairs = [(lease.message_id, lease.times) for lease in group]
         settled_ids, late_ids = default_backlog().acknowledge(origin.lane, pairs, generation=origin.generation)
         if settled_ids:
-            deliveries_forget(origin, sorted(settled_ids))
+            forget_deliveries(origin, sorted(settled_ids))
         in_time += [lease for lease in group if lease.message_id not in late_ids]
     return in_time
 
 
-def deliveries_forget(origin: Origin, message_ids: list[int], *, durable: bool = False) -> None:
+def forget_deliveries(origin: Origin, message_ids: list[int], *, durable: bool = False) -> None:
     """Delete deliveries from the database, then from Redis. Unless `durable`, a power cut may bring them back."""
     lane, generation, seek = origin
     with write_transaction(durable=durable):
-        statements.deliveries_delete(
+        statements.delete_deliveries(
             subscription_id=lane.subscription_id, region=lane.region, message_ids=message_ids, seek=seek
         )
     default_backlog().release(lane, message_ids, generation=generation)
 
 
-def deliveries_dead_letter(origin: Origin, attempts: Mapping[int, int]) -> set[int]:
+def dead_letter_deliveries(origin: Origin, attempts: Mapping[int, int]) -> set[int]:
     """Forward messages, with the attempts of each, to the dead-letter topic. Return the ids of the forwarded ones."""
     lane, generation, seek = origin
     with write_transaction():
-        forwarded = dead_letters_forward(
+        forwarded = forward_dead_letters(
             subscription_id=lane.subscription_id, region=lane.region, attempts=attempts, seek=seek
         )
     default_backlog().release(lane, sorted(forwarded.message_ids), generation=generation)
@@ -74,7 +74,7 @@ def deliveries_dead_letter(origin: Origin, attempts: Mapping[int, int]) -> set[i
     return forwarded.message_ids
 
 
-def ended_refuse(leases: Sequence[AckId], ended: set[AckId]) -> None:
+def refuse_ended(leases: Sequence[AckId], ended: set[AckId]) -> None:
     """Raise FailedPrecondition if some leases had ended.
 
     The request fails as a whole, although the others were settled (docs/spec.md#exactly-once-delivery).

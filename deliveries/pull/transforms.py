@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from deliveries.pull.deadlines import leases_end, leases_nack
+from deliveries.pull.deadlines import end_leases, nack_leases
 from deliveries.pull.leases import Leased, leases_by_origin, leases_ended
-from deliveries.pull.settling import leases_acknowledge, leases_acknowledge_in_order
+from deliveries.pull.settling import acknowledge_leases, acknowledge_leases_in_order
 from deliveries.rules.ackids import AckId
 from deliveries.rules.payload import wire_size
 from deliveries.telemetry import records
-from deliveries.transforming import Wire, wire_messages_transform
+from deliveries.transforming import Wire, transform_wire_messages
 from pushhub.common import names
 from pushhub.common.errors import ResourceExhausted
 from subscriptions.selectors import PushSettings
@@ -25,7 +25,7 @@ TRANSFORM_SECONDS = 1.0
 FAILED_COUNTDOWN_MS = (1_000, 60_000)
 
 
-def leased_transform(
+def transform_leased(
     push_settings: PushSettings, leased: Sequence[Leased], *, ends_ms: int, max_bytes: int, at_least_one: bool
 ) -> tuple[list[Leased], bool]:
     """Transform messages of one lane, whose leases end at `ends_ms`. Return the results, and whether messages are left.
@@ -49,8 +49,8 @@ def leased_transform(
             max_bytes -= size
             transformed.append(Leased(original.lease, result, size))
         tried += 1
-    leases_end({original.lease: ends_ms for original in leased[tried:]})
-    leases_nack(failed, push_settings, countdown_ms=_failed_countdown_ms(push_settings))
+    end_leases({original.lease: ends_ms for original in leased[tried:]})
+    nack_leases(failed, push_settings, countdown_ms=_failed_countdown_ms(push_settings))
     _acknowledge_filtered(filtered, push_settings)
     if push_settings.ordered and failed:
         # The nack of a message has ended the leases of the later messages of its key.
@@ -62,7 +62,7 @@ def leased_transform(
 def _results(push_settings: PushSettings, leased: Sequence[Leased]) -> list[Wire | Failed | Filtered]:
     """Return the results of the first messages, as many as there is time for."""
     try:
-        return wire_messages_transform(
+        return transform_wire_messages(
             project=names.parse_subscription(push_settings.name)[0],
             functions=push_settings.transforms,
             messages=[original.message for original in leased],
@@ -74,9 +74,9 @@ def _results(push_settings: PushSettings, leased: Sequence[Leased]) -> list[Wire
 
 def _acknowledge_filtered(leases: Sequence[AckId], push_settings: PushSettings) -> None:
     if push_settings.ordered:
-        leases = leases_acknowledge_in_order(leases)
+        leases = acknowledge_leases_in_order(leases)
     else:
-        leases_acknowledge(leases)
+        acknowledge_leases(leases)
     for (lane, _, _), group in leases_by_origin(leases).items():
         records.filtered(
             subscription=push_settings,

@@ -16,7 +16,7 @@ from django.conf import settings
 
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.retries import next_retries
-from deliveries.rules.taskmessage import TASK_NAME, body_parse
+from deliveries.rules.taskmessage import TASK_NAME, parse_body
 from pushhub.common import background
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def _flight_rows(flights: Iterable[Flight], push_worker: PushWorker, hostname: s
 
 def _task_row(message: Row, push_worker: PushWorker, hostname: str) -> Row:
     """Return the row of a Celery message that waits for its next attempt."""
-    task = body_parse(message["body"])
+    task = parse_body(message["body"])
     arguments = [task.region, task.attempt, {"messageId": task.message["messageId"]}]
     return _row(message["headers"]["id"], task.subscription_id, arguments, push_worker, hostname)
 

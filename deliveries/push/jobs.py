@@ -127,9 +127,9 @@ def persistently(call: Callable[[], Result], *, stopping: threading.Event, what:
                 outage_or_raise(error)
                 logger.warning("trying %s again in %.2f s", what, pause, exc_info=error)
                 close_old_connections()
-            background.outage_note()
+            background.note_outage()
             if stopping.wait(pause):
                 raise Stopped
             pause = min(pause * 2, LAST_PAUSE_SECONDS)
     finally:
-        background.outage_end()
+        background.end_outage()

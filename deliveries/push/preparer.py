@@ -16,7 +16,7 @@ from deliveries.push.sending.engine import Engine
 from deliveries.push.sending.flight import Flight
 from deliveries.rules.outcome import Reason, Verdict
 from deliveries.store import statements
-from deliveries.store.payloads import payloads_read
+from deliveries.store.payloads import read_payloads
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Preparer:
         self._take_step(flights, lambda flights: self._engine.accept(with_payloads(flights)))
 
     def _prepare(self, flights: Sequence[Flight]) -> None:
-        plans_make(self._engine, flights)
+        make_plans(self._engine, flights)
         unread = [flight for flight in flights if flight.task.is_reference]
         sizes = statements.payload_sizes([flight.message_id for flight in unread])
         # A push body holds the data in base64. A message that is gone from the database needs next to no memory.
@@ -102,11 +102,11 @@ class Preparer:
 
 def prepare_now(engine: Engine, flight: Flight) -> None:
     """Make the plan and read the payload of a flight, then push it."""
-    plans_make(engine, [flight])
+    make_plans(engine, [flight])
     engine.accept(with_payloads([flight]))
 
 
-def plans_make(engine: Engine, flights: Sequence[Flight]) -> None:
+def make_plans(engine: Engine, flights: Sequence[Flight]) -> None:
     """Make the plans that these flights lack."""
     now = time.monotonic()
     ids = {flight.task.subscription_id for flight in flights}
@@ -116,7 +116,7 @@ def plans_make(engine: Engine, flights: Sequence[Flight]) -> None:
 def with_payloads(flights: Sequence[Flight]) -> list[Flight]:
     """Return the flights with their payloads, without those whose messages the database no longer has: they end."""
     references = [flight for flight in flights if flight.task.is_reference]
-    payloads = payloads_read({flight.message_id for flight in references})
+    payloads = read_payloads({flight.message_id for flight in references})
     for flight in references:
         message = payloads.get(flight.message_id)
         if message is None:

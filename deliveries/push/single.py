@@ -7,7 +7,7 @@ import threading
 from deliveries.backlog.backlog import Lane
 from deliveries.push.preparer import prepare_now
 from deliveries.push.results.attempts import attempt_events
-from deliveries.push.results.reporting import ATTEMPT_VERDICTS, attempts_count, filtered_count, flight_spans
+from deliveries.push.results.reporting import ATTEMPT_VERDICTS, count_attempts, count_filtered, flight_spans
 from deliveries.push.results.settler import settle_now
 from deliveries.push.sending.engine import Engine
 from deliveries.push.sending.flight import Flight
@@ -43,11 +43,11 @@ def deliver_one(task: DeliverTask, *, task_id: str) -> str:
         engine.stop()
     flows = settle_now([flight])
     if flight.verdict in ATTEMPT_VERDICTS:
-        attempts_count(task.subscription_id, [flight])
+        count_attempts(task.subscription_id, [flight])
         if tracing.is_on():
-            tracing.spans_add(flight_spans(flight))
+            tracing.add_spans(flight_spans(flight))
     if flight.verdict is Verdict.DROP and flight.reason == FILTER:
-        filtered_count([flight])
+        count_filtered([flight])
     journal_ = journal()
     if journal_ is not None:
         journal_.append(attempt_events([flight], flows=flows, worker="single"))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from deliveries.push.sending.flight import Flight
 from deliveries.rules.outcome import Reason, Verdict
-from deliveries.transforming import FILTER, Wire, wire_messages_transform
+from deliveries.transforming import FILTER, Wire, transform_wire_messages
 from pushhub.common import names
 from pushhub.common.background import IDLE_SECONDS, BackgroundThread
 from pushhub.common.errors import ResourceExhausted
@@ -115,7 +115,7 @@ class Transformer:
         """Transform the flights of one subscription. Return those for which there was no time."""
         plan = flights[0].plan
         assert plan is not None
-        results = wire_messages_transform(
+        results = transform_wire_messages(
             project=project,
             functions=plan.functions,
             messages=[flight.task.message for flight in flights],

@@ -21,7 +21,7 @@ from redis.exceptions import NoScriptError
 
 from deliveries.backlog.scripts import source
 from deliveries.push.alarm import Alarm
-from deliveries.rules.taskmessage import QUEUE_PREFIX, own_parse
+from deliveries.rules.taskmessage import QUEUE_PREFIX, parse_own
 from pushhub.common.redisclient import connect_to_redis
 
 #: The longest sleep on the bell, and so the longest delay after a lost ring. pump.lua has the same number.
@@ -265,7 +265,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
         take, take_delivery, deliver = fetcher.take, fetcher.take_delivery, self.connection._deliver
         for message in messages:
             try:
-                parts = own_parse(message) if is_wanted else None
+                parts = parse_own(message) if is_wanted else None
                 if parts is not None and take_delivery(*parts):
                     continue
                 raw = orjson.loads(message)

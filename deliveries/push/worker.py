@@ -19,11 +19,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import redis
-from celery import bootsteps
 from celery.worker.consumer.connection import Connection as ConnectionStep
 from django.conf import settings
 
+import redis
+from celery import bootsteps
 from deliveries.backlog import reconcile, regions
 from deliveries.backlog.backlog import CHANGES_KEPT, Backlog, Health, Lane, LaneFlow, PageRequest, work_key
 from deliveries.backlog.default import default_backlog
@@ -45,7 +45,7 @@ from deliveries.push.transport import Transport, full_bell
 from deliveries.push.workerlease import LOST_LEASE, WorkerLease
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import wire_size
-from deliveries.rules.taskmessage import TASK_NAME, body_parse, task_id_of
+from deliveries.rules.taskmessage import TASK_NAME, parse_body, task_id_of
 from deliveries.telemetry.journal.journal import journal
 from pushhub.common.background import BackgroundThread, oldest_job_seconds
 
@@ -170,7 +170,7 @@ class PushWorker:
 
     def _flight(self, task_id: str, body: str | bytes) -> Flight | None:
         try:
-            task = body_parse(body)
+            task = parse_body(body)
             lane = self._lane(task.subscription_id, task.region)
             flight = Flight(task, task_id, batch=self._batch, lane=lane, finish=self._finished)
         except (ValueError, TypeError, KeyError) as error:
@@ -376,7 +376,7 @@ def _rebuild() -> None:
 
 def _audit() -> None:
     reconcile.audit()
-    regions.regions_audit()
+    regions.audit_regions()
 
 
 class PushWorkerStep(bootsteps.StartStopStep):

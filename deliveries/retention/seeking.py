@@ -15,17 +15,17 @@ from typing import Any
 
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.lanes import lanes_configure, lanes_of
+from deliveries.backlog.lanes import configure_lanes, lanes_of
 from deliveries.models import SnapshotMessage
 from deliveries.retention.retained import seekable_from
 from deliveries.rules.ids import first_id_at
-from deliveries.rules.payload import attributes_parse
+from deliveries.rules.payload import parse_attributes
 from deliveries.store import statements
 from deliveries.store.writelock import write_transaction
 from deliveries.telemetry import counterkinds as kinds
 from deliveries.telemetry.recording import request_counted
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
-from pushhub.common.protojson import timestamp_parse
+from pushhub.common.protojson import parse_timestamp
 from subscriptions import selectors
 from subscriptions.models import Snapshot, Subscription
 from subscriptions.resources import fields
@@ -39,11 +39,11 @@ RANGE_SIZE = 2_000
 Wanted = Callable[[int], bool]
 
 
-def subscription_seek(*, name: str, request: object) -> None:
+def seek_subscription(*, name: str, request: object) -> None:
     """Replay or skip messages. `request` is a SeekRequest with a time or a snapshot."""
     seek = fields.SEEK.read(request)
     check_name(seek, name, field="subscription")
-    subscription = selectors.subscription_get(name=name)
+    subscription = selectors.get_subscription(name=name)
     with request_counted(kinds.SEEK_REQUESTS, subscription.pk):
         _seek(subscription, seek)
 
@@ -52,9 +52,9 @@ def _seek(subscription: Subscription, seek: Mapping[str, Any]) -> None:
     if subscription.detached:
         raise FailedPrecondition(f"Subscription is detached (resource={subscription.subscription_id}).")
     if "time" in seek:
-        _seek_to_time(subscription, timestamp_parse(seek["time"], field="time"))
+        _seek_to_time(subscription, parse_timestamp(seek["time"], field="time"))
     elif seek.get("snapshot"):
-        _seek_to_snapshot(subscription, selectors.snapshot_get(name=seek["snapshot"], field="snapshot"))
+        _seek_to_snapshot(subscription, selectors.get_snapshot(name=seek["snapshot"], field="snapshot"))
     else:
         raise InvalidArgument("You must specify a time or a snapshot to seek to.", field="time")
     _lanes_reload(subscription.pk)
@@ -103,7 +103,7 @@ def _decide_waiting(subscription: Subscription, *, wanted: Wanted, number: int) 
             after_id = ids[-1]
             wanted_ids = [message_id for message_id in ids if wanted(message_id)]
             with write_transaction():
-                statements.deliveries_delete(**lane, message_ids=sorted(set(ids).difference(wanted_ids)))
+                statements.delete_deliveries(**lane, message_ids=sorted(set(ids).difference(wanted_ids)))
                 statements.deliveries_sought(**lane, message_ids=wanted_ids, seek=number)
 
 
@@ -115,7 +115,7 @@ def _owe(subscription: Subscription, *, from_id: int, wanted: Wanted, number: in
     while after_id < last_id:
         with write_transaction():
             rows = statements.messages_of_topic(topic_id=topic_id, after_id=after_id, limit=RANGE_SIZE)
-            chosen = [row for row in rows if wanted(row[0]) and passes(attributes_parse(row[2]))]
+            chosen = [row for row in rows if wanted(row[0]) and passes(parse_attributes(row[2]))]
             _insert_missing(subscription.pk, chosen, number=number)
         if not rows:
             return
@@ -128,7 +128,7 @@ def _insert_missing(subscription_id: int, rows: Sequence[tuple[int, str, str]], 
         ids = [row[0] for row in rows if row[1] == region]
         waiting = set(statements.still_waiting(**lane, message_ids=ids))
         missing_ids = [message_id for message_id in ids if message_id not in waiting]
-        statements.deliveries_insert([(message_id, subscription_id, region, 0, "") for message_id in missing_ids])
+        statements.insert_deliveries([(message_id, subscription_id, region, 0, "") for message_id in missing_ids])
         statements.deliveries_sought(**lane, message_ids=missing_ids, seek=number)
 
 
@@ -136,4 +136,4 @@ def _lanes_reload(subscription_id: int) -> None:
     """Make Redis forget the subscription's lanes with their windows, pauses and retries, and read its deliveries."""
     for lane in lanes_of(subscription_id):
         default_backlog().forget(lane)
-    lanes_configure(subscription_id, action="known")
+    configure_lanes(subscription_id, action="known")

@@ -23,7 +23,7 @@ from pushhub.common.principals import OPERATOR, Principal
 from subscriptions import selectors
 from subscriptions.models import Snapshot, Subscription
 from subscriptions.resources import bounds, fields
-from subscriptions.services.projects import project_ensure
+from subscriptions.services.projects import ensure_project
 from subscriptions.services.rows import already_exists, check_name
 
 LIFETIME = timedelta(days=7)
@@ -33,7 +33,7 @@ MAX_SNAPSHOTS = 5000
 COMMITTING_MS = 5_000
 
 
-def snapshot_create(*, name: str, request: object, caller: Principal = OPERATOR) -> Snapshot:
+def create_snapshot(*, name: str, request: object, caller: Principal = OPERATOR) -> Snapshot:
     """Create a snapshot. `request` is a CreateSnapshotRequest."""
     project_id, snapshot_id = names.parse_snapshot(name)
     snapshot_fields = fields.CREATE_SNAPSHOT.read(request)
@@ -41,8 +41,8 @@ def snapshot_create(*, name: str, request: object, caller: Principal = OPERATOR)
     names.parse_subscription(snapshot_fields.get("subscription", ""), field="subscription")
     labels = bounds.labels(snapshot_fields.get("labels", {}))
     with write_transaction():
-        project = project_ensure(project=project_id, caller=caller)
-        source = selectors.subscription_get(name=snapshot_fields["subscription"], lock=True)
+        project = ensure_project(project=project_id, caller=caller)
+        source = selectors.get_subscription(name=snapshot_fields["subscription"], lock=True)
         if Snapshot.objects.filter(project=project, snapshot_id=snapshot_id).exists():
             raise already_exists(snapshot_id)
         _refuse_too_many(project.pk, source.topic_id)
@@ -92,7 +92,7 @@ def _describe(row: Snapshot, source: Subscription) -> None:
 
 def _remember(row: Snapshot, source: Subscription) -> None:
     """Store the exceptions to the boundary: messages before it that are not acknowledged, and after it that are."""
-    statements.snapshot_include(snapshot_id=row.pk, subscription_id=source.pk, before_id=row.boundary_id)
+    statements.include_snapshot(snapshot_id=row.pk, subscription_id=source.pk, before_id=row.boundary_id)
     since = Message.objects.filter(topic_id=row.topic_pk, pk__gte=row.boundary_id)
     owed = Delivery.objects.filter(subscription=source, message_id__gte=row.boundary_id).values("message_id")
     SnapshotMessage.objects.bulk_create(

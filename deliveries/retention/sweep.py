@@ -26,7 +26,7 @@ MAX_RANGES = 200
 CURSOR_KEY = "ph:sweep"
 
 
-def settled_sweep() -> int:
+def sweep_settled() -> int:
     """Delete messages without deliveries and return their number. Each run continues where the last one stopped."""
     client = default_backlog().client
     before_id = min(first_id_at(time.time_ns() // 1_000_000 - SETTLED_GRACE_MS), archived_before())
@@ -39,7 +39,7 @@ def settled_sweep() -> int:
             break
         with write_transaction():
             kept = kept_from(statements.topics_in_range(after_id=after_id, to_id=to_id))
-            count = statements.messages_delete_settled(
+            count = statements.delete_settled_messages(
                 after_id=after_id, to_id=to_id, kept_from=kept, archived_only=settings.ARCHIVING
             )
         deleted += count
@@ -62,7 +62,7 @@ def archived_before() -> int:
     return (last_id or 0) + 1
 
 
-def expired_sweep(*, shard: int | None = None) -> int:
+def sweep_expired(*, shard: int | None = None) -> int:
     """Delete deliveries past their retention, or those of a shard, and return their number.
 
     Workers drop those that Redis still holds.
@@ -80,7 +80,7 @@ def expired_sweep(*, shard: int | None = None) -> int:
                 if current is None:
                     break
                 before_id = first_id_at(now_ms - current.retention_seconds * 1000)
-                count = statements.deliveries_delete_expired(
+                count = statements.delete_expired_deliveries(
                     subscription_id=subscription_id, before_id=before_id, limit=statements.DELETE_CHUNK
                 )
             deleted += count

@@ -8,12 +8,12 @@ from typing import Any
 from google.protobuf.empty_pb2 import Empty
 
 from deliveries.api.views import REGION_HEADER
-from deliveries.publish.request import published_messages_read, region_parse
-from deliveries.publish.service import message_publish
+from deliveries.publish.request import parse_region, read_published_messages
+from deliveries.publish.service import publish_message
 from deliveries.publish.writer import SmallPublish, publish_writer_of
 from deliveries.pull import deadlines, leasing, settling
 from deliveries.rpc.bell import bell
-from deliveries.rpc.protobuf import received_message_add
+from deliveries.rpc.protobuf import add_received_message
 from deliveries.rpc.streams import leases_changed
 from deliveries.telemetry import counterkinds as kinds
 from deliveries.telemetry.recording import request_counted
@@ -21,7 +21,7 @@ from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
 from pushhub.common.pubsubtypes import pubsub
 from subscriptions.rpc.calls import LARGE_REQUEST_BYTES, Call, Direct, Method, Unary, Waiting, in_thread, stopping
-from subscriptions.selectors import subscription_read, topic_get
+from subscriptions.selectors import get_topic, read_subscription
 
 PublishResponse = pubsub.PublishResponse.pb()
 PullResponse = pubsub.PullResponse.pb()
@@ -36,10 +36,10 @@ ANSWER_SECONDS = 0.5
 
 def publish(request: Any, call: Call) -> Any:
     """Store the messages. The metadata may name the region of publishing."""
-    topic = topic_get(name=request.topic, field="topic")
-    messages = published_messages_read(request.messages)
-    region = region_parse(call.metadata(REGION_METADATA))
-    ids = message_publish(topic=topic, messages=messages, region=region)
+    topic = get_topic(name=request.topic, field="topic")
+    messages = read_published_messages(request.messages)
+    region = parse_region(call.metadata(REGION_METADATA))
+    ids = publish_message(topic=topic, messages=messages, region=region)
     return PublishResponse(message_ids=ids)
 
 
@@ -50,8 +50,8 @@ async def publish_quickly(request: Any, call: Call) -> Any:
     if writer is None or len(request.messages) > QUICK_MESSAGES:
         return None
     try:
-        messages = published_messages_read(request.messages)
-        region = region_parse(call.metadata(REGION_METADATA))
+        messages = read_published_messages(request.messages)
+        region = parse_region(call.metadata(REGION_METADATA))
     except PushHubError:
         return None
     stored: asyncio.Future[list[str] | None] = loop.create_future()
@@ -65,7 +65,7 @@ async def publish_quickly(request: Any, call: Call) -> Any:
     return None if ids is None else PublishResponse(message_ids=ids)
 
 
-async def messages_pull(request: Any, call: Call) -> Any:
+async def pull_messages(request: Any, call: Call) -> Any:
     """Return the messages that can be leased now. If there are none, wait for some, unless the caller won't wait."""
     subscription = await in_thread(_subscription, request.subscription)
     loop = bell().loop
@@ -78,34 +78,34 @@ async def messages_pull(request: Any, call: Call) -> Any:
             if received or loop.time() >= ends or stopping().is_set():
                 response = PullResponse()
                 for message in received:
-                    received_message_add(response, message)
+                    add_received_message(response, message)
                 return response
             await bell().wait(subscription.pk, seconds=ends - loop.time())
 
 
 def _lease(subscription: Any, count: int) -> list[leasing.Received]:
-    return leasing.messages_pull(subscription=subscription, max_messages=count)
+    return leasing.pull_messages(subscription=subscription, max_messages=count)
 
 
 def _subscription(name: str) -> Any:
-    return subscription_read(name=name)
+    return read_subscription(name=name)
 
 
-def messages_acknowledge(request: Any, caller: Principal) -> Empty:
+def acknowledge_messages(request: Any, caller: Principal) -> Empty:
     subscription, ack_ids = _subscription(request.subscription), list(request.ack_ids)
     try:
         with request_counted(kinds.ACK_REQUESTS, subscription.pk):
-            settling.messages_acknowledge(subscription=subscription, ack_ids=ack_ids)
+            settling.acknowledge_messages(subscription=subscription, ack_ids=ack_ids)
     finally:
         leases_changed(subscription.pk, ack_ids, seconds=0)
     return Empty()
 
 
-def ack_deadlines_modify(request: Any, caller: Principal) -> Empty:
+def modify_ack_deadlines(request: Any, caller: Principal) -> Empty:
     subscription, ack_ids = _subscription(request.subscription), list(request.ack_ids)
     seconds = request.ack_deadline_seconds
     with request_counted(kinds.MODACK_REQUESTS, subscription.pk):
-        deadlines.ack_deadlines_modify(subscription=subscription, ack_ids=ack_ids, seconds=seconds)
+        deadlines.modify_ack_deadlines(subscription=subscription, ack_ids=ack_ids, seconds=seconds)
     leases_changed(subscription.pk, ack_ids, seconds=seconds)
     return Empty()
 
@@ -120,7 +120,7 @@ PUBLISHER: dict[str, Method] = {
     )
 }
 SUBSCRIBER: dict[str, Method] = {
-    "Pull": Waiting(pubsub.PullRequest.pb(), PullResponse, messages_pull),
-    "Acknowledge": Unary(pubsub.AcknowledgeRequest.pb(), Empty, messages_acknowledge),
-    "ModifyAckDeadline": Unary(pubsub.ModifyAckDeadlineRequest.pb(), Empty, ack_deadlines_modify),
+    "Pull": Waiting(pubsub.PullRequest.pb(), PullResponse, pull_messages),
+    "Acknowledge": Unary(pubsub.AcknowledgeRequest.pb(), Empty, acknowledge_messages),
+    "ModifyAckDeadline": Unary(pubsub.ModifyAckDeadlineRequest.pb(), Empty, modify_ack_deadlines),
 }

@@ -9,7 +9,7 @@ from deliveries.pull.leasing import Received
 from deliveries.rules.ids import publish_time_ms
 
 
-def received_message_add(response: Any, received: Received) -> Any:
+def add_received_message(response: Any, received: Received) -> Any:
     """Add a message to a PullResponse or a StreamingPullResponse; return its ReceivedMessage.
 
     It is filled in place, as protocol buffers copy a message that is assigned or appended.

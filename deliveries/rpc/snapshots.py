@@ -7,8 +7,8 @@ from typing import Any
 
 from google.protobuf.empty_pb2 import Empty
 
-from deliveries.retention.seeking import subscription_seek
-from deliveries.retention.snapshots import snapshot_create
+from deliveries.retention.seeking import seek_subscription
+from deliveries.retention.snapshots import create_snapshot
 from pushhub.common import names
 from pushhub.common.principals import Principal
 from pushhub.common.pubsubtypes import pubsub
@@ -19,7 +19,7 @@ from subscriptions.rpc.calls import Method, Unary
 from subscriptions.rpc.protobuf import to_dict, to_message, update_request
 from subscriptions.rpc.topics import page_of
 from subscriptions.services import snapshots
-from subscriptions.services.projects import project_ensure
+from subscriptions.services.projects import ensure_project
 
 Snapshot = pubsub.Snapshot.pb()
 SeekResponse = pubsub.SeekResponse.pb()
@@ -33,40 +33,40 @@ def name_complete(request: Any) -> None:
 
 
 def create(request: Any, caller: Principal) -> Any:
-    row = snapshot_create(name=request.name, request=to_dict(request), caller=caller)
+    row = create_snapshot(name=request.name, request=to_dict(request), caller=caller)
     return to_message(snapshot_resource(row), Snapshot)
 
 
 def get(request: Any, caller: Principal) -> Any:
-    return to_message(snapshot_resource(selectors.snapshot_get(name=request.snapshot)), Snapshot)
+    return to_message(snapshot_resource(selectors.get_snapshot(name=request.snapshot)), Snapshot)
 
 
 def update(request: Any, caller: Principal) -> Any:
     change = update_request(request, "snapshot", fields.SNAPSHOT)
-    row = snapshots.snapshot_update(name=request.snapshot.name, request=change)
+    row = snapshots.update_snapshot(name=request.snapshot.name, request=change)
     return to_message(snapshot_resource(row), Snapshot)
 
 
 def delete(request: Any, caller: Principal) -> Empty:
-    snapshots.snapshot_delete(name=request.snapshot)
+    snapshots.delete_snapshot(name=request.snapshot)
     return Empty()
 
 
 def list_of_project(request: Any, caller: Principal) -> Any:
-    owner = project_ensure(project=names.parse_project(request.project), caller=caller)
+    owner = ensure_project(project=names.parse_project(request.project), caller=caller)
     rows, token = lists.snapshots(owner, page_of(request))
     listed = [to_message(snapshot_resource(row), Snapshot) for row in rows]
     return pubsub.ListSnapshotsResponse.pb()(snapshots=listed, next_page_token=token)
 
 
 def list_of_topic(request: Any, caller: Principal) -> Any:
-    topic = selectors.topic_get(name=request.topic)
+    topic = selectors.get_topic(name=request.topic)
     rows, token = lists.topic_snapshots(topic, page_of(request))
     return pubsub.ListTopicSnapshotsResponse.pb()(snapshots=[snapshot.name for snapshot in rows], next_page_token=token)
 
 
 def seek(request: Any, caller: Principal) -> Any:
-    subscription_seek(name=request.subscription, request=to_dict(request))
+    seek_subscription(name=request.subscription, request=to_dict(request))
     return SeekResponse()
 
 

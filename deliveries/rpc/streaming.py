@@ -17,30 +17,30 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-import redis
 from django.db import DatabaseError
 
+import redis
 from deliveries.pull.deadlines import (
     MAX_ACK_DEADLINE_SECONDS,
-    ack_deadlines_modify,
-    keys_hand_over,
-    leases_give_back,
+    give_back_leases,
+    hand_over_keys,
+    modify_ack_deadlines,
 )
 from deliveries.pull.leases import ack_ids_ended
-from deliveries.pull.leasing import Received, messages_pull
-from deliveries.pull.settling import messages_acknowledge
+from deliveries.pull.leasing import Received, pull_messages
+from deliveries.pull.settling import acknowledge_messages
 from deliveries.rpc.bell import bell
 from deliveries.rpc.flow import Outstanding
-from deliveries.rpc.protobuf import received_message_add
+from deliveries.rpc.protobuf import add_received_message
 from deliveries.rpc.streams import listening
 from deliveries.telemetry import counterkinds as kinds
-from deliveries.telemetry.recording import request_count
+from deliveries.telemetry.recording import count_request
 from deliveries.telemetry.series import openstreams
 from pushhub.common.errors import FailedPrecondition, InvalidArgument, PushHubError, Unauthenticated, Unavailable
 from pushhub.common.pubsubtypes import pubsub
 from subscriptions.models import Subscription
 from subscriptions.rpc.calls import Bidirectional, Call, Method, in_thread, stopping
-from subscriptions.selectors import subscription_read
+from subscriptions.selectors import read_subscription
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class Stream:
                     if stopping().is_set():
                         raise Unavailable("The server is going away; open another stream.")
                     for answer in [*self._noted(), *await self._messages()]:
-                        request_count(kinds.STREAM_RESPONSES, self.subscription.pk)
+                        count_request(kinds.STREAM_RESPONSES, self.subscription.pk)
                         yield answer
             hearing.result()
         finally:
@@ -134,10 +134,10 @@ class Stream:
             self._lease_seconds = _deadline(request.stream_ack_deadline_seconds)
         changes = _changes(request)
         if request.ack_ids:
-            request_count(kinds.STREAM_ACK_REQUESTS, self.subscription.pk)
+            count_request(kinds.STREAM_ACK_REQUESTS, self.subscription.pk)
             await self._acknowledge(list(request.ack_ids))
         if changes:
-            request_count(kinds.STREAM_MODACK_REQUESTS, self.subscription.pk)
+            count_request(kinds.STREAM_MODACK_REQUESTS, self.subscription.pk)
         for seconds, ack_ids in changes.items():
             await self._modify(ack_ids, seconds)
         if not request.ack_ids and not changes and request is not self._first and self._first.protocol_version:
@@ -206,12 +206,12 @@ class Stream:
         # To measure a message is to encode it. Few messages need that.
         are_small = sum(4 * message.size + ENVELOPE_BYTES for message in received) <= RESPONSE_BYTES
         for message in received:
-            added = received_message_add(responses[-1], message)
+            added = add_received_message(responses[-1], message)
             length = 0 if are_small else added.ByteSize()
             if size and size + length > RESPONSE_BYTES:
                 del responses[-1].received_messages[-1]
                 responses.append(self._response())
-                received_message_add(responses[-1], message)
+                add_received_message(responses[-1], message)
                 size = 0
             size += length
         return responses
@@ -264,7 +264,7 @@ async def streaming_pull(requests: AsyncIterator[Any], call: Call) -> AsyncItera
         async for answer in stream.answers(requests):
             yield answer
     except PushHubError as error:
-        request_count(kinds.STREAM_RESPONSES, stream.subscription.pk, code=error.code.lower())
+        count_request(kinds.STREAM_RESPONSES, stream.subscription.pk, code=error.code.lower())
         raise
 
 
@@ -295,11 +295,11 @@ def _invalid(field: str, why: str) -> InvalidArgument:
 
 
 def _subscription(name: str) -> Subscription:
-    return subscription_read(name=name)
+    return read_subscription(name=name)
 
 
 def _leased(subscription: Subscription, count: int, max_bytes: int, seconds: int, puller: str) -> list[Received]:
-    return messages_pull(
+    return pull_messages(
         subscription=subscription, max_messages=count, max_bytes=max_bytes, lease_seconds=seconds, puller=puller
     )
 
@@ -313,9 +313,9 @@ def _puller(client_id: str) -> str:
 def _given_back(subscription: Subscription, ends_ms: dict[str, int], puller: str) -> None:
     """Give back the leases of a stream that has ended, and after them its ordering keys: messages come in order."""
     try:
-        leases_give_back(subscription=subscription, ends_ms=ends_ms)
+        give_back_leases(subscription=subscription, ends_ms=ends_ms)
         if subscription.enable_message_ordering and "/" in puller:
-            keys_hand_over(subscription=subscription, puller=puller)
+            hand_over_keys(subscription=subscription, puller=puller)
     except (redis.RedisError, DatabaseError) as error:
         logger.warning("%d leases and the keys of a stream that ended lapse", len(ends_ms), exc_info=error)
 
@@ -323,7 +323,7 @@ def _given_back(subscription: Subscription, ends_ms: dict[str, int], puller: str
 def _acknowledged(subscription: Subscription, ack_ids: list[str]) -> set[str]:
     """Acknowledge; return the ack ids whose leases had ended, which matters with exactly-once delivery."""
     try:
-        messages_acknowledge(subscription=subscription, ack_ids=ack_ids)
+        acknowledge_messages(subscription=subscription, ack_ids=ack_ids)
     except FailedPrecondition as error:
         return _lost(error)
     return set()
@@ -331,7 +331,7 @@ def _acknowledged(subscription: Subscription, ack_ids: list[str]) -> set[str]:
 
 def _modified(subscription: Subscription, ack_ids: list[str], seconds: int) -> set[str]:
     try:
-        ack_deadlines_modify(subscription=subscription, ack_ids=ack_ids, seconds=seconds)
+        modify_ack_deadlines(subscription=subscription, ack_ids=ack_ids, seconds=seconds)
     except FailedPrecondition as error:
         return _lost(error)
     return set()

@@ -42,7 +42,7 @@ def ack_id_text(lease: AckId, *, secret: bytes) -> str:
     return encoded.translate(TO_URL_SAFE).rstrip(b"=").decode()
 
 
-def ack_id_parse(text: str, *, secret: bytes) -> AckId | None:
+def parse_ack_id(text: str, *, secret: bytes) -> AckId | None:
     """Return the lease that an ack id names; None for anything that PushHub did not hand out."""
     if len(text) > MAX_CHARACTERS or not text.isascii():
         return None

@@ -100,6 +100,6 @@ def attributes_text(attributes: Mapping[str, str]) -> str:
     return orjson.dumps(attributes).decode() if attributes else ""
 
 
-def attributes_parse(text: str) -> dict[str, str]:
+def parse_attributes(text: str) -> dict[str, str]:
     parsed: dict[str, str] = orjson.loads(text) if text else {}
     return parsed

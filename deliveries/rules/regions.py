@@ -29,7 +29,7 @@ def storage_region(policy: StoragePolicy, region: str, *, own_region: str) -> st
     """
     if is_region_allowed(policy, region):
         return region
-    transit_require(policy, region, call="Publish")
+    require_transit(policy, region, call="Publish")
     return own_region if is_region_allowed(policy, own_region) else region
 
 
@@ -38,7 +38,7 @@ def is_transit_allowed(policy: StoragePolicy, region: str) -> bool:
     return policy is None or not policy.get("enforceInTransit") or is_region_allowed(policy, region)
 
 
-def transit_require(policy: StoragePolicy, region: str, *, call: str) -> None:
+def require_transit(policy: StoragePolicy, region: str, *, call: str) -> None:
     """Raise FailedPrecondition unless publishers and subscribers in this region may use the topic."""
     if policy is None or is_transit_allowed(policy, region):
         return

@@ -17,7 +17,7 @@ import orjson
 
 TASK_NAME = "deliveries.deliver"
 QUEUE_PREFIX = "deliveries."
-#: The parts of a rendered message by which `own_parse` finds its way.
+#: The parts of a rendered message by which `parse_own` finds its way.
 _HEAD = '{"headers":{"id":"'
 _AFTER_IDENTITY = f'","lang":"py","task":"{TASK_NAME}","lane":"'
 _BODY = '"},"body":"'
@@ -94,7 +94,7 @@ class TaskTemplate:
         self._after_message = _escape(f"],{{}},{EMBED}]") + '"}'
 
     def render(self, message_id: str, escaped_message: str) -> str:
-        """Return the task message for a message in JSON text that `escaped` has escaped."""
+        """Return the task message for a message in JSON text that `escape_message` has escaped."""
         identity = message_id + self._suffix
         return (
             f"{_HEAD}{identity}{self._after_identity}{message_id}{self._after_id}{identity}"
@@ -107,7 +107,7 @@ def task_parts(region: str) -> tuple[str, ...]:
     """Return the parts of a first attempt's task message between its ids and its message text.
 
     The values between them are, in this order: message id, subscription id, generation, subscription id, message id
-    twice, subscription id twice, and the text that `escaped` returns. offer.lua puts them in, once for each
+    twice, subscription id twice, and the text that `escape_message` returns. offer.lua puts them in, once for each
     subscription.
     """
     # Neither a region nor the rest of a task message has a "$".
@@ -119,12 +119,12 @@ def _escape(text: str) -> str:
     return orjson.dumps(text).decode()[1:-1]
 
 
-def escaped(message: Mapping[str, Any]) -> str:
+def escape_message(message: Mapping[str, Any]) -> str:
     """Return a message's JSON text, escaped to stand inside the body's JSON string."""
-    return escaped_text(orjson.dumps(message).decode())
+    return escape_text(orjson.dumps(message).decode())
 
 
-def escaped_text(message: str) -> str:
+def escape_text(message: str) -> str:
     """Return a message's JSON text, escaped to stand inside the body's JSON string."""
     return _escape(message)
 
@@ -134,7 +134,7 @@ def reference(message_id: int) -> dict[str, str]:
     return {"messageId": str(message_id)}
 
 
-def own_parse(message: bytes) -> tuple[str, str] | None:
+def parse_own(message: bytes) -> tuple[str, str] | None:
     """Return the task id and the body of a message that a template of this version has rendered.
 
     Returns None for any other message, which must be decoded as a whole. Decoding the constant parts as well would take
@@ -150,7 +150,7 @@ def own_parse(message: bytes) -> tuple[str, str] | None:
     return _joined(message[len(_HEAD) : end].decode(), lane.decode()), orjson.loads(message[at + len(_BODY) - 1 : -1])
 
 
-def body_parse(body: str | bytes) -> DeliverTask:
+def parse_body(body: str | bytes) -> DeliverTask:
     """Return the arguments in a task message's body. Raises ValueError or TypeError for any other body."""
     (subscription_id, region, attempt, message), _kwargs, _embed = orjson.loads(body)
     return DeliverTask(subscription_id, region, attempt, message)

@@ -75,7 +75,7 @@ def fan_out(
                 raise Unavailable("The publish took too long. Publish fewer messages in one request.")
             with write_transaction():
                 _check_not_abandoned(pending)
-                statements.deliveries_insert(rows)
+                statements.insert_deliveries(rows)
             time.sleep(min(PAUSE_SHARE * (time.monotonic() - slice_began), LONGEST_PAUSE_SECONDS))
         with write_transaction():
             _check_not_abandoned(pending)
@@ -95,7 +95,7 @@ def first_pending_id() -> int:
     return statements.LAST_ID if first_id is None else int(first_id)
 
 
-def abandoned_remove(*, clock: Clock = utcnow) -> int:
+def remove_abandoned(*, clock: Clock = utcnow) -> int:
     """Remove the deliveries of publishes whose process crashed; return how many publishes there were."""
     rows = list(PendingPublish.objects.filter(created_at__lt=clock() - ABANDONED_AFTER))
     for row in rows:
@@ -133,7 +133,7 @@ def _remove(pending: PendingPublish) -> None:
             return
     while True:
         with write_transaction():
-            count = statements.deliveries_delete_of(message_ids=pending.ids, limit=statements.DELETE_CHUNK)
+            count = statements.delete_deliveries_of(message_ids=pending.ids, limit=statements.DELETE_CHUNK)
             if count < statements.DELETE_CHUNK:
                 PendingPublish.objects.filter(pk=pending.pk).delete()
                 return

@@ -65,7 +65,7 @@ def _length() -> str:
     return "octet_length" if _is_postgresql() else "length"
 
 
-def messages_insert(rows: Sequence[MessageRow]) -> None:
+def insert_messages(rows: Sequence[MessageRow]) -> None:
     if _is_postgresql():
         _execute_if_any(_messages_by_arrays(rows))
     elif rows:
@@ -73,18 +73,18 @@ def messages_insert(rows: Sequence[MessageRow]) -> None:
             cursor.executemany(f"{_INSERT_MESSAGES} VALUES ({', '.join(['%s'] * len(_MESSAGE_CASTS))})", rows)
 
 
-def deliveries_insert(rows: Sequence[DeliveryRow]) -> None:
+def insert_deliveries(rows: Sequence[DeliveryRow]) -> None:
     if _is_postgresql():
         _execute_if_any(_deliveries_by_arrays(rows))
     elif rows:
         _insert_as_json(rows)
 
 
-def messages_insert_with(rows: Sequence[MessageRow], deliveries: Sequence[DeliveryRow]) -> None:
+def insert_messages_with(rows: Sequence[MessageRow], deliveries: Sequence[DeliveryRow]) -> None:
     """Insert messages and deliveries: on PostgreSQL by one statement, which is a transaction of its own."""
     if not _is_postgresql() or not rows or not deliveries:
-        messages_insert(rows)
-        deliveries_insert(deliveries)
+        insert_messages(rows)
+        insert_deliveries(deliveries)
         return
     stored, message_columns = _messages_by_arrays(rows)
     queued, delivery_columns = _deliveries_by_arrays(deliveries)
@@ -141,7 +141,7 @@ def _among(count: int) -> str:
 _SINCE_SEEK = " AND seek IN (0, %s)"
 
 
-def deliveries_delete(
+def delete_deliveries(
     *, subscription_id: int, region: str, message_ids: Sequence[int], seek: int | None = None
 ) -> None:
     """Delete deliveries of a lane. Ids that are gone already do no harm.
@@ -175,7 +175,7 @@ def deliveries_sought(*, subscription_id: int, region: str, message_ids: Sequenc
             )
 
 
-def deliveries_delete_of(*, message_ids: Sequence[int], limit: int) -> int:
+def delete_deliveries_of(*, message_ids: Sequence[int], limit: int) -> int:
     """Delete up to `limit` deliveries of these messages, of every subscription; return how many were deleted."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -198,7 +198,7 @@ def deliveries_nacked(*, subscription_id: int, region: str, nacks: Sequence[Nack
         return int(cursor.rowcount)
 
 
-def page_read(*, subscription_id: int, region: str, from_id: int, limit: int, inline_bytes: int) -> list[PageRow]:
+def read_page(*, subscription_id: int, region: str, from_id: int, limit: int, inline_bytes: int) -> list[PageRow]:
     """Return the next deliveries of a lane in publish order, with their messages but without larger payloads."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -432,7 +432,7 @@ _IS_ARCHIVED = (
 )
 
 
-def messages_delete_settled(
+def delete_settled_messages(
     *, after_id: int, to_id: int, kept_from: Mapping[int, int], archived_only: bool = False
 ) -> int:
     """Delete the messages of a range that no subscription is owed and nothing keeps; return how many were deleted.
@@ -473,7 +473,7 @@ def messages_unarchived(*, after_id: int, limit: int) -> list[int]:
         return [row[0] for row in cursor.fetchall()]
 
 
-def archived_insert(*, write_id: int, message_ids: Sequence[int]) -> None:
+def insert_archived(*, write_id: int, message_ids: Sequence[int]) -> None:
     """Claim messages for a write to the archive."""
     ids = "unnest(%s::bigint[]) AS ids(value)" if _is_postgresql() else "json_each(%s) AS ids"
     with connection.cursor() as cursor:
@@ -483,7 +483,7 @@ def archived_insert(*, write_id: int, message_ids: Sequence[int]) -> None:
         )
 
 
-def archived_insert_existing(message_ids: Sequence[int]) -> int:
+def insert_existing_archived(message_ids: Sequence[int]) -> int:
     """Mark messages as archived if the database has them; return how many were not marked yet."""
     count = 0
     with connection.cursor() as cursor:
@@ -539,7 +539,7 @@ def _bytes_of(ids: str, parameters: Sequence[Any]) -> tuple[int, int]:
         return int(count), int(size)
 
 
-def messages_count(*, topic_id: int, from_id: int) -> int:
+def count_messages(*, topic_id: int, from_id: int) -> int:
     """Return how many messages a topic has from an id on: a walk over an index."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT COUNT(*) FROM deliveries_message WHERE topic_id = %s AND id >= %s", [topic_id, from_id])
@@ -571,7 +571,7 @@ def oldest_acked_ids(*, subscription_id: int, topic_id: int, from_id: int, limit
         return {region: int(first) for region, first in cursor.fetchall()}
 
 
-def snapshot_include(*, snapshot_id: int, subscription_id: int, before_id: int) -> None:
+def include_snapshot(*, snapshot_id: int, subscription_id: int, before_id: int) -> None:
     """Add the deliveries of a subscription that wait now, up to `before_id`, to a snapshot."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -582,7 +582,7 @@ def snapshot_include(*, snapshot_id: int, subscription_id: int, before_id: int) 
         )
 
 
-def deliveries_delete_expired(*, subscription_id: int, before_id: int, limit: int) -> int:
+def delete_expired_deliveries(*, subscription_id: int, before_id: int, limit: int) -> int:
     """Delete deliveries of a subscription that are past their retention; return how many were deleted."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -609,7 +609,7 @@ MERGED_POSTGRESQL = (
 )
 
 
-def metrics_write(table: str, rows: Iterable[MetricRow], *, add: bool) -> None:
+def write_metrics(table: str, rows: Iterable[MetricRow], *, add: bool) -> None:
     """Write rows of metrics: project, key, sums. Buckets are JSON.
 
     `add` adds the sums to those of the row with the same key; otherwise they replace them.

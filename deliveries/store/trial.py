@@ -27,21 +27,21 @@ _refusal: tuple[Cause, float] | None = None
 def refusal() -> Cause | None:
     """Return why this process could not store the last request, unless that was long ago.
 
-    A full disk may have room for the small message of `storing_try`.
+    A full disk may have room for the small message of `try_to_store`.
     """
     known = _refusal
     return known[0] if known is not None and time.monotonic() - known[1] < REFUSAL_SECONDS else None
 
 
-def refusal_note(cause: Cause | None) -> None:
+def note_refusal(cause: Cause | None) -> None:
     """Note why a request could not be stored; None says that it could."""
     global _refusal
     _refusal = (cause, time.monotonic()) if cause is not None else None
 
 
-def storing_try() -> None:
+def try_to_store() -> None:
     """Store a message that nobody sees, and delete it in the same transaction. Raises what a publish would raise."""
     message_id = secrets.randbelow(TRIED_IDS)
     with write_transaction(durable=False):
-        statements.messages_insert([(message_id, 0, settings.REGION, os.urandom(TRIED_BYTES), "", "")])
+        statements.insert_messages([(message_id, 0, settings.REGION, os.urandom(TRIED_BYTES), "", "")])
         Message.objects.filter(pk=message_id).delete()

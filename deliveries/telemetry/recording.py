@@ -29,7 +29,7 @@ class Attempt(Protocol):
     latency_ms: float
 
 
-def attempts_count(*, subscription_id: int, acks: Sequence[Attempt], nacks: Sequence[Attempt]) -> None:
+def count_attempts(*, subscription_id: int, acks: Sequence[Attempt], nacks: Sequence[Attempt]) -> None:
     """Count delivery attempts of one subscription, at some 0.5 µs each: they are many."""
     process_counters = counters()
     if process_counters is None:
@@ -71,7 +71,7 @@ def _attempt_fields(subscription_id: int, outcome: str, answer: ResponseClass) -
     return fields
 
 
-def publish_count(*, topic_id: int, requests: Sequence[Sequence[int]]) -> None:
+def count_published(*, topic_id: int, requests: Sequence[Sequence[int]]) -> None:
     """Count publish requests that were committed. Each has the bytes of its messages' data."""
     process_counters = counters()
     if process_counters is None:
@@ -88,24 +88,24 @@ def publish_count(*, topic_id: int, requests: Sequence[Sequence[int]]) -> None:
     process_counters.add_all(counts)
 
 
-def filtered_count(messages: Mapping[int, int]) -> None:
+def count_filtered(messages: Mapping[int, int]) -> None:
     """Count messages that filters kept from subscriptions, by primary key: they count as acknowledged."""
     process_counters = counters()
     if process_counters is not None and messages:
         process_counters.add_all({f"{kinds.ACKS.name}|{pk}|filter": count for pk, count in messages.items()})
 
 
-def pull_sent_count(*, subscription_id: int, messages: int, delivery_type: str) -> None:
+def count_pull_sent(*, subscription_id: int, messages: int, delivery_type: str) -> None:
     """Count messages that a puller leased."""
     _count(kinds.SENT, subscription_id, delivery_type, count=messages)
 
 
-def pull_settled_count(*, subscription_id: int, messages: int, outcome: str, delivery_type: str) -> None:
+def count_pull_settled(*, subscription_id: int, messages: int, outcome: str, delivery_type: str) -> None:
     """Count messages that a puller acked or nacked."""
     _count(kinds.ACKS if outcome == "ack" else kinds.NACKS, subscription_id, delivery_type, count=messages)
 
 
-def lease_ages_count(kind: CounterKind, *, subscription_id: int, delivery_type: str, ages_ms: Sequence[int]) -> None:
+def count_lease_ages(kind: CounterKind, *, subscription_id: int, delivery_type: str, ages_ms: Sequence[int]) -> None:
     """Count how long messages had been leased when they were acknowledged, or got another ack deadline."""
     process_counters = counters()
     if process_counters is not None and ages_ms:
@@ -114,12 +114,12 @@ def lease_ages_count(kind: CounterKind, *, subscription_id: int, delivery_type: 
         process_counters.add_all(counts)
 
 
-def modacks_count(*, subscription_id: int, messages: int, delivery_type: str) -> None:
+def count_modacks(*, subscription_id: int, messages: int, delivery_type: str) -> None:
     """Count messages whose ack deadline was changed."""
     _count(kinds.MODACKED, subscription_id, delivery_type, count=messages)
 
 
-def dead_letters_count(*, subscription_id: int, messages: int) -> None:
+def count_dead_letters(*, subscription_id: int, messages: int) -> None:
     _count(kinds.DEAD_LETTERS, subscription_id, count=messages)
 
 
@@ -139,7 +139,7 @@ def request_counted(kind: CounterKind, resource_id: int) -> Iterator[None]:
 
 @contextmanager
 def refusals_counted(topic_id: int) -> Iterator[None]:
-    """Count a publish request that is refused. Accepted ones are counted with their messages, by `publish_count`."""
+    """Count a publish request that is refused. Accepted ones are counted with their messages, by `count_published`."""
     try:
         yield
     except PushHubError as error:
@@ -147,7 +147,7 @@ def refusals_counted(topic_id: int) -> Iterator[None]:
         raise
 
 
-def request_count(kind: CounterKind, resource_id: int, *, code: str = "success") -> None:
+def count_request(kind: CounterKind, resource_id: int, *, code: str = "success") -> None:
     _count(kind, resource_id, code)
 
 

@@ -25,7 +25,7 @@ def published(
     sizes = [len(message.data) for message in messages]
     remaining = iter(sizes)
     requests = [list(islice(remaining, count)) for count in publishes] if publishes else [sizes]
-    recording.publish_count(topic_id=topic.pk, requests=requests)
+    recording.count_published(topic_id=topic.pk, requests=requests)
     if not settings.JOURNAL:
         return
     shared = {
@@ -51,7 +51,7 @@ def pulled(
     delivery_type: str,
 ) -> None:
     """Record that a puller acked or nacked messages that it got by `pull` or `streaming_pull`."""
-    recording.pull_settled_count(
+    recording.count_pull_settled(
         subscription_id=subscription.id, messages=len(ids), outcome=outcome, delivery_type=delivery_type
     )
     _append(ids, {**_shared(subscription, region), "event": delivery_type, "outcome": outcome}, attempt=list(attempts))
@@ -69,7 +69,7 @@ def _shared(subscription: PushSettings, region: str) -> dict[str, Any]:
 
 def filtered(*, subscription: PushSettings, region: str, ids: Sequence[int], attempts: Sequence[int]) -> None:
     """Record that message transforms filtered messages on their way to a puller."""
-    recording.filtered_count({subscription.id: len(ids)})
+    recording.count_filtered({subscription.id: len(ids)})
     _append(ids, {**_shared(subscription, region), "event": "filter", "outcome": "ack"}, attempt=list(attempts))
 
 
@@ -90,7 +90,7 @@ def skipped(*, subscription: Subscription, region: str, ids: Sequence[int], atte
 
 def dead_lettered(*, subscription: Subscription, region: str, attempts: Mapping[int, int]) -> None:
     """Record that messages went to the dead-letter topic. `attempts` has the number of attempts by message id."""
-    recording.dead_letters_count(subscription_id=subscription.pk, messages=len(attempts))
+    recording.count_dead_letters(subscription_id=subscription.pk, messages=len(attempts))
     if not settings.JOURNAL:
         return
     shared = {

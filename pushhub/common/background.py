@@ -135,7 +135,7 @@ def oldest_job_seconds() -> float:
     return max((thread.oldest_job_seconds() for thread in list(_started)), default=0.0)
 
 
-def outage_note() -> None:
+def note_outage() -> None:
     """Report that the calling thread waits for the database or Redis, and is alive."""
     caller = threading.get_ident()
     _waiting_out.add(caller)
@@ -144,7 +144,7 @@ def outage_note() -> None:
             thread.beat()
 
 
-def outage_end() -> None:
+def end_outage() -> None:
     """Report that the calling thread no longer waits for the database or Redis."""
     _waiting_out.discard(threading.get_ident())
 

@@ -11,8 +11,9 @@ import re
 import sqlite3
 from enum import StrEnum
 
-import redis
 from django.db import Error
+
+import redis
 from redis import exceptions
 
 

@@ -17,13 +17,13 @@ def _signer(scope: str) -> signing.Signer:
     return signing.Signer(salt=f"pushhub.page:{scope}")
 
 
-def token_write(values: list[str], scope: str) -> str:
+def write_token(values: list[str], scope: str) -> str:
     """Return a page token that holds the values. The caller can't read it for another scope, or make one."""
     return base64.urlsafe_b64encode(_signer(scope).sign(orjson.dumps(values).decode()).encode()).decode().rstrip("=")
 
 
-def token_read(token: str, scope: str) -> list[str]:
-    """Return what `token_write` was given for this scope. Raises InvalidArgument for any other token."""
+def read_token(token: str, scope: str) -> list[str]:
+    """Return what `write_token` was given for this scope. Raises InvalidArgument for any other token."""
     try:
         if len(token) > MAX_TOKEN_CHARACTERS:
             raise ValueError

@@ -9,12 +9,12 @@ from __future__ import annotations
 _addresses: dict[int, str] = {}
 
 
-def peer_note(port: int, address: str) -> None:
+def note_peer(port: int, address: str) -> None:
     """Record that the multiplexer's connections from this local port stand for `address`."""
     _addresses[port] = address
 
 
-def peer_forget(port: int) -> None:
+def forget_peer(port: int) -> None:
     _addresses.pop(port, None)
 
 

@@ -43,7 +43,7 @@ def _json_type(value: object) -> str:
     return "an object" if isinstance(value, Mapping) else "a list"
 
 
-def duration_parse(value: object, *, field: str) -> int:
+def parse_duration(value: object, *, field: str) -> int:
     """Return the milliseconds of `"600s"` or `"1.500s"`. Finer durations are refused: PushHub couldn't return them."""
     match = DURATION_PATTERN.fullmatch(value) if isinstance(value, str) else None
     if match is None or int(match[2]) > MAX_DURATION_SECONDS:
@@ -55,13 +55,13 @@ def duration_parse(value: object, *, field: str) -> int:
     return -milliseconds if match[1] else milliseconds
 
 
-def duration_format(milliseconds: int) -> str:
+def format_duration(milliseconds: int) -> str:
     sign = "-" if milliseconds < 0 else ""
     seconds, rest = divmod(abs(milliseconds), 1000)
     return f"{sign}{seconds}.{rest:03}s" if rest else f"{sign}{seconds}s"
 
 
-def timestamp_parse(value: object, *, field: str) -> datetime:
+def parse_timestamp(value: object, *, field: str) -> datetime:
     """Return the aware datetime of an RFC 3339 text. Digits below a microsecond are dropped."""
     match = TIMESTAMP_PATTERN.fullmatch(value) if isinstance(value, str) else None
     if match is None:
@@ -74,7 +74,7 @@ def timestamp_parse(value: object, *, field: str) -> datetime:
     return moment + timedelta(microseconds=int((match[3] or "").ljust(6, "0")[:6]))
 
 
-def timestamp_format(moment: datetime) -> str:
+def format_timestamp(moment: datetime) -> str:
     """Return RFC 3339 in UTC with 0, 3 or 6 digits after the second, for example `2021-02-26T19:13:55.749Z`."""
     utc = moment.astimezone(UTC)
     digits = next(digits for unit, digits in DIGITS_OF_A_SECOND.items() if utc.microsecond % unit == 0)
@@ -82,7 +82,7 @@ def timestamp_format(moment: datetime) -> str:
     return f"{utc.year:04}-{utc:%m-%dT%H:%M:%S}{fraction}Z"
 
 
-def bytes_parse(value: object, *, field: str) -> bytes:
+def parse_bytes(value: object, *, field: str) -> bytes:
     """Decode base64, standard or URL-safe, padded or not. Anything else is refused."""
     if not isinstance(value, str):
         raise invalid_value(field, "TYPE_BYTES", value)
@@ -189,7 +189,7 @@ class Duration(Kind):
     has_presence = True
 
     def read(self, value: object, path: str) -> str:
-        return duration_format(duration_parse(value, field=path))
+        return format_duration(parse_duration(value, field=path))
 
 
 class Timestamp(Kind):
@@ -198,7 +198,7 @@ class Timestamp(Kind):
     has_presence = True
 
     def read(self, value: object, path: str) -> str:
-        return timestamp_format(timestamp_parse(value, field=path))
+        return format_timestamp(parse_timestamp(value, field=path))
 
 
 class StringMap(Kind):

@@ -64,7 +64,7 @@ class PushUrl(NamedTuple):
     authority: str
 
 
-def push_url_parse(url: str, *, allow_http: bool, allowed_ports: frozenset[int]) -> PushUrl:
+def parse_push_url(url: str, *, allow_http: bool, allowed_ports: frozenset[int]) -> PushUrl:
     """Parse a URL. Raises BadEndpoint if PushHub can't push to it, whatever its address is."""
     parts = _split(url)
     if parts.scheme not in WEB_PORTS or (parts.scheme == "http" and not allow_http):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import redis
 import redis.asyncio
+
+import redis
 
 #: The longest time that a connection may take to open.
 CONNECT_SECONDS = 10

@@ -48,7 +48,7 @@ class Store:
     def __init__(self, address: str | Path | Store) -> None:
         self.address = str(address).rstrip("/") if is_remote(address) else str(Path(str(address)).absolute())
         if is_remote(address):
-            address_check(self.address)
+            check_address(self.address)
         self.is_local = not is_remote(address)
         #: The folder as Arrow's file system names it.
         self.root = self.address if self.is_local else self.address.partition("://")[2]
@@ -113,7 +113,7 @@ class Store:
                 raise OSError(f"{self.address}/{name} cannot be written: {reason}") from error
             return
         path = Path(self.root, name)
-        folders_make(path.parent)
+        make_folders(path.parent)
         hidden = path.with_name(f".{path.name}.new")
         try:
             with open(hidden, "wb", opener=_private) as file:
@@ -143,7 +143,7 @@ class Store:
         return self.filesystem.get_file_info(self.path(name))
 
 
-def address_check(address: str) -> None:
+def check_address(address: str) -> None:
     """Raise InvalidArgument unless the address is that of an object store, without credentials or settings."""
     parts = urlsplit(address)
     if parts.scheme not in SCHEMES:
@@ -157,7 +157,7 @@ def address_check(address: str) -> None:
         raise InvalidArgument(f"{address} names no bucket.")
 
 
-def folders_make(folder: Path) -> None:
+def make_folders(folder: Path) -> None:
     """Create a folder and its parents, readable by this user only."""
     for missing in reversed([parent for parent in (folder, *folder.parents) if not parent.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
@@ -243,7 +243,7 @@ class RemoteFile:
 AnyFile = Path | RemoteFile
 
 
-def parquet_open(path: AnyFile, **options: Any) -> pq.ParquetFile:
+def open_parquet(path: AnyFile, **options: Any) -> pq.ParquetFile:
     """Open a Parquet file of this machine or of an object store. Raises OSError and pyarrow.ArrowException."""
     import pyarrow.parquet as pq
 
@@ -262,7 +262,7 @@ def files_matching(address: str) -> list[RemoteFile]:
 
     In a pattern, `*` matches any text without a slash, and `**` any number of folders.
     """
-    address_check(address)
+    check_address(address)
     bucket, _, path = address.partition("://")[2].partition("/")
     folder = re.split(r"[^/]*[*]", path, maxsplit=1)[0].rstrip("/")
     store = Store(f"{address.partition('://')[0]}://{bucket}")

@@ -79,7 +79,7 @@ def is_on() -> bool:
     return True
 
 
-def context_parse(traceparent: str) -> TraceContext | None:
+def parse_context(traceparent: str) -> TraceContext | None:
     """Return the context of a valid `traceparent`, or None if its sender doesn't sample the trace."""
     _, trace_id, span_id, flags = traceparent.split("-")
     return TraceContext(int(trace_id, 16), int(span_id, 16)) if int(flags, 16) & SAMPLED else None
@@ -101,7 +101,7 @@ def attempt_context(trace: TraceContext, message_id: int, subscription_id: int, 
     return context_of(trace, "push", message_id, subscription_id, attempt)
 
 
-def spans_add(spans: Iterable[Span]) -> None:
+def add_spans(spans: Iterable[Span]) -> None:
     """Hand spans to the exporter, which sends them in batches from a thread of its own. Never block, never raise."""
     try:
         _add(spans)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pushhub import environment as env
 from pushhub.emulator import StartError
-from pushhub.emulator.resources import ResourcesError, resources_read
+from pushhub.emulator.resources import ResourcesError, read_resources
 
 DEFAULT_ADDRESS = "127.0.0.1:8085"
 #: The principal of every caller.
@@ -62,9 +62,9 @@ def main(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
     with ExitStack() as cleanup:
         try:
-            resources = resources_read(projects=[*options.project, *_of_environment()], path=options.resources)
+            resources = read_resources(projects=[*options.project, *_of_environment()], path=options.resources)
             address = _address("--host-port", options.host_port)
-            environment_prepare(options, address, cleanup)
+            prepare_environment(options, address, cleanup)
             # Everything below reads the settings, so it is imported once they are complete.
             from pushhub.emulator.process import Emulator
 
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
             return _refuse(f"{error.strerror}: {error.filename}" if error.filename else str(error))
 
 
-def environment_prepare(options: argparse.Namespace, address: tuple[str, int], cleanup: ExitStack) -> None:
+def prepare_environment(options: argparse.Namespace, address: tuple[str, int], cleanup: ExitStack) -> None:
     """Put the options into the environment, from which the settings are read."""
     web = _address("--http", options.http)
     if options.data_dir is None:

@@ -19,7 +19,7 @@ from django.db import connections
 
 from pushhub import environment as env
 from pushhub.emulator import StartError
-from pushhub.emulator.resources import StartResources, resources_create
+from pushhub.emulator.resources import StartResources, create_resources
 from pushhub.runtime import embedded
 from pushhub.runtime.crew import END_WITH_PARENT
 from pushhub.runtime.processes import answers_redis
@@ -82,7 +82,7 @@ class Emulator:
     def _resources_use(self) -> None:
         from pushhub.emulator import views  # imports REST, which needs the apps to be ready
 
-        resources_create(self._resources)
+        create_resources(self._resources)
         views.use(self._resources)
 
     def _serve(self) -> None:

@@ -29,7 +29,7 @@ class StartResources:
             self.projects.append(project)
 
 
-def resources_read(*, projects: Iterable[str], path: Path | None) -> StartResources:
+def read_resources(*, projects: Iterable[str], path: Path | None) -> StartResources:
     """Read the file and short forms such as `demo,orders:billing`. Raises ResourcesError for an invalid one."""
     resources = StartResources()
     for text in projects:
@@ -90,46 +90,46 @@ def _mapping(path: Path, place: str, value: object) -> Mapping[str, Any]:
     return value
 
 
-def resources_create(resources: StartResources) -> None:
+def create_resources(resources: StartResources) -> None:
     """Create the resources that don't exist yet. Raises ResourcesError for the first that is refused."""
     from pushhub.common.errors import AlreadyExists, PushHubError
-    from subscriptions.services.projects import project_ensure
-    from subscriptions.services.subscriptions import subscription_create
-    from subscriptions.services.topics import topic_create
+    from subscriptions.services.projects import ensure_project
+    from subscriptions.services.subscriptions import create_subscription
+    from subscriptions.services.topics import create_topic
 
     name = ""
     try:
         for name in resources.projects:
-            project_ensure(project=name)
+            ensure_project(project=name)
         for name, body in resources.topics.items():
             try:
-                topic_create(name=name, topic=body)
+                create_topic(name=name, topic=body)
             except AlreadyExists:
                 continue
         for name, body in resources.subscriptions.items():
             try:
-                subscription_create(name=name, subscription=body)
+                create_subscription(name=name, subscription=body)
             except AlreadyExists:
                 continue
     except PushHubError as error:
         raise ResourcesError(f"{name}: {error}") from None
 
 
-def resources_reset(resources: StartResources) -> None:
+def reset_resources(resources: StartResources) -> None:
     """Delete every snapshot, subscription, topic and schema, then create the initial resources again."""
     from subscriptions.models import Snapshot, Subscription, Topic
     from subscriptions.models.schemas import Schema
-    from subscriptions.services.schemas import schema_delete
-    from subscriptions.services.snapshots import snapshot_delete
-    from subscriptions.services.subscriptions import subscription_delete
-    from subscriptions.services.topics import topic_delete
+    from subscriptions.services.schemas import delete_schema
+    from subscriptions.services.snapshots import delete_snapshot
+    from subscriptions.services.subscriptions import delete_subscription
+    from subscriptions.services.topics import delete_topic
 
     for snapshot in Snapshot.objects.select_related("project"):
-        snapshot_delete(name=snapshot.name)
+        delete_snapshot(name=snapshot.name)
     for subscription in Subscription.objects.select_related("project"):
-        subscription_delete(name=subscription.name)
+        delete_subscription(name=subscription.name)
     for topic in Topic.objects.select_related("project"):
-        topic_delete(name=topic.name)
+        delete_topic(name=topic.name)
     for schema in Schema.objects.select_related("project"):
-        schema_delete(name=schema.name)
-    resources_create(resources)
+        delete_schema(name=schema.name)
+    create_resources(resources)

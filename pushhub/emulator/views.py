@@ -6,7 +6,7 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
-from pushhub.emulator.resources import StartResources, resources_reset
+from pushhub.emulator.resources import StartResources, reset_resources
 
 _start = StartResources()
 
@@ -21,5 +21,5 @@ def use(resources: StartResources) -> None:
 @require_POST
 def reset(request: HttpRequest) -> HttpResponse:
     """Delete every resource and message, then create the initial resources again."""
-    resources_reset(_start)
+    reset_resources(_start)
     return HttpResponse(status=204)

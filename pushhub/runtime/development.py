@@ -7,7 +7,7 @@ import secrets
 from pathlib import Path
 
 
-def secret_load_or_create(path: Path) -> str:
+def load_or_create_secret(path: Path) -> str:
     """Return the secret in the file `path`, which is created, readable by its owner only, if it doesn't exist."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
@@ -20,7 +20,7 @@ def secret_load_or_create(path: Path) -> str:
     return secret
 
 
-def admin_login_create() -> str:
+def create_admin_login() -> str:
     """Create the login `admin` and return its password. Return "" if there is a superuser already."""
     from django.contrib.auth import get_user_model
 

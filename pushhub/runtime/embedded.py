@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import redis
-
 from pushhub.common.redisclient import connect_to_redis
 from pushhub.runtime.processes import Process, answers_redis
 

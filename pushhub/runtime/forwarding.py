@@ -22,7 +22,7 @@ def client_line(address: str, *, is_secure: bool) -> bytes:
     return BEGINNING + TimestampSigner(salt=_SALT).sign(f"{scheme} {address}").encode() + b"\n"
 
 
-def client_read(line: bytes) -> tuple[str, str]:
+def read_client(line: bytes) -> tuple[str, str]:
     """Return the scheme and the client's address of a line without its end. Raises BadSignature."""
     signed = line.removeprefix(BEGINNING).decode("latin-1")
     scheme, _, address = TimestampSigner(salt=_SALT).unsign(signed, max_age=MOST_AGE_SECONDS).partition(" ")

@@ -106,14 +106,14 @@ async def serve(stop: asyncio.Event) -> None:
     from django.conf import settings
 
     from deliveries.publish.writer import publish_writer
-    from pushhub.runtime.limits import limits_read, open_files_raise
+    from pushhub.runtime.limits import raise_open_files, read_limits
     from pushhub.runtime.multiplexer import PortMultiplexer
     from subscriptions.rpc import calls
 
     server, port = await make_server()
     tls = tls_context(settings.GRPC_TLS_CERT, settings.GRPC_TLS_KEY)
     multiplexer = PortMultiplexer(
-        grpc=("127.0.0.1", port), rest=settings.GRPC_REST, limits=limits_read(), files=open_files_raise(), tls=tls
+        grpc=("127.0.0.1", port), rest=settings.GRPC_REST, limits=read_limits(), files=raise_open_files(), tls=tls
     )
     loop = asyncio.get_running_loop()
     with publish_writer(loop), calls.threads_of(loop):

@@ -25,7 +25,7 @@ class Limits:
     connections: int
 
 
-def limits_read() -> Limits:
+def read_limits() -> Limits:
     """Return the limits of the settings."""
     return Limits(
         head_seconds=settings.HEAD_SECONDS,
@@ -122,7 +122,7 @@ class ByteBudget:
         return True
 
 
-def open_files_raise() -> int:
+def raise_open_files() -> int:
     """Raise the limit of open files of this process to the hard limit, and return it."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

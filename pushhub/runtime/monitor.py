@@ -254,7 +254,7 @@ REPLACEMENTS = {
 }
 
 
-#: The headings of the list of tasks, by Flower's names for what row_format fills in.
+#: The headings of the list of tasks, by Flower's names for what format_row fills in.
 COLUMNS = {
     "args": "Subscription",
     "uuid": "Message",
@@ -279,7 +279,7 @@ def arguments_of(task: Any) -> dict[str, Any]:
     return arguments if isinstance(arguments, dict) and "message_id" in arguments else {}
 
 
-def task_format(task: Any, *, clock: Clock = utcnow) -> Any:
+def format_task(task: Any, *, clock: Clock = utcnow) -> Any:
     """Show the time of the next attempt as the console does, and the seconds until then."""
     if task.eta:
         due = datetime.fromisoformat(task.eta)
@@ -289,7 +289,7 @@ def task_format(task: Any, *, clock: Clock = utcnow) -> Any:
     return task
 
 
-def row_format(row: tuple[str, Any], *, clock: Clock = utcnow) -> tuple[str, Any]:
+def format_row(row: tuple[str, Any], *, clock: Clock = utcnow) -> tuple[str, Any]:
     """Fill the columns of a task in the list: what is pushed where, or the name of another task."""
     task_id, task = row[0], copy.copy(row[1])
     arguments = arguments_of(task)
@@ -323,7 +323,7 @@ class GuardedFlower(Flower):  # type: ignore[misc]
     def __init__(self, options: Any = None, **kwargs: Any) -> None:
         kwargs["template_loader"] = ConsoleTemplates(kwargs["template_path"], autoescape="xhtml_escape")
         super().__init__(options=options, **kwargs)
-        self.options.format_task = task_format
+        self.options.format_task = format_task
         address = settings.FLOWER_ADDRESS[0]
         logins = self.options.basic_auth or []
         self.guard = Guard(
@@ -373,7 +373,7 @@ def guard_flower() -> None:
     BaseHandler.set_default_headers = set_default_headers
     tasks.TASK_COLUMNS.update(COLUMNS)
     tasks.search_tasks = search_deliveries
-    tasks.TasksDataTable.format_task = lambda handler, row: row_format(row)
+    tasks.TasksDataTable.format_task = lambda handler, row: format_row(row)
     # The guard has checked the login already. Flower's own check would refuse sessions of the console.
     BaseHandler.get_current_user = lambda handler: True
 

@@ -15,7 +15,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import closing, suppress
 
-from pushhub.common.peers import peer_forget, peer_note
+from pushhub.common.peers import forget_peer, note_peer
 from pushhub.runtime.forwarding import client_line
 from pushhub.runtime.limits import Connections, Limits, client_of
 
@@ -97,14 +97,14 @@ class PortMultiplexer:
         server_reader, server_writer = await asyncio.open_connection(*(self._grpc if is_grpc else self._rest))
         port: int = server_writer.get_extra_info("sockname")[1]
         if is_grpc:
-            peer_note(port, address)
+            note_peer(port, address)
         else:
             first = client_line(address, is_secure=self._tls is not None) + first
         try:
             server_writer.write(first)
             await _pass_both_ways(reader, writer, server_reader, server_writer, write_seconds=self._limits.body_seconds)
         finally:
-            peer_forget(port)
+            forget_peer(port)
             _close(server_writer)
 
 

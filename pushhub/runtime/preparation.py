@@ -15,7 +15,7 @@ from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from django.db import DatabaseError
 
-from pushhub.runtime.development import admin_login_create
+from pushhub.runtime.development import create_admin_login
 
 
 class PreparationError(Exception):
@@ -53,7 +53,7 @@ def _prepare(result_end: int) -> NoReturn:
     result: dict[str, str] = {}
     try:
         call_command("migrate", interactive=False, verbosity=0, skip_checks=False)
-        result = {"password": admin_login_create()}
+        result = {"password": create_admin_login()}
     except DatabaseError as error:
         result = {"error": str(error).strip().splitlines()[0]}
     except SystemCheckError as error:

@@ -20,15 +20,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import django
-import redis
 from django.conf import settings
 from django.db import connections
 
+import redis
 from deliveries.pipeline import needs
 from pushhub import environment as env
 from pushhub.runtime import embedded, processes
 from pushhub.runtime.crew import Crew, StartError
-from pushhub.runtime.development import secret_load_or_create
+from pushhub.runtime.development import load_or_create_secret
 from pushhub.runtime.forkserver import ForkServer
 from pushhub.runtime.preparation import DatabasePreparation, PreparationError
 from pushhub.runtime.redisversion import UnusableRedisError, version_line
@@ -48,7 +48,7 @@ def say(line: str) -> None:
     print(line, flush=True)  # noqa: T201
 
 
-def environment_prepare() -> None:
+def prepare_environment() -> None:
     """Switch this process and its children to the development mode."""
     for name, value in DEVELOPMENT_DEFAULTS.items():
         os.environ.setdefault(name, value)
@@ -59,7 +59,7 @@ def environment_prepare() -> None:
         # The settings create a secret key in the development mode only, and `make up` needs one in every mode.
         folder = Path(env.text("DATA", ".pushhub")).absolute()
         with data_folder_errors(folder):
-            secret_load_or_create(folder / "secret-key")
+            load_or_create_secret(folder / "secret-key")
     os.environ["PYTHONUNBUFFERED"] = "1"
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
 
@@ -73,7 +73,7 @@ def data_folder_errors(folder: Path) -> Iterator[None]:
         raise StartError(f"cannot use the data folder {folder} (PUSHHUB_DATA): {error.strerror}") from None
 
 
-def port_require_free(name: str, address: tuple[str, int]) -> None:
+def require_free_port(name: str, address: tuple[str, int]) -> None:
     """Raise StartError, which names the setting of this port, if something listens on it already."""
     host, port = address
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -130,7 +130,7 @@ def wait_until(crew: Crew, condition: Callable[[], bool], *, seconds: float, oth
         crew.turn(0.05)
 
 
-def redis_start(crew: Crew) -> None:
+def start_redis(crew: Crew) -> None:
     """Start the embedded Redis, or wait for the Redis of PUSHHUB_REDIS_URL."""
     url = settings.REDIS_URL
     if env.secret("REDIS_URL"):
@@ -142,7 +142,7 @@ def redis_start(crew: Crew) -> None:
             otherwise=f"the Redis of PUSHHUB_REDIS_URL does not answer within {REDIS_SECONDS:.0f} s: {address}",
         )
         crew.say(f"ready: Redis at {address}")
-        redis_version_say(crew, url)
+        report_redis_version(crew, url)
         return
     server = embedded.RedisServer(url=url, folder=settings.DATA_DIR / "redis")
     server.prepare()
@@ -153,10 +153,10 @@ def redis_start(crew: Crew) -> None:
         seconds=REDIS_SECONDS,
         otherwise=f"the embedded Redis does not answer: see {server.log}",
     )
-    redis_version_say(crew, url)
+    report_redis_version(crew, url)
 
 
-def redis_version_say(crew: Crew, url: str) -> None:
+def report_redis_version(crew: Crew, url: str) -> None:
     """Report the version of Redis. Raises StartError if it is too old."""
     try:
         crew.say(version_line(url))
@@ -166,7 +166,7 @@ def redis_version_say(crew: Crew, url: str) -> None:
         raise StartError(f"Redis does not tell its version: {error}") from None
 
 
-def database_wait(crew: Crew, preparation: DatabasePreparation) -> None:
+def wait_for_database(crew: Crew, preparation: DatabasePreparation) -> None:
     """Wait until the database is up to date; on the first run, show the admin login, once."""
     crew.say("migrating the database")
     try:
@@ -214,7 +214,7 @@ def installs_spark() -> bool:
     return bool(settings.JOURNAL and settings.SPARK and needs.has_own_environment() and needs.missing())
 
 
-def processes_start(crew: Crew, names: Sequence[str]) -> None:
+def start_processes(crew: Crew, names: Sequence[str]) -> None:
     """Start these processes, and wait until all are ready."""
     all_processes = [processes.BY_NAME[name]() for name in names]
     crew.say("starting " + ", ".join(process.title for process in all_processes))
@@ -244,9 +244,9 @@ def keep_running(crew: Crew) -> None:
 
 def run(names: Sequence[str]) -> int:
     """Start everything and keep it running until asked to stop. Return the exit status."""
-    port_require_free("HTTP", settings.HTTP_ADDRESS)
-    port_require_free("GRPC", settings.GRPC_ADDRESS)
-    port_require_free("FLOWER", settings.FLOWER_ADDRESS)
+    require_free_port("HTTP", settings.HTTP_ADDRESS)
+    require_free_port("GRPC", settings.GRPC_ADDRESS)
+    require_free_port("FLOWER", settings.FLOWER_ADDRESS)
     django.setup()
     # The fork server starts before the data folder is locked. Otherwise its processes would keep the lock after a kill.
     with contextlib.closing(ForkServer()) as fork_server, data_folder(settings.DATA_DIR):
@@ -259,9 +259,9 @@ def run(names: Sequence[str]) -> int:
             crew.say(modes_text())
             if why := why_unrestricted():
                 crew.say(processes.UNRESTRICTED % why)
-            redis_start(crew)
-            database_wait(crew, preparation)
-            processes_start(crew, [*names, *rollup_names(crew)])
+            start_redis(crew)
+            wait_for_database(crew, preparation)
+            start_processes(crew, [*names, *rollup_names(crew)])
             keep_running(crew)
         except KeyboardInterrupt:
             return 0
@@ -273,7 +273,7 @@ def run(names: Sequence[str]) -> int:
 def main() -> int:
     """Do all of `make up` that follows the installation. Return the exit status."""
     try:
-        environment_prepare()
+        prepare_environment()
         return run(["web", "grpc", "push", "maintenance", "flower"])
     except KeyboardInterrupt:
         return 0

@@ -25,7 +25,7 @@ from django.conf import settings
 from pushhub import environment as env
 from pushhub.runtime.admission import Admission
 from pushhub.runtime.httpserver.server import HttpServer
-from pushhub.runtime.limits import limits_read, open_files_raise
+from pushhub.runtime.limits import raise_open_files, read_limits
 
 #: How long current requests may go on after the server was asked to stop, and the time until workers are killed.
 GRACE_SECONDS = 8.0
@@ -54,8 +54,8 @@ async def serving(*, grace_seconds: float = GRACE_SECONDS, **where: Any) -> Asyn
         server = HttpServer(
             application,
             admission=admission,
-            limits=limits_read(),
-            files=open_files_raise(),
+            limits=read_limits(),
+            files=raise_open_files(),
             direct=DirectPublish(writer, application),
         )
         await server.start(**where)

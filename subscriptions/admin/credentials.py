@@ -38,7 +38,7 @@ class AccessTokenAdmin(ConsoleAdmin):
 
     @admin.action(description=_("Revoke these tokens"), permissions=["view"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[AccessToken]) -> None:
-        access_tokens.access_tokens_revoke(ids=[row.pk for row in queryset])
+        access_tokens.revoke_access_tokens(ids=[row.pk for row in queryset])
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -78,15 +78,15 @@ class ServiceAccountKeyAdmin(ServiceAdmin):
 
     @admin.action(description=_("Disable these keys"), permissions=["disable"])
     def disable(self, request: HttpRequest, queryset: QuerySet[ServiceAccountKey]) -> None:
-        self._each(request, queryset, self.methods["disable"], account_keys.service_account_key_disable)
+        self._each(request, queryset, self.methods["disable"], account_keys.disable_service_account_key)
 
     @admin.action(description=_("Enable these keys"), permissions=["enable"])
     def enable(self, request: HttpRequest, queryset: QuerySet[ServiceAccountKey]) -> None:
-        self._each(request, queryset, self.methods["enable"], account_keys.service_account_key_enable)
+        self._each(request, queryset, self.methods["enable"], account_keys.enable_service_account_key)
 
     @admin.action(description=_("Delete these keys"), permissions=["delete_keys"])
     def delete_keys(self, request: HttpRequest, queryset: QuerySet[ServiceAccountKey]) -> None:
-        self._each(request, queryset, self.methods["delete_keys"], account_keys.service_account_key_delete)
+        self._each(request, queryset, self.methods["delete_keys"], account_keys.delete_service_account_key)
 
     def _each(self, request: HttpRequest, keys: QuerySet[ServiceAccountKey], method: str, service: Any) -> None:
         def act(key: ServiceAccountKey) -> None:

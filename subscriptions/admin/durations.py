@@ -8,7 +8,7 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
-from pushhub.common.protojson import duration_format
+from pushhub.common.protojson import format_duration
 
 #: The seconds of each unit, the largest first.
 UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
@@ -28,7 +28,7 @@ class DurationField(forms.CharField):
         if not parts or _PART.sub("", f"{text}s" if text.isdecimal() else text).strip():
             raise forms.ValidationError(self.error_messages["invalid"], code="invalid")
         milliseconds = sum(round(float(number) * 1000) * UNITS[unit] for number, unit in parts)
-        return duration_format(milliseconds)
+        return format_duration(milliseconds)
 
 
 def seconds_text(seconds: int | None) -> str:
@@ -43,4 +43,4 @@ def milliseconds_text(milliseconds: int | None) -> str:
     """Return a number of milliseconds as `seconds_text` does; parts of a second stay seconds."""
     if milliseconds is None:
         return ""
-    return duration_format(milliseconds) if milliseconds % 1000 else seconds_text(milliseconds // 1000)
+    return format_duration(milliseconds) if milliseconds % 1000 else seconds_text(milliseconds // 1000)

@@ -71,7 +71,7 @@ def _of_lineage(resource: tree.Resource, custom: QuerySet[RoleResource]) -> list
     return [row for row in rows if (Project, row.project_id) in owners or (Organization, row.organization_id) in owners]
 
 
-def permissions_link(resource: tree.Resource) -> SafeString:
+def link_permissions(resource: tree.Resource) -> SafeString:
     """Return a link to the page, for the lists of resources."""
     page = reverse("admin:subscriptions_policy_of", args=[tree.name_of(resource)])
     return format_html('<a href="{}">{}</a>', page, _("permissions"))
@@ -162,7 +162,7 @@ class PolicyAdmin(ConsoleAdmin):
     def _resource(self, caller: Principal, name: str) -> tree.Resource:
         try:
             authorize(caller, GET, {"resource": name})
-            return tree.resource_get(name)
+            return tree.get_resource(name)
         except PermissionDenied as error:
             raise NotForYou(error.message) from error
         except PushHubError as error:
@@ -174,10 +174,10 @@ class PolicyAdmin(ConsoleAdmin):
             authorize(caller, SET, {"resource": tree.name_of(resource)})
             if "revoke" in request.POST:
                 role, _space, member = request.POST["revoke"].partition(" ")
-                grants.role_revoke(resource, role=role, member=member, caller=caller)
+                grants.revoke_role(resource, role=role, member=member, caller=caller)
                 return True
             if form.is_valid():
-                grants.role_grant(resource, **form.cleaned_data, caller=caller)
+                grants.grant_role(resource, **form.cleaned_data, caller=caller)
                 return True
         except PushHubError as error:
             if form.is_bound:
@@ -193,7 +193,7 @@ def _may_read(caller: Principal, resource: tree.Resource) -> bool:
 
 def _level(resource: tree.Resource, caller: Principal) -> dict[str, Any]:
     """Return a resource of the lineage, with a row per role and member that says whether the member matches nobody."""
-    bindings = grants.policy_get(resource).get("bindings", [])
+    bindings = grants.get_policy(resource).get("bindings", [])
     rows = [
         (binding["role"], member, grants.matches_nobody(member, caller=caller))
         for binding in bindings

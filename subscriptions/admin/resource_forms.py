@@ -24,7 +24,7 @@ from subscriptions.identity import agents
 from subscriptions.models import Project, ServiceAccount
 from subscriptions.resources.table import Table
 from subscriptions.services import hierarchy, service_accounts
-from subscriptions.services.projects import project_create
+from subscriptions.services.projects import create_project
 
 Fields = dict[str, Any]
 
@@ -198,13 +198,13 @@ class ServiceAccountForm(ServiceForm):
             project = entered["project"]
             request = {"accountId": entered["account_id"], "serviceAccount": texts}
             authorize(self.caller, "google.iam.admin.v1.CreateServiceAccount", {"name": project.name})
-            return service_accounts.service_account_create(
+            return service_accounts.create_service_account(
                 project=project.project_id, request=request, caller=self.caller
             )
         name = self.instance.name
         request = {"serviceAccount": texts, "updateMask": "displayName,description"}
         authorize(self.caller, "google.iam.admin.v1.PatchServiceAccount", {"service_account.name": name})
-        return service_accounts.service_account_update(name=name, request=request)
+        return service_accounts.update_service_account(name=name, request=request)
 
 
 class ProjectForm(ServiceForm):
@@ -223,8 +223,8 @@ class ProjectForm(ServiceForm):
 
     def carry_out(self) -> Project:
         entered = self.cleaned_data
-        parent = hierarchy.parent_get(entered["parent"], caller=self.caller)
-        return project_create(project_id=entered["project_id"], parent=parent, caller=self.caller)
+        parent = hierarchy.get_parent(entered["parent"], caller=self.caller)
+        return create_project(project_id=entered["project_id"], parent=parent, caller=self.caller)
 
 
 def present(**fields: Any) -> Fields:

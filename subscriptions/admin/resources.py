@@ -29,8 +29,8 @@ from subscriptions.identity import agents
 from subscriptions.models import Project, ServiceAccount, Snapshot, Subscription, Topic
 from subscriptions.models.iam import SigningKey
 from subscriptions.services import service_accounts, snapshots
-from subscriptions.services.subscriptions import subscription_delete, subscription_pause, subscription_resume
-from subscriptions.services.topics import topic_delete
+from subscriptions.services.subscriptions import delete_subscription, pause_subscription, resume_subscription
+from subscriptions.services.topics import delete_topic
 
 admin.site.site_header = "PushHub"
 admin.site.site_title = "PushHub"
@@ -48,16 +48,16 @@ NOT_SIGNED = _("The service agent may not sign for the account: pushes are nacke
 
 def grant(caller: Principal, account: ServiceAccount) -> None:
     """Let the project's service agent sign for an account, unless it may already."""
-    if not agents.agent_may_mint(account):
-        agents.agent_grant(account, caller=caller)
+    if not agents.can_agent_mint(account):
+        agents.grant_agent(account, caller=caller)
 
 
 def disable_account(row: ServiceAccount) -> None:
-    service_accounts.service_account_disable(name=row.name)
+    service_accounts.disable_service_account(name=row.name)
 
 
 def enable_account(row: ServiceAccount) -> None:
-    service_accounts.service_account_enable(name=row.name)
+    service_accounts.enable_service_account(name=row.name)
 
 
 @admin.register(Project)
@@ -108,7 +108,7 @@ class TopicAdmin(TransformsAdmin):
         return topic_form.topic_initial(obj)
 
     def delete_by_service(self, row: Topic) -> None:
-        topic_delete(name=row.name)
+        delete_topic(name=row.name)
 
     @admin.display(description=_("Publish"))
     def publish_link(self, topic: Topic) -> str:
@@ -215,7 +215,7 @@ class SubscriptionAdmin(TransformsAdmin):
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         row = get_object_or_404(self.get_queryset(request), pk=pk)
-        service = partial(subscription_form.forwarding_grant, caller=caller_of(request))
+        service = partial(subscription_form.grant_forwarding, caller=caller_of(request))
         self.for_each(request, [row], f"{SUBSCRIBER}.GetSubscription", service)
         return HttpResponseRedirect(reverse("admin:subscriptions_subscription_change", args=[pk]))
 
@@ -231,19 +231,19 @@ class SubscriptionAdmin(TransformsAdmin):
             self.message_user(request, warning, messages.WARNING)
 
     def delete_by_service(self, row: Subscription) -> None:
-        subscription_delete(name=row.name)
+        delete_subscription(name=row.name)
 
     @admin.action(description=_("Pause: keep the push configuration and let messages wait"), permissions=["change"])
     def pause(self, request: HttpRequest, queryset: QuerySet[Subscription]) -> None:
         caller = caller_of(request)
         method = f"{SUBSCRIBER}.ModifyPushConfig"
-        self.for_each(request, queryset, method, lambda row: subscription_pause(name=row.name, caller=caller))
+        self.for_each(request, queryset, method, lambda row: pause_subscription(name=row.name, caller=caller))
 
     @admin.action(description=_("Resume: push again"), permissions=["change"])
     def resume(self, request: HttpRequest, queryset: QuerySet[Subscription]) -> None:
         caller = caller_of(request)
         method = f"{SUBSCRIBER}.ModifyPushConfig"
-        self.for_each(request, queryset, method, lambda row: subscription_resume(name=row.name, caller=caller))
+        self.for_each(request, queryset, method, lambda row: resume_subscription(name=row.name, caller=caller))
 
 
 def _grant_button(url_name: str, row: Any, resources: Iterable[Any]) -> str:
@@ -282,7 +282,7 @@ class SnapshotAdmin(ServiceAdmin):
         return False
 
     def delete_by_service(self, row: Snapshot) -> None:
-        snapshots.snapshot_delete(name=row.name)
+        snapshots.delete_snapshot(name=row.name)
 
 
 @admin.register(ServiceAccount)
@@ -301,7 +301,7 @@ class ServiceAccountAdmin(ServiceAdmin):
     }
     fixed = ("project", "account_id")
     asked_per_row = MAY_GET_POLICY
-    list_display = ("email", "unique_id", "display_name", "disabled", "agent_may_sign", "created_at", "permissions")
+    list_display = ("email", "unique_id", "display_name", "disabled", "can_agent_sign", "created_at", "permissions")
     search_fields = ("email", "unique_id", "display_name")
     list_select_related = ("project",)
     actions = ("disable", "enable", "grant_agent")
@@ -311,17 +311,17 @@ class ServiceAccountAdmin(ServiceAdmin):
         return super().get_queryset(request).filter(deleted_at=None)
 
     def shown(self) -> tuple[str, ...]:
-        return ("email", "unique_id", "disabled", "agent_may_sign", "created_at")
+        return ("email", "unique_id", "disabled", "can_agent_sign", "created_at")
 
     def initial_of(self, obj: ServiceAccount) -> dict[str, Any]:
         return {"display_name": obj.display_name, "description": obj.description}
 
     def delete_by_service(self, row: ServiceAccount) -> None:
-        service_accounts.service_account_delete(name=row.name)
+        service_accounts.delete_service_account(name=row.name)
 
     @admin.display(description=_("Service agent may sign"), boolean=True)
-    def agent_may_sign(self, row: ServiceAccount) -> bool:
-        return agents.agent_may_mint(row)
+    def can_agent_sign(self, row: ServiceAccount) -> bool:
+        return agents.can_agent_mint(row)
 
     def has_grant_permission(self, request: HttpRequest) -> bool:
         return self.may_somewhere(request, "grant")

@@ -18,7 +18,7 @@ from subscriptions.admin.service_admin import MAY_GET_POLICY, ServiceAdmin
 from subscriptions.iam.methods import authorize
 from subscriptions.models import Project
 from subscriptions.models.schemas import Schema
-from subscriptions.services.schemas import schema_create, schema_delete
+from subscriptions.services.schemas import create_schema, delete_schema
 
 SCHEMAS = "google.pubsub.v1.SchemaService"
 
@@ -45,7 +45,7 @@ class SchemaForm(ServiceForm):
         parent = entered["project"].name
         authorize(self.caller, f"{SCHEMAS}.CreateSchema", {"parent": parent})
         schema = {"type": entered["type"], "definition": entered["definition"]}
-        return schema_create(parent=parent, schema_id=entered["schema_id"], schema=schema, caller=self.caller).schema
+        return create_schema(parent=parent, schema_id=entered["schema_id"], schema=schema, caller=self.caller).schema
 
 
 @admin.register(Schema)
@@ -75,7 +75,7 @@ class SchemaAdmin(ServiceAdmin):
         return False
 
     def delete_by_service(self, row: Schema) -> None:
-        schema_delete(name=row.name)
+        delete_schema(name=row.name)
 
     @admin.display(description=_("Type"), ordering="type")
     def language(self, row: Schema) -> str:

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from pushhub.common.errors import PushHubError
 from subscriptions.admin import transform_fields
-from subscriptions.admin.policies import permissions_link
+from subscriptions.admin.policies import link_permissions
 from subscriptions.console.base import ConsoleAdmin, caller_of
 from subscriptions.console.navigation import chosen_project, projects_visible
 from subscriptions.iam.methods import authorize_row
@@ -174,7 +174,7 @@ class ServiceAdmin(ConsoleAdmin):
 
     @admin.display(description=_("Permissions"))
     def permissions(self, row: Any) -> str:
-        return permissions_link(row) if row.may_get_policy else "-"
+        return link_permissions(row) if row.may_get_policy else "-"
 
 
 class TransformsAdmin(ServiceAdmin):

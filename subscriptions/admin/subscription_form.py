@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from pushhub.common import names
 from pushhub.common.errors import AlreadyExists, InvalidArgument, PushHubError
 from pushhub.common.principals import Principal
-from pushhub.common.protojson import duration_parse
+from pushhub.common.protojson import parse_duration
 from subscriptions.admin import durations, words
 from subscriptions.admin.resource_forms import (
     AccountField,
@@ -33,9 +33,9 @@ from subscriptions.identity import agents
 from subscriptions.models import Project, ServiceAccount, Subscription, Topic
 from subscriptions.resources import bounds
 from subscriptions.resources.subscriptions import FIELDS
-from subscriptions.services.service_accounts import service_account_create
-from subscriptions.services.subscriptions import subscription_create, subscription_update
-from subscriptions.services.topics import topic_create
+from subscriptions.services.service_accounts import create_service_account
+from subscriptions.services.subscriptions import create_subscription, update_subscription
+from subscriptions.services.topics import create_topic
 
 PUSH, PULL = "push", "pull"
 #: Fields that apply to only one of the two delivery types.
@@ -348,7 +348,7 @@ class SubscriptionForm(TransformsForm):
         row = self._create(present(**values), topic, project) if topic is not None else self._update(values)
         if entered.get("grant_dead_letters") and dead_letter_topic is not None:
             with _errors_at("grant_dead_letters"):
-                forwarding_grant(row, caller=self.caller)
+                grant_forwarding(row, caller=self.caller)
         return row
 
     def _create(self, values: Fields, topic: Topic, project: Project) -> Subscription:
@@ -361,14 +361,14 @@ class SubscriptionForm(TransformsForm):
         authorize(self.caller, "google.pubsub.v1.Subscriber.CreateSubscription", resources)
         # `present` leaves out an empty expiration policy, which stands for "never".
         subscription = {"expirationPolicy": {}, **values, **fixed}
-        return subscription_create(name=name, subscription=subscription, caller=self.caller)
+        return create_subscription(name=name, subscription=subscription, caller=self.caller)
 
     def _update(self, values: Fields) -> Subscription:
         name = self.instance.name
         expiration = {"expirationPolicy": values["expirationPolicy"]}
         request = {"subscription": {**present(**values), **expiration}, "updateMask": ",".join(self.MUTABLE)}
         authorize(self.caller, "google.pubsub.v1.Subscriber.UpdateSubscription", {"subscription.name": name})
-        return subscription_update(name=name, request=request, caller=self.caller)
+        return update_subscription(name=name, request=request, caller=self.caller)
 
     def _topic(self, chosen: str, new: str, project: Project) -> Topic | None:
         """Return the topic that one field has, or create the topic that the other field names."""
@@ -379,7 +379,7 @@ class SubscriptionForm(TransformsForm):
         name = names.topic_name(project.project_id, topic_id)
         with _errors_at(new):
             authorize(self.caller, "google.pubsub.v1.Publisher.CreateTopic", {"name": name})
-            return topic_create(name=name, topic={}, caller=self.caller)
+            return create_topic(name=name, topic={}, caller=self.caller)
 
     def _account(self, project: Project) -> ServiceAccount | None:
         """Return the account whose tokens pushes carry. It is created and granted roles if the form says so."""
@@ -389,21 +389,21 @@ class SubscriptionForm(TransformsForm):
             with _errors_at("new_service_account"):
                 authorize(self.caller, "google.iam.admin.v1.CreateServiceAccount", {"name": project.name})
                 request = {"accountId": entered["new_service_account"], "serviceAccount": {}}
-                account = service_account_create(project=project.project_id, request=request, caller=self.caller)
-        if account is not None and entered.get("grant_agent") and not agents.agent_may_mint(account):
+                account = create_service_account(project=project.project_id, request=request, caller=self.caller)
+        if account is not None and entered.get("grant_agent") and not agents.can_agent_mint(account):
             with _errors_at("grant_agent"):
                 authorize_row(self.caller, SET_POLICY, account)
-                agents.agent_grant(account, caller=self.caller)
+                agents.grant_agent(account, caller=self.caller)
         if account is not None and entered.get("grant_act_as") and not access.allowed(self.caller, ACT_AS, account):
             with _errors_at("grant_act_as"):
                 authorize_row(self.caller, SET_POLICY, account)
-                grants.role_grant(account, role=ACCOUNT_USER, member=self.caller.member, caller=self.caller)
+                grants.grant_role(account, role=ACCOUNT_USER, member=self.caller.member, caller=self.caller)
         return account
 
 
 def _is_backoff(duration: str | None) -> bool:
     low, high = bounds.BACKOFF_MS
-    return not duration or low <= duration_parse(duration, field="retryPolicy") <= high
+    return not duration or low <= parse_duration(duration, field="retryPolicy") <= high
 
 
 @contextmanager
@@ -428,12 +428,12 @@ def forwarding_missing(row: Subscription) -> list[tuple[tree.Resource, str]]:
     ]
 
 
-def forwarding_grant(row: Subscription, *, caller: Principal) -> None:
+def grant_forwarding(row: Subscription, *, caller: Principal) -> None:
     """Grant the service agent what it lacks to forward dead letters. The caller must be allowed to grant it."""
     member = agents.service_agent(row.project).member
     for resource, role in forwarding_missing(row):
         authorize_row(caller, SET_POLICY, resource)
-        grants.role_grant(resource, role=role, member=member, caller=caller)
+        grants.grant_role(resource, role=role, member=member, caller=caller)
 
 
 def _push_config(entered: Fields, account: ServiceAccount | None) -> Fields:

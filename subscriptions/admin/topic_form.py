@@ -17,7 +17,7 @@ from subscriptions.admin.transform_fields import TRANSFORMS_SECTION, TransformsF
 from subscriptions.iam.methods import authorize
 from subscriptions.models import Project, Topic
 from subscriptions.resources.topics import FIELDS
-from subscriptions.services.topics import topic_create, topic_update
+from subscriptions.services.topics import create_topic, update_topic
 
 
 class TopicForm(TransformsForm):
@@ -62,10 +62,10 @@ class TopicForm(TransformsForm):
         if self.is_new:
             name = names.topic_name(entered["project"].project_id, entered["topic_id"])
             authorize(self.caller, "google.pubsub.v1.Publisher.CreateTopic", {"name": name})
-            return topic_create(name=name, topic=fields, caller=self.caller)
+            return create_topic(name=name, topic=fields, caller=self.caller)
         request = {"topic": fields, "updateMask": "labels,messageRetentionDuration,messageTransforms"}
         authorize(self.caller, "google.pubsub.v1.Publisher.UpdateTopic", {"topic.name": self.instance.name})
-        return topic_update(name=self.instance.name, request=request)
+        return update_topic(name=self.instance.name, request=request)
 
 
 def topic_initial(topic: Topic) -> Fields:

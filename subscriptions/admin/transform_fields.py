@@ -17,7 +17,7 @@ from subscriptions.admin.resource_forms import Fields, Section, ServiceForm
 from subscriptions.models import Project
 from subscriptions.resources import bounds
 from subscriptions.resources.transforms import NAME
-from subscriptions.services.transforms import function_check
+from subscriptions.services.transforms import check_function
 from subscriptions.transforms.functions import Function
 
 FIELD_NAMES = ("transform_1", "transform_2", "transform_3", "transform_4", "transform_5")
@@ -142,7 +142,7 @@ def _fault(function: Function, other_names: set[str], project: Project | None) -
     if project is None:
         return ""
     try:
-        function_check(project.project_id, function)
+        check_function(project.project_id, function)
     except InvalidArgument as error:
         return _("The function cannot be used. %(reason)s") % {"reason": error.message}
     return ""

@@ -15,7 +15,7 @@ from pushhub.common.principals import Principal
 from subscriptions.admin.resource_forms import ServiceForm
 from subscriptions.admin.service_admin import ServiceAdmin
 from subscriptions.console.base import ConsoleAdmin
-from subscriptions.iam.members import member_parse
+from subscriptions.iam.members import parse_member
 from subscriptions.iam.methods import authorize_row
 from subscriptions.iam.visible import rows_callable
 from subscriptions.models import Folder, Organization, Project
@@ -39,8 +39,8 @@ class OrganizationForm(ServiceForm):
     def carry_out(self) -> hierarchy.Parent:
         name = self.cleaned_data["display_name"]
         if self.is_new:
-            return hierarchy.organization_create(display_name=name, caller=self.caller)
-        return hierarchy.parent_rename(self.instance, display_name=name)
+            return hierarchy.create_organization(display_name=name, caller=self.caller)
+        return hierarchy.rename_parent(self.instance, display_name=name)
 
 
 class FolderForm(ServiceForm):
@@ -68,9 +68,9 @@ class FolderForm(ServiceForm):
         name = entered["display_name"]
         if self.is_new:
             parent = entered["organization"] or entered["folder"]
-            return hierarchy.folder_create(display_name=name, parent=parent, caller=self.caller)
+            return hierarchy.create_folder(display_name=name, parent=parent, caller=self.caller)
         authorize_row(self.caller, f"{FOLDERS}.UpdateFolder", self.instance)
-        return hierarchy.parent_rename(self.instance, display_name=name)
+        return hierarchy.rename_parent(self.instance, display_name=name)
 
 
 class TreeAdmin(ServiceAdmin):
@@ -83,7 +83,7 @@ class TreeAdmin(ServiceAdmin):
         return {"display_name": obj.display_name}
 
     def delete_by_service(self, row: Any) -> None:
-        hierarchy.parent_delete(row)
+        hierarchy.delete_parent(row)
 
 
 @admin.register(Organization)
@@ -120,7 +120,7 @@ class MemberForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def clean_member(self) -> str:
         try:
-            member = member_parse(self.cleaned_data["member"], field="member")
+            member = parse_member(self.cleaned_data["member"], field="member")
         except PushHubError as error:
             raise forms.ValidationError(error.message) from error
         if not member.startswith(("user:", "serviceAccount:", "group:")):
@@ -145,7 +145,7 @@ class GroupForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def clean_email(self) -> str:
         try:
-            return member_parse(f"group:{self.cleaned_data['email']}", field="email").removeprefix("group:")
+            return parse_member(f"group:{self.cleaned_data['email']}", field="email").removeprefix("group:")
         except PushHubError as error:
             raise forms.ValidationError(error.message) from error
 

@@ -10,8 +10,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from pushhub.common.errors import AlreadyExists, InvalidArgument, PermissionDenied, PushHubError
-from pushhub.common.pushurls import BadEndpoint, UrlFault, push_url_parse
-from subscriptions.resources.subscriptions import address_guard
+from pushhub.common.pushurls import BadEndpoint, UrlFault, parse_push_url
+from subscriptions.resources.subscriptions import guard_address
 
 _ID = gettext_lazy("Use 3 to 255 letters, digits and any of - . _ ~ + %, beginning with a letter, and not with “goog”.")
 #: The values that each field of a form accepts.
@@ -60,10 +60,10 @@ def endpoint_refusal(url: str) -> str:
     """Return why PushHub would refuse to push to a URL, as far as the URL itself tells; empty if it doesn't."""
     try:
         allowed_ports = frozenset(settings.ALLOWED_PORTS)
-        origin = push_url_parse(url, allow_http=settings.ALLOW_HTTP, allowed_ports=allowed_ports).origin
+        origin = parse_push_url(url, allow_http=settings.ALLOW_HTTP, allowed_ports=allowed_ports).origin
     except BadEndpoint as error:
         return str(ENDPOINT_FAULTS[error.fault])
-    if address_guard().why_denied_host(origin.host, origin.port):
+    if guard_address().why_denied_host(origin.host, origin.port):
         return _("PushHub would not push to %(host)s: the address guard denies addresses that are not public.") % {
             "host": origin.host
         }

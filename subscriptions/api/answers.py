@@ -52,14 +52,14 @@ class AnswerForm:
         pretty = query.get("prettyPrint") or query.get("$prettyPrint") or "false"
         if pretty not in WORDS:
             raise InvalidArgument(f"prettyPrint must be true or false, not {clipped(pretty)}.", field="prettyPrint")
-        return cls(selection_read(query.get("fields") or query.get("$fields") or ""), WORDS[pretty])
+        return cls(read_selection(query.get("fields") or query.get("$fields") or ""), WORDS[pretty])
 
 
 #: The form of a response before the request's form was read, such as an early error.
 PLAIN = AnswerForm(Selection(is_whole=True), is_pretty=False)
 
 
-def selection_read(text: str) -> Selection:
+def read_selection(text: str) -> Selection:
     """Read a field selector, for example `subscriptions(name,pushConfig/pushEndpoint),nextPageToken`."""
     selection = Selection(is_whole=not text)
     if not text:

@@ -18,10 +18,10 @@ from subscriptions.api.authentication import CallerAuthentication, IsCaller
 from subscriptions.api.errors import exception_handler
 from subscriptions.api.parsers import ProtoJSONParser
 from subscriptions.api.renderers import OneForm, ProtoJSONRenderer
-from subscriptions.audit import denied, origin_refine
+from subscriptions.audit import denied, refine_origin
 from subscriptions.iam.methods import METHODS, authorize
-from subscriptions.identity.tenants import tenant_admit
-from subscriptions.quotas import administration_charge
+from subscriptions.identity.tenants import admit_tenant
+from subscriptions.quotas import charge_administration
 
 
 class ApiView(APIView):
@@ -52,7 +52,7 @@ class ApiView(APIView):
         method = self.methods.get(http_method)
         if method is None:
             raise MethodNotAllowed(http_method)
-        origin_refine(caller=caller_of(request).member, surface="rest", method=method)
+        refine_origin(caller=caller_of(request).member, surface="rest", method=method)
         name = self.resource_name(**kwargs)
         resource_names = {}
         for requirement in METHODS.get(method, ()):
@@ -61,8 +61,8 @@ class ApiView(APIView):
             )
         authorize(caller_of(request), method, resource_names)
         if "project" in kwargs:
-            tenant_admit(request._request, project=kwargs["project"])
-        administration_charge(method, resource_names)
+            admit_tenant(request._request, project=kwargs["project"])
+        charge_administration(method, resource_names)
 
     def handle_exception(self, exc: Exception) -> Response:
         """Record a denied administrative call in the audit log."""

@@ -13,7 +13,7 @@ from django.utils.cache import patch_vary_headers
 
 from subscriptions.api.authentication import session_principal
 from subscriptions.audit import Origin, origin
-from subscriptions.identity.tenants import tenant_admit
+from subscriptions.identity.tenants import admit_tenant
 
 Answerer = Callable[[HttpRequest], HttpResponse]
 
@@ -91,7 +91,7 @@ class AuditOrigin:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         caller = session_principal(request)
         if caller is not None:
-            tenant_admit(request, user=caller.member)
+            admit_tenant(request, user=caller.member)
         surface = "admin" if request.path.startswith("/admin/") else "rest"
         request_origin = Origin(
             caller=caller.member if caller is not None else "",

@@ -17,8 +17,8 @@ from subscriptions.iam.requests import (
     TEST_IAM_PERMISSIONS,
     TEST_IAM_PERMISSIONS_RESPONSE,
 )
-from subscriptions.iam.tree import Resource, resource_get
-from subscriptions.services.projects import project_ensure
+from subscriptions.iam.tree import Resource, get_resource
+from subscriptions.services.projects import ensure_project
 
 VERSION = OpenApiParameter("options.requestedPolicyVersion", int, description="0, 1 or 3")
 
@@ -28,8 +28,8 @@ class PolicyView(ApiView):
 
     def resource(self, request: Request, **kwargs: str) -> Resource:
         if set(kwargs) == {"project"}:  # in development, the first use creates a project
-            return project_ensure(project=kwargs["project"], caller=caller_of(request))
-        return resource_get(self.resource_name(**kwargs))
+            return ensure_project(project=kwargs["project"], caller=caller_of(request))
+        return get_resource(self.resource_name(**kwargs))
 
 
 class PolicyRead(PolicyView):
@@ -38,7 +38,7 @@ class PolicyRead(PolicyView):
     methods = {"GET": "google.iam.v1.IAMPolicy.GetIamPolicy"}
 
     def get(self, request: Request, **kwargs: str) -> Response:
-        return Response(grants.policy_get(self.resource(request, **kwargs), options=_options(request)))
+        return Response(grants.get_policy(self.resource(request, **kwargs), options=_options(request)))
 
 
 class PolicyPosted(PolicyView):
@@ -48,7 +48,7 @@ class PolicyPosted(PolicyView):
 
     def post(self, request: Request, **kwargs: str) -> Response:
         options = GET_IAM_POLICY.read(request.data).get("options") or _options(request)
-        return Response(grants.policy_get(self.resource(request, **kwargs), options=options))
+        return Response(grants.get_policy(self.resource(request, **kwargs), options=options))
 
 
 class PolicyWrite(PolicyView):
@@ -58,7 +58,7 @@ class PolicyWrite(PolicyView):
 
     def post(self, request: Request, **kwargs: str) -> Response:
         resource = self.resource(request, **kwargs)
-        return Response(grants.policy_set(resource, request.data, caller=caller_of(request)))
+        return Response(grants.set_policy(resource, request.data, caller=caller_of(request)))
 
 
 class PermissionsTest(PolicyView):
@@ -68,7 +68,7 @@ class PermissionsTest(PolicyView):
 
     def post(self, request: Request, **kwargs: str) -> Response:
         name = self.resource_name(**kwargs)
-        return Response(grants.permissions_test(name, request.data, caller=caller_of(request)))
+        return Response(grants.list_held_permissions(name, request.data, caller=caller_of(request)))
 
 
 def documented(view: type[PolicyView], collection: str) -> type[ApiView]:

@@ -16,7 +16,7 @@ from subscriptions.paging import Page
 from subscriptions.resources import fields
 from subscriptions.resources.render import schema_resource
 from subscriptions.services import schemas
-from subscriptions.services.projects import project_ensure
+from subscriptions.services.projects import ensure_project
 
 TAGS = ["schemas"]
 SERVICE = "google.pubsub.v1.SchemaService."
@@ -36,7 +36,7 @@ class SchemaList(ApiView):
     )
     def get(self, request: Request, project: str) -> Response:
         page, full = _page(request)
-        owner = project_ensure(project=project, caller=caller_of(request))
+        owner = ensure_project(project=project, caller=caller_of(request))
         rows, token = lists.schemas(owner, page)
         latest = selectors.schema_revisions_latest(rows)
         return Response(listed("schemas", [schema_resource(latest[row.pk], full=full) for row in rows], token))
@@ -49,7 +49,7 @@ class SchemaList(ApiView):
         responses=message(fields.SCHEMA),
     )
     def post(self, request: Request, project: str) -> Response:
-        row = schemas.schema_create(
+        row = schemas.create_schema(
             parent=names.project_name(project),
             schema_id=request.query_params.get("schemaId") or request.query_params.get("schema_id") or "",
             schema=request.data,
@@ -70,7 +70,7 @@ class SchemaDetail(ApiView):
 
     @extend_schema(operation_id="schemas_delete", tags=TAGS, responses=EMPTY)
     def delete(self, request: Request, project: str, schema: str) -> Response:
-        schemas.schema_delete(name=names.schema_name(project, schema))
+        schemas.delete_schema(name=names.schema_name(project, schema))
         return Response({})
 
 
@@ -83,7 +83,7 @@ class SchemaCommit(ApiView):
         operation_id="schemas_commit", tags=TAGS, request=body(fields.COMMIT_SCHEMA), responses=message(fields.SCHEMA)
     )
     def post(self, request: Request, project: str, schema: str) -> Response:
-        row = schemas.schema_commit(name=names.schema_name(project, schema), request=request.data)
+        row = schemas.commit_schema(name=names.schema_name(project, schema), request=request.data)
         return Response(schema_resource(row))
 
 
@@ -99,7 +99,7 @@ class SchemaRollback(ApiView):
         responses=message(fields.SCHEMA),
     )
     def post(self, request: Request, project: str, schema: str) -> Response:
-        row = schemas.schema_rollback(name=names.schema_name(project, schema), request=request.data)
+        row = schemas.rollback_schema(name=names.schema_name(project, schema), request=request.data)
         return Response(schema_resource(row))
 
 
@@ -114,7 +114,7 @@ class SchemaDeleteRevision(ApiView):
     def delete(self, request: Request, project: str, schema: str) -> Response:
         revision_id = request.query_params.get("revisionId") or request.query_params.get("revision_id") or ""
         name = names.schema_name(project, schema)
-        return Response(schema_resource(schemas.schema_revision_delete(name=name, revision_id=revision_id)))
+        return Response(schema_resource(schemas.delete_schema_revision(name=name, revision_id=revision_id)))
 
 
 class SchemaRevisionList(ApiView):
@@ -130,7 +130,7 @@ class SchemaRevisionList(ApiView):
     )
     def get(self, request: Request, project: str, schema: str) -> Response:
         page, full = _page(request)
-        row = selectors.schema_get(name=names.schema_name(project, schema))
+        row = selectors.get_schema(name=names.schema_name(project, schema))
         rows, token = lists.schema_revisions(row, page)
         return Response(listed("schemas", [schema_resource(revision, full=full) for revision in rows], token))
 
@@ -142,7 +142,7 @@ class SchemaValidate(ApiView):
 
     @extend_schema(operation_id="schemas_validate", tags=TAGS, request=body(fields.VALIDATE_SCHEMA), responses=EMPTY)
     def post(self, request: Request, project: str) -> Response:
-        schemas.schema_validate(schema=request.data)
+        schemas.validate_schema(schema=request.data)
         return Response({})
 
 
@@ -155,7 +155,7 @@ class SchemaValidateMessage(ApiView):
         operation_id="schemas_validateMessage", tags=TAGS, request=body(fields.VALIDATE_MESSAGE), responses=EMPTY
     )
     def post(self, request: Request, project: str) -> Response:
-        schemas.message_validate(request=request.data)
+        schemas.validate_message(request=request.data)
         return Response({})
 
 

@@ -14,16 +14,16 @@ from subscriptions.api.topics import listed
 from subscriptions.paging import Page
 from subscriptions.resources import fields
 from subscriptions.resources.subscriptions import subscription_resource, subscription_resource_updated
-from subscriptions.services.projects import project_ensure
+from subscriptions.services.projects import ensure_project
 from subscriptions.services.rows import check_name
 from subscriptions.services.subscriptions import (
-    push_config_modify,
-    subscription_create,
-    subscription_delete,
-    subscription_detach,
-    subscription_pause,
-    subscription_resume,
-    subscription_update,
+    create_subscription,
+    delete_subscription,
+    detach_subscription,
+    modify_push_config,
+    pause_subscription,
+    resume_subscription,
+    update_subscription,
 )
 
 TAGS = ["subscriptions"]
@@ -42,7 +42,7 @@ class SubscriptionList(ApiView):
     )
     def get(self, request: Request, project: str) -> Response:
         page = Page.read(request.query_params)
-        owner = project_ensure(project=project, caller=caller_of(request))
+        owner = ensure_project(project=project, caller=caller_of(request))
         rows, token = lists.subscriptions(owner, page)
         return Response(listed("subscriptions", [subscription_resource(row) for row in rows], token))
 
@@ -65,13 +65,13 @@ class SubscriptionDetail(ApiView):
     )
     def put(self, request: Request, project: str, subscription: str) -> Response:
         name = names.subscription_name(project, subscription)
-        row = subscription_create(name=name, subscription=request.data, caller=caller_of(request))
+        row = create_subscription(name=name, subscription=request.data, caller=caller_of(request))
         return Response(subscription_resource(row))
 
     @extend_schema(operation_id="subscriptions_get", tags=TAGS, responses=message(fields.SUBSCRIPTION))
     def get(self, request: Request, project: str, subscription: str) -> Response:
         name = names.subscription_name(project, subscription)
-        return Response(subscription_resource(selectors.subscription_get(name=name)))
+        return Response(subscription_resource(selectors.get_subscription(name=name)))
 
     @extend_schema(
         operation_id="subscriptions_patch",
@@ -81,12 +81,12 @@ class SubscriptionDetail(ApiView):
     )
     def patch(self, request: Request, project: str, subscription: str) -> Response:
         name = names.subscription_name(project, subscription)
-        row = subscription_update(name=name, request=request.data, caller=caller_of(request))
+        row = update_subscription(name=name, request=request.data, caller=caller_of(request))
         return Response(subscription_resource_updated(row))
 
     @extend_schema(operation_id="subscriptions_delete", tags=TAGS, responses=EMPTY)
     def delete(self, request: Request, project: str, subscription: str) -> Response:
-        subscription_delete(name=names.subscription_name(project, subscription))
+        delete_subscription(name=names.subscription_name(project, subscription))
         return Response({})
 
 
@@ -103,7 +103,7 @@ class SubscriptionPushConfig(ApiView):
     )
     def post(self, request: Request, project: str, subscription: str) -> Response:
         name = names.subscription_name(project, subscription)
-        push_config_modify(name=name, request=request.data, caller=caller_of(request))
+        modify_push_config(name=name, request=request.data, caller=caller_of(request))
         return Response({})
 
 
@@ -118,7 +118,7 @@ class SubscriptionDetach(ApiView):
     def post(self, request: Request, project: str, subscription: str) -> Response:
         name = names.subscription_name(project, subscription)
         check_name(fields.DETACH_SUBSCRIPTION.read(request.data), name, field="subscription")
-        subscription_detach(name=name)
+        detach_subscription(name=name)
         return Response({})
 
 
@@ -129,7 +129,7 @@ class SubscriptionPause(ApiView):
 
     @extend_schema(operation_id="subscriptions_pause", tags=TAGS, request=None, responses=EMPTY)
     def post(self, request: Request, project: str, subscription: str) -> Response:
-        subscription_pause(name=names.subscription_name(project, subscription), caller=caller_of(request))
+        pause_subscription(name=names.subscription_name(project, subscription), caller=caller_of(request))
         return Response({})
 
 
@@ -140,5 +140,5 @@ class SubscriptionResume(ApiView):
 
     @extend_schema(operation_id="subscriptions_resume", tags=TAGS, request=None, responses=EMPTY)
     def post(self, request: Request, project: str, subscription: str) -> Response:
-        subscription_resume(name=names.subscription_name(project, subscription), caller=caller_of(request))
+        resume_subscription(name=names.subscription_name(project, subscription), caller=caller_of(request))
         return Response({})

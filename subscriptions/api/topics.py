@@ -13,8 +13,8 @@ from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, list_of_name
 from subscriptions.paging import Page
 from subscriptions.resources import fields
 from subscriptions.resources.topics import topic_resource
-from subscriptions.services.projects import project_ensure
-from subscriptions.services.topics import topic_create, topic_delete, topic_update
+from subscriptions.services.projects import ensure_project
+from subscriptions.services.topics import create_topic, delete_topic, update_topic
 
 TAGS = ["topics"]
 
@@ -27,7 +27,7 @@ class TopicList(ApiView):
     @extend_schema(operation_id="topics_list", tags=TAGS, parameters=PAGING, responses=list_of("topics", fields.TOPIC))
     def get(self, request: Request, project: str) -> Response:
         page = Page.read(request.query_params)
-        owner = project_ensure(project=project, caller=caller_of(request))
+        owner = ensure_project(project=project, caller=caller_of(request))
         rows, token = lists.topics(owner, page)
         return Response(listed("topics", [topic_resource(row) for row in rows], token))
 
@@ -44,23 +44,23 @@ class TopicDetail(ApiView):
 
     @extend_schema(operation_id="topics_create", tags=TAGS, request=body(fields.TOPIC), responses=message(fields.TOPIC))
     def put(self, request: Request, project: str, topic: str) -> Response:
-        row = topic_create(name=names.topic_name(project, topic), topic=request.data, caller=caller_of(request))
+        row = create_topic(name=names.topic_name(project, topic), topic=request.data, caller=caller_of(request))
         return Response(topic_resource(row))
 
     @extend_schema(operation_id="topics_get", tags=TAGS, responses=message(fields.TOPIC))
     def get(self, request: Request, project: str, topic: str) -> Response:
-        return Response(topic_resource(selectors.topic_get(name=names.topic_name(project, topic))))
+        return Response(topic_resource(selectors.get_topic(name=names.topic_name(project, topic))))
 
     @extend_schema(
         operation_id="topics_patch", tags=TAGS, request=body(fields.UPDATE_TOPIC), responses=message(fields.TOPIC)
     )
     def patch(self, request: Request, project: str, topic: str) -> Response:
-        row = topic_update(name=names.topic_name(project, topic), request=request.data, caller=caller_of(request))
+        row = update_topic(name=names.topic_name(project, topic), request=request.data, caller=caller_of(request))
         return Response(topic_resource(row))
 
     @extend_schema(operation_id="topics_delete", tags=TAGS, responses=EMPTY)
     def delete(self, request: Request, project: str, topic: str) -> Response:
-        topic_delete(name=names.topic_name(project, topic))
+        delete_topic(name=names.topic_name(project, topic))
         return Response({})
 
 
@@ -74,7 +74,7 @@ class TopicSubscriptionList(ApiView):
     )
     def get(self, request: Request, project: str, topic: str) -> Response:
         page = Page.read(request.query_params)
-        row = selectors.topic_get(name=names.topic_name(project, topic))
+        row = selectors.get_topic(name=names.topic_name(project, topic))
         rows, token = lists.topic_subscriptions(row, page)
         return Response(listed("subscriptions", [subscription.name for subscription in rows], token))
 

@@ -9,8 +9,8 @@ from rest_framework.response import Response
 from subscriptions.api.base import ApiView, caller_of
 from subscriptions.api.openapi import EMPTY, body, message
 from subscriptions.resources import fields
-from subscriptions.services.projects import project_ensure
-from subscriptions.services.transforms import transform_validate, transforms_test
+from subscriptions.services.projects import ensure_project
+from subscriptions.services.transforms import try_transforms, validate_transform
 
 TAGS = ["messageTransforms"]
 SERVICE = "google.pubsub.v1.MessageTransforms."
@@ -28,8 +28,8 @@ class ValidateMessageTransform(ApiView):
         responses=EMPTY,
     )
     def post(self, request: Request, project: str) -> Response:
-        owner = project_ensure(project=project, caller=caller_of(request))
-        transform_validate(project=owner.project_id, request=request.data)
+        owner = ensure_project(project=project, caller=caller_of(request))
+        validate_transform(project=owner.project_id, request=request.data)
         return Response({})
 
 
@@ -45,6 +45,6 @@ class TestMessageTransforms(ApiView):
         responses=message(fields.TEST_MESSAGE_TRANSFORMS_RESPONSE),
     )
     def post(self, request: Request, project: str) -> Response:
-        owner = project_ensure(project=project, caller=caller_of(request))
-        answers = transforms_test(project=owner.project_id, request=request.data)
+        owner = ensure_project(project=project, caller=caller_of(request))
+        answers = try_transforms(project=owner.project_id, request=request.data)
         return Response({"transformedMessages": answers} if answers else {})

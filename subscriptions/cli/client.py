@@ -105,9 +105,9 @@ def client_of(options: Mapping[str, Any]) -> Client:
     """Return the client that the flags and the environment describe."""
     client = Client(options["url"] or default_url(), _token(options))
     if options.get("filter"):
-        from subscriptions.cli.expressions import filter_parse
+        from subscriptions.cli.expressions import parse_filter
 
-        client.is_listed = filter_parse(options["filter"])
+        client.is_listed = parse_filter(options["filter"])
     return client
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from subscriptions.cli.program import Tree, parsers_add, verb_run
+from subscriptions.cli.program import Tree, add_parsers, run_verb
 
 
 class CliCommand(BaseCommand):
@@ -19,9 +19,9 @@ class CliCommand(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parsers_add(parser, self.tree, [self.word])
+        add_parsers(parser, self.tree, [self.word])
 
     def handle(self, *args: Any, **options: Any) -> None:
-        code = verb_run(options)
+        code = run_verb(options)
         if code:
             sys.exit(code)

@@ -14,7 +14,7 @@ Match = Callable[[Any], bool]
 _TERM = re.compile(r"(?P<path>[A-Za-z_][\w.-]*)(?P<operator>!=|!~|=|~|:)(?P<value>.*)", re.S)
 
 
-def filter_parse(text: str) -> Match:
+def parse_filter(text: str) -> Match:
     """Return a function that returns whether a resource matches. Raises CliError if the text can't be parsed.
 
     Terms are `path=value`, `path!=value`, `path:part` (contains, or any value for `*`), `path~regex` and `path!~regex`.

@@ -24,7 +24,7 @@ class Format:
     labels: tuple[str, ...] = ()
 
 
-def format_parse(text: str) -> Format:
+def parse_format(text: str) -> Format:
     """Parse `json`, `table(name, pushConfig.pushEndpoint:label=URL)` or `value(name)`, as in gcloud."""
     parsed = re.fullmatch(r"(\w+)(?:\[[^\]]*\])?(?:\((.*)\))?", text.strip(), re.S)
     name, inside = (parsed[1], parsed[2]) if parsed is not None else ("", None)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 
-from subscriptions.cli.program import Parser, Tree, parsers_add, verb_run
+from subscriptions.cli.program import Parser, Tree, add_parsers, run_verb
 from subscriptions.cli.verbs import Verb
 
 #: The commands of `gcloud pubsub`, for which `pubsub` may be omitted.
@@ -42,8 +42,8 @@ def main(arguments: Sequence[str], *, program: str = "pushhub") -> int:
     elif word in PUBSUB_WORDS:
         path = [PUBSUB, word]
     parser = Parser(prog=" ".join((program, *path[path[0] == PUBSUB and word != PUBSUB :])))
-    parsers_add(parser, tree_of(path[-1]), path)
-    return verb_run(vars(parser.parse_args(rest)))
+    add_parsers(parser, tree_of(path[-1]), path)
+    return run_verb(vars(parser.parse_args(rest)))
 
 
 def candidates(words: Sequence[str], *, commands: Sequence[str] = ()) -> list[str]:
@@ -67,7 +67,7 @@ def candidates(words: Sequence[str], *, commands: Sequence[str] = ()) -> list[st
 def _flags(verb: Verb) -> list[str]:
     """Return the flags of a verb, as its parser has them."""
     parser = ArgumentParser(add_help=False)
-    parsers_add(parser, {"verb": verb}, [])
+    add_parsers(parser, {"verb": verb}, [])
     [subparsers] = [action for action in parser._actions if action.nargs == "A..."]
     choices: Mapping[str, ArgumentParser] = subparsers.choices  # type: ignore[assignment]
     return sorted(choices["verb"]._option_string_actions)

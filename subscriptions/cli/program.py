@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TextIO
 
 from subscriptions.cli.client import Client, CliError, client_of, quoted
-from subscriptions.cli.formats import format_parse, rendered
+from subscriptions.cli.formats import parse_format, rendered
 from subscriptions.cli.verbs import Result, Verb
 
 Tree = Mapping[str, "Verb | Tree"]
@@ -40,7 +40,7 @@ def nearest(word: str, words: Iterable[str]) -> str:
     return f"did you mean {close[0]}?" if close else ""
 
 
-def parsers_add(parser: ArgumentParser, tree: Tree, path: Sequence[str]) -> None:
+def add_parsers(parser: ArgumentParser, tree: Tree, path: Sequence[str]) -> None:
     """Add a parser for each word and verb of the tree."""
     children = parser.add_subparsers(required=True, metavar=" | ".join(tree))
     for name, node in tree.items():
@@ -52,10 +52,10 @@ def parsers_add(parser: ArgumentParser, tree: Tree, path: Sequence[str]) -> None
             _add_common(child)
             child.set_defaults(verb=node, path=[*path, name])
         else:
-            parsers_add(child, node, [*path, name])
+            add_parsers(child, node, [*path, name])
 
 
-def verb_run(options: dict[str, Any], *, out: TextIO | None = None, err: TextIO | None = None) -> int:
+def run_verb(options: dict[str, Any], *, out: TextIO | None = None, err: TextIO | None = None) -> int:
     """Run the parsed verb, print its result, and return the exit code."""
     out, err = out or sys.stdout, err or sys.stderr
     verb: Verb = options["verb"]
@@ -88,7 +88,7 @@ def _text(result: Result, options: Mapping[str, Any], client: Client) -> str:
         return str(result.value)
     if value is None:
         return ""
-    return rendered(value, form or format_parse(result.form), columns=result.columns)
+    return rendered(value, form or parse_format(result.form), columns=result.columns)
 
 
 def _add_common(parser: ArgumentParser) -> None:
@@ -99,7 +99,7 @@ def _add_common(parser: ArgumentParser) -> None:
     common.add_argument("--key-file", help="a service account's key file")
     output = parser.add_argument_group("what is printed")
     output.add_argument(
-        "--format", type=format_parse, help="json, yaml, none, table(name, topic), value(name), csv(...)"
+        "--format", type=parse_format, help="json, yaml, none, table(name, topic), value(name), csv(...)"
     )
     output.add_argument("--filter", help="the rows of a list to print, such as topic:orders AND ackDeadlineSeconds=10")
     output.add_argument("--uri", action="store_true", help="print the URLs of resources and nothing else")

@@ -210,7 +210,7 @@ class ConsoleSite(admin.AdminSite):
 
     def login(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         if settings.EMULATOR != "OFF" and not self.has_permission(request):
-            login.emulator_enter(request)
+            login.enter_emulator(request)
             back = request.GET.get("next", "")
             return HttpResponseRedirect(back if navigation.is_path_of_console(back) else reverse("admin:index"))
         response = super().login(request, extra_context)

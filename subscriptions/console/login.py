@@ -93,7 +93,7 @@ def remember_browser(request: HttpRequest, response: HttpResponse) -> None:
     )
 
 
-def emulator_enter(request: HttpRequest) -> None:
+def enter_emulator(request: HttpRequest) -> None:
     """Sign in as a superuser without a password: the emulator has no authentication, and nobody an account."""
     user, _created = User.objects.get_or_create(username="emulator", defaults={"is_staff": True, "is_superuser": True})
     login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])

@@ -176,11 +176,11 @@ def _permissions_of(role: str) -> frozenset[str]:
     predefined = PREDEFINED.get(role)
     if predefined is not None:
         return predefined.permissions
-    custom = role_find(role)
+    custom = find_role(role)
     return frozenset(custom.permissions) if custom is not None and not custom.deleted else frozenset()
 
 
-def role_find(name: str) -> RoleResource | None:
+def find_role(name: str) -> RoleResource | None:
     """Return the custom role of a full name: `projects/{id}/roles/{role}` or `organizations/{number}/roles/{role}`."""
     parts = name.split("/")
     if len(parts) != 4 or parts[2] != "roles":

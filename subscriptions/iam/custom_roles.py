@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from pushhub.common.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, clipped
 from pushhub.common.principals import OPERATOR, Principal
 from subscriptions.iam import policies
-from subscriptions.iam.access import role_find
+from subscriptions.iam.access import find_role
 from subscriptions.iam.requests import CREATE_ROLE, ETAG, ROLE, STAGE, UNDELETE_ROLE
 from subscriptions.iam.roles import PERMISSIONS, PREDEFINED, Role
 from subscriptions.models import Organization, Project
@@ -25,7 +25,7 @@ MUTABLE = frozenset({"title", "description", "includedPermissions", "stage"})
 Owner = Project | Organization
 
 
-def role_create(owner: Owner, request: object, *, caller: Principal = OPERATOR) -> RoleResource:
+def create_role(owner: Owner, request: object, *, caller: Principal = OPERATOR) -> RoleResource:
     """Create a custom role from a CreateRoleRequest."""
     parsed = CREATE_ROLE.read(request)
     role_id = parsed.get("roleId", "")
@@ -36,7 +36,7 @@ def role_create(owner: Owner, request: object, *, caller: Principal = OPERATOR) 
         )
     row = RoleResource(role_id=role_id, **_owned_by(owner))
     _assign(row, parsed.get("role", {}), MUTABLE)
-    _refuse_taken(role_find(row.name), row)
+    _refuse_taken(find_role(row.name), row)
     try:
         with transaction.atomic():
             _store(row)
@@ -45,13 +45,13 @@ def role_create(owner: Owner, request: object, *, caller: Principal = OPERATOR) 
     return row
 
 
-def role_update(name: str, request: object, *, mask: str = "", caller: Principal = OPERATOR) -> RoleResource:
+def update_role(name: str, request: object, *, mask: str = "", caller: Principal = OPERATOR) -> RoleResource:
     """Change a custom role. `request` is a Role; without a mask, all fields that it has are changed."""
     changes = ROLE.read(request)
     fields = set(mask_words(mask, known=MUTABLE | {"etag"})) if mask.strip() else set(changes)
     with transaction.atomic():
         row = _locked(name)
-        policies.etag_check(changes.get("etag", ""), row.generation)
+        policies.check_etag(changes.get("etag", ""), row.generation)
         if row.deleted:
             raise FailedPrecondition(f"You can't update the role {clipped(name)}, as it is deleted.")
         _assign(row, changes, fields & MUTABLE)
@@ -59,18 +59,18 @@ def role_update(name: str, request: object, *, mask: str = "", caller: Principal
     return row
 
 
-def role_delete(name: str, *, etag: str = "", caller: Principal = OPERATOR) -> RoleResource:
+def delete_role(name: str, *, etag: str = "", caller: Principal = OPERATOR) -> RoleResource:
     """Delete a role, which grants nothing from then on. Bindings keep it and count again after an undelete."""
     return _set_deleted(name, etag=ETAG.read(etag, "etag"), deleted=True)
 
 
-def role_undelete(name: str, request: object, *, caller: Principal = OPERATOR) -> RoleResource:
+def undelete_role(name: str, request: object, *, caller: Principal = OPERATOR) -> RoleResource:
     """Undelete a role. `request` is an UndeleteRoleRequest."""
     return _set_deleted(name, etag=UNDELETE_ROLE.read(request).get("etag", ""), deleted=False)
 
 
-def role_get(name: str) -> RoleResource:
-    role = role_find(name)
+def get_role(name: str) -> RoleResource:
+    role = find_role(name)
     if role is None:
         raise NotFound(f"The role named {clipped(name)} was not found.")
     return role
@@ -81,7 +81,7 @@ def roles_of(owner: Owner, *, deleted: bool) -> QuerySet[RoleResource]:
     return rows if deleted else rows.filter(deleted=False)
 
 
-def predefined_get(name: str) -> Role:
+def get_predefined(name: str) -> Role:
     role = PREDEFINED.get(name)
     if role is None:
         raise NotFound(f"The role named {clipped(name)} was not found.")
@@ -93,7 +93,7 @@ def role_resource(role: RoleResource | Role, *, full: bool = True) -> dict[str, 
     answer: dict[str, Any] = {"name": role.name, "title": role.title}
     if isinstance(role, RoleResource):
         answer |= {"description": role.description, "stage": role.stage, "deleted": role.deleted}
-        answer["etag"] = policies.etag_format(role.generation)
+        answer["etag"] = policies.format_etag(role.generation)
     else:
         answer |= {"stage": "GA", "etag": "AA=="}
     if full:
@@ -141,13 +141,13 @@ def _taken(row: RoleResource) -> AlreadyExists:
 
 
 def _locked(name: str) -> RoleResource:
-    return RoleResource.objects.select_for_update(of=("self",)).get(pk=role_get(name).pk)
+    return RoleResource.objects.select_for_update(of=("self",)).get(pk=get_role(name).pk)
 
 
 def _set_deleted(name: str, *, etag: str, deleted: bool) -> RoleResource:
     with transaction.atomic():
         row = _locked(name)
-        policies.etag_check(etag, row.generation)
+        policies.check_etag(etag, row.generation)
         if row.deleted == deleted:
             raise FailedPrecondition(f"The role {clipped(name)} is {'already' if deleted else 'not'} deleted.")
         row.deleted = deleted

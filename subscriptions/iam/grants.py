@@ -15,7 +15,7 @@ from pushhub.common.principals import OPERATOR, Principal
 from pushhub.common.rows import row_or_none
 from subscriptions import selectors
 from subscriptions.iam import access, epoch, policies, tree
-from subscriptions.iam.members import is_foreign, member_parse
+from subscriptions.iam.members import is_foreign, parse_member
 from subscriptions.iam.requests import OPTIONS, SET_IAM_POLICY, TEST_IAM_PERMISSIONS
 from subscriptions.iam.roles import OWNER, SERVICE_AGENT
 from subscriptions.models import Organization, Project, ServiceAccount
@@ -31,14 +31,14 @@ MASK_FIELDS = frozenset({"version", "bindings", "etag", "auditConfigs"})
 GET_ACCOUNT = "iam.serviceAccounts.get"
 
 
-def policy_get(resource: tree.Resource, *, options: object = None) -> dict[str, Any]:
+def get_policy(resource: tree.Resource, *, options: object = None) -> dict[str, Any]:
     """Return the Policy of a resource in JSON form. `options` is a GetPolicyOptions."""
     parsed = OPTIONS.read(options or {})
-    policies.version_check(parsed.get("requestedPolicyVersion", 0), field="options.requestedPolicyVersion")
+    policies.check_version(parsed.get("requestedPolicyVersion", 0), field="options.requestedPolicyVersion")
     return _policy_resource(_row(resource))
 
 
-def policy_set(resource: tree.Resource, request: object, *, caller: Principal = OPERATOR) -> dict[str, Any]:
+def set_policy(resource: tree.Resource, request: object, *, caller: Principal = OPERATOR) -> dict[str, Any]:
     """Replace the policy of a resource and return the new one. `request` is a SetIamPolicyRequest.
 
     Raises Aborted if the request's etag isn't that of the current policy: another caller has changed it since.
@@ -48,12 +48,12 @@ def policy_set(resource: tree.Resource, request: object, *, caller: Principal = 
     if policy is None:
         raise InvalidArgument("You have not specified a policy in the request.", field="policy")
     mask = _mask(parsed.get("updateMask", ""))
-    policies.version_check(policy.get("version", 0), field="policy.version")
-    bindings = policies.bindings_normalise(policy.get("bindings", []), kind=tree.kind_of(resource).word)
+    policies.check_version(policy.get("version", 0), field="policy.version")
+    bindings = policies.normalise_bindings(policy.get("bindings", []), kind=tree.kind_of(resource).word)
     with transaction.atomic():
         row = _row(resource, lock=True)
         if "etag" in mask:
-            policies.etag_check(policy.get("etag", ""), row.generation)
+            policies.check_etag(policy.get("etag", ""), row.generation)
         if "bindings" in mask:
             _check_new(resource, bindings, known=row.bindings, caller=caller)
             row.bindings = bindings
@@ -63,7 +63,7 @@ def policy_set(resource: tree.Resource, request: object, *, caller: Principal = 
     return _policy_resource(row)
 
 
-def permissions_test(name: str, request: object, *, caller: Principal) -> dict[str, Any]:
+def list_held_permissions(name: str, request: object, *, caller: Principal) -> dict[str, Any]:
     """Return the permissions that the caller holds on the resource. `request` is a TestIamPermissionsRequest.
 
     Any caller may ask. Only callers who may look into the project learn that a resource doesn't exist.
@@ -80,7 +80,7 @@ def permissions_test(name: str, request: object, *, caller: Principal) -> dict[s
             raise InvalidArgument(
                 f"Permission {clipped(permission)} is not valid for this resource.", field=f"permissions[{position}]"
             )
-    resource = tree.resource_find(name)
+    resource = tree.find_resource(name)
     if resource is None and may_know(caller, name):
         raise selectors.resource_missing(name.rpartition("/")[2], field="resource")
     granted = access.permissions_held(caller, resource, among=permissions) if resource is not None else set()
@@ -95,60 +95,60 @@ def may_know(caller: Principal, name: str) -> bool:
     return access.is_root(caller) if above is None else access.allowed(caller, permission, above)
 
 
-def role_grant(resource: tree.Resource, *, role: str, member: str, caller: Principal = OPERATOR) -> dict[str, Any]:
+def grant_role(resource: tree.Resource, *, role: str, member: str, caller: Principal = OPERATOR) -> dict[str, Any]:
     """Bind a member to a role and leave the rest of the policy as it is."""
-    member = member_parse(member, field="member")
-    policies.role_check(role, kind=tree.kind_of(resource).word, field="role")
+    member = parse_member(member, field="member")
+    policies.check_role(role, kind=tree.kind_of(resource).word, field="role")
     with transaction.atomic():
         row = _row(resource, lock=True)
-        bindings = policies.bindings_add(row.bindings, role=role, member=member)
+        bindings = policies.add_bindings(row.bindings, role=role, member=member)
         _check_new(resource, bindings, known=row.bindings, caller=caller)
-        row.bindings = policies.bindings_normalise(bindings, kind=row.kind)
+        row.bindings = policies.normalise_bindings(bindings, kind=row.kind)
         _store(row)
     return _policy_resource(row)
 
 
-def role_revoke(resource: tree.Resource, *, role: str, member: str, caller: Principal = OPERATOR) -> dict[str, Any]:
+def revoke_role(resource: tree.Resource, *, role: str, member: str, caller: Principal = OPERATOR) -> dict[str, Any]:
     """Remove a member from a role and leave the rest of the policy as it is."""
     with transaction.atomic():
         row = _row(resource, lock=True)
-        row.bindings = policies.bindings_remove(row.bindings, role=role, member=member_parse(member, field="member"))
+        row.bindings = policies.remove_bindings(row.bindings, role=role, member=parse_member(member, field="member"))
         _store(row)
     return _policy_resource(row)
 
 
-def member_rename(*, old: str, new: str) -> None:
+def rename_member(*, old: str, new: str) -> None:
     """Rename a member in all policies and groups, so that the next owner of the old name doesn't get its grants."""
     with transaction.atomic():
         for row in _binding(old):
-            row.bindings = policies.members_replace(row.bindings, old=old, new=new)
+            row.bindings = policies.replace_members(row.bindings, old=old, new=new)
             _store(row)
         GroupMember.objects.filter(member=old).update(member=new)
     access.forget_decisions()
     epoch.end_after_commit()
 
 
-def member_forget(member: str) -> None:
+def forget_member(member: str) -> None:
     """Remove a member from all policies and groups, so that a new account doesn't inherit grants to its address."""
     with transaction.atomic():
         for row in _binding(member):
-            row.bindings = policies.member_remove(row.bindings, member=member)
+            row.bindings = policies.remove_member(row.bindings, member=member)
             _store(row)
         GroupMember.objects.filter(member=member).delete()
     access.forget_decisions()
 
 
-def policy_begin(resource: tree.Resource, *, creator: Principal) -> None:
+def begin_policy(resource: tree.Resource, *, creator: Principal) -> None:
     """Store the first policy of a new project, folder or organization: its creator owns it.
 
     A project's service agent gets its role here, as it does from Google, but not if the project claims to be older.
     """
     bindings: list[policies.Binding] = []
     if creator != OPERATOR:
-        bindings = policies.bindings_add(bindings, role=OWNER, member=member_parse(creator.member, field="member"))
-    if isinstance(resource, Project) and policies.agent_is_automatic(resource.created_at):
+        bindings = policies.add_bindings(bindings, role=OWNER, member=parse_member(creator.member, field="member"))
+    if isinstance(resource, Project) and policies.is_automatic_agent(resource.created_at):
         member = f"serviceAccount:{resource.service_agent}"
-        bindings = policies.bindings_add(bindings, role=SERVICE_AGENT, member=member)
+        bindings = policies.add_bindings(bindings, role=SERVICE_AGENT, member=member)
     if bindings:
         row = _row(resource)
         row.bindings = bindings
@@ -178,7 +178,7 @@ def _store(row: Policy) -> None:
 
 
 def _policy_resource(row: Policy) -> dict[str, Any]:
-    answer: dict[str, Any] = {"etag": policies.etag_format(row.generation)}
+    answer: dict[str, Any] = {"etag": policies.format_etag(row.generation)}
     if row.generation:
         answer["version"] = 1
     if row.bindings:
@@ -260,7 +260,7 @@ def _account_exists(email: str) -> bool:
 
 def _check_custom(resource: tree.Resource, role: str) -> None:
     """Check that a custom role belongs to the project of the resource, or to the organization above it."""
-    custom_role = access.role_find(role)
+    custom_role = access.find_role(role)
     owners = [row for row in tree.lineage(resource) if isinstance(row, (Project, Organization))]
     if custom_role is None or custom_role.deleted or (custom_role.project or custom_role.organization) not in owners:
         raise InvalidArgument(

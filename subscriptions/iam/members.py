@@ -25,7 +25,7 @@ FOREIGN_PATTERN = re.compile(
 DOMAIN_PATTERN = re.compile(r"(?!-)[a-z0-9.-]{1,253}(?<!-)", re.ASCII)
 
 
-def member_parse(member: str, *, field: str) -> str:
+def parse_member(member: str, *, field: str) -> str:
     """Return a member in canonical form, with email addresses and domains in lower case."""
     if member in EVERYONE:
         return member

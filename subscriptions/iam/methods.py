@@ -150,7 +150,7 @@ _IAM_CREDENTIALS: dict[str, Requirements] = {
     "SignBlob": _needs("iam.serviceAccounts.signBlob", "name"),
 }
 _RESOURCE_MANAGER: dict[str, Requirements] = {
-    # Needs resourcemanager.projects.create on the parent, which the request doesn't name: project_create checks it.
+    # Needs resourcemanager.projects.create on the parent, which the request doesn't name: create_project checks it.
     "CreateProject": (),
     "GetProject": _needs("resourcemanager.projects.get", "project"),
     # Returns only the projects that the caller may get.

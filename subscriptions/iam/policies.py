@@ -8,8 +8,8 @@ from datetime import date, datetime
 from typing import Any
 
 from pushhub.common.errors import Aborted, InvalidArgument, clipped
-from pushhub.common.protojson import bytes_parse
-from subscriptions.iam.members import member_parse
+from pushhub.common.protojson import parse_bytes
+from subscriptions.iam.members import parse_member
 from subscriptions.iam.roles import BASIC_ROLES, PREDEFINED
 
 #: The etag of a policy that was never set.
@@ -33,39 +33,39 @@ def next_generation(previous: int, *, now_us: int) -> int:
     return max(previous + 1, now_us)
 
 
-def etag_format(generation: int) -> str:
+def format_etag(generation: int) -> str:
     """Return the etag of a generation. A stored policy has one above 0; 0 stands for a policy that was never set."""
     return base64.b64encode(generation.to_bytes(ETAG_BYTES, "big")).decode() if generation else UNSET_ETAG
 
 
-def etag_check(etag: str, generation: int) -> None:
+def check_etag(etag: str, generation: int) -> None:
     """Raise Aborted if the etag isn't that of the current policy. Without an etag the last write wins."""
-    if etag and bytes_parse(etag, field="policy.etag") != bytes_parse(etag_format(generation), field="policy.etag"):
+    if etag and parse_bytes(etag, field="policy.etag") != parse_bytes(format_etag(generation), field="policy.etag"):
         raise Aborted(CONFLICT)
 
 
-def version_check(version: int, *, field: str) -> None:
+def check_version(version: int, *, field: str) -> None:
     if version not in VERSIONS:
         raise InvalidArgument(f"Invalid policy version given (version={version}). It must be 0, 1 or 3.", field=field)
 
 
-def bindings_normalise(bindings: Iterable[Mapping[str, Any]], *, kind: str) -> list[Binding]:
+def normalise_bindings(bindings: Iterable[Mapping[str, Any]], *, kind: str) -> list[Binding]:
     """Return one binding per role, in the order of the request, each member once, without roles that have no member."""
     merged: dict[str, dict[str, None]] = {}
     for position, binding in enumerate(bindings):
         field = f"policy.bindings[{position}]"
         role = binding.get("role", "")
         _check_condition(binding, kind=kind, field=field)
-        role_check(role, kind=kind, field=f"{field}.role")
+        check_role(role, kind=kind, field=f"{field}.role")
         members = merged.setdefault(role, {})
         for index, member in enumerate(binding.get("members", [])):
-            members[member_parse(member, field=f"{field}.members[{index}]")] = None
+            members[parse_member(member, field=f"{field}.members[{index}]")] = None
     result = [{"role": role, "members": list(members)} for role, members in merged.items() if members]
     _check_size(result)
     return result
 
 
-def bindings_add(bindings: Iterable[Binding], *, role: str, member: str) -> list[Binding]:
+def add_bindings(bindings: Iterable[Binding], *, role: str, member: str) -> list[Binding]:
     """Return the bindings with one more: `member` holds `role`."""
     result = [dict(binding) for binding in bindings]
     for binding in result:
@@ -76,7 +76,7 @@ def bindings_add(bindings: Iterable[Binding], *, role: str, member: str) -> list
     return [*result, {"role": role, "members": [member]}]
 
 
-def bindings_remove(bindings: Iterable[Binding], *, role: str, member: str) -> list[Binding]:
+def remove_bindings(bindings: Iterable[Binding], *, role: str, member: str) -> list[Binding]:
     """Return the bindings after `member` has lost `role`."""
     result = []
     for binding in bindings:
@@ -86,7 +86,7 @@ def bindings_remove(bindings: Iterable[Binding], *, role: str, member: str) -> l
     return result
 
 
-def member_remove(bindings: Iterable[Binding], *, member: str) -> list[Binding]:
+def remove_member(bindings: Iterable[Binding], *, member: str) -> list[Binding]:
     """Return the bindings without a member, whatever roles it holds."""
     result = [
         {**binding, "members": [bound for bound in binding["members"] if bound != member]} for binding in bindings
@@ -94,7 +94,7 @@ def member_remove(bindings: Iterable[Binding], *, member: str) -> list[Binding]:
     return [binding for binding in result if binding["members"]]
 
 
-def members_replace(bindings: Iterable[Binding], *, old: str, new: str) -> list[Binding]:
+def replace_members(bindings: Iterable[Binding], *, old: str, new: str) -> list[Binding]:
     """Return the bindings with one member renamed."""
     return [
         {**binding, "members": list(dict.fromkeys(new if bound == old else bound for bound in binding["members"]))}
@@ -106,7 +106,7 @@ def members_of(bindings: Iterable[Binding]) -> set[str]:
     return {member for binding in bindings for member in binding["members"]}
 
 
-def role_check(role: str, *, kind: str, field: str) -> None:
+def check_role(role: str, *, kind: str, field: str) -> None:
     """Raise InvalidArgument unless the role may be bound on this kind of resource. Custom roles aren't looked up."""
     if is_custom(role):
         return
@@ -154,6 +154,6 @@ def _check_size(bindings: list[Binding]) -> None:
             )
 
 
-def agent_is_automatic(created_at: datetime) -> bool:
+def is_automatic_agent(created_at: datetime) -> bool:
     """Whether the service agent of a project created at this time mints tokens without a grant by the owner."""
     return created_at.date() > LAST_DAY_OF_EXPLICIT_GRANTS

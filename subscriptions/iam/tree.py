@@ -105,16 +105,16 @@ def lineage(resource: Resource) -> list[Resource]:
     return resources
 
 
-def resource_get(name: str, *, field: str = "resource") -> Resource:
+def get_resource(name: str, *, field: str = "resource") -> Resource:
     """Return the row of a full name of any kind; NotFound, or InvalidArgument for a malformed name."""
     kind = kind_of_name(name, field=field)
     return _GETTERS[kind.word](name, field)
 
 
-def resource_find(name: str, *, field: str = "resource") -> Resource | None:
-    """Do as `resource_get`, but return None if there is no such resource."""
+def find_resource(name: str, *, field: str = "resource") -> Resource | None:
+    """Do as `get_resource`, but return None if there is no such resource."""
     try:
-        return resource_get(name, field=field)
+        return get_resource(name, field=field)
     except NotFound:
         return None
 
@@ -124,7 +124,7 @@ def resource_or_above(name: str, *, field: str = "resource") -> Resource | None:
 
     Callers who hold a permission on the project may learn what is missing in it.
     """
-    return resource_find(name, field=field) or above(name)
+    return find_resource(name, field=field) or above(name)
 
 
 def resource_of(kind: str, pk: int) -> Resource | None:
@@ -139,13 +139,13 @@ def above(name: str) -> Resource | None:
     parts = name.split("/")
     if len(parts) != 4 or parts[1] == "-":
         return None
-    return resource_find("/".join(parts[:2]))
+    return find_resource("/".join(parts[:2]))
 
 
 def _project(name: str, field: str) -> Resource:
     if name == "projects/-":
         raise selectors.resource_missing("-", field=field)
-    return selectors.project_get(project=names.parse_project(name, field=field))
+    return selectors.get_project(project=names.parse_project(name, field=field))
 
 
 def _numbered(model: type[Organization] | type[Folder]) -> Callable[[str, str], Resource]:
@@ -186,5 +186,5 @@ _GETTERS: dict[str, Callable[[str, str], Resource]] = {
     "subscription": _owned("Subscription", "subscription_id", "subscriptions"),
     "snapshot": _owned("Snapshot", "snapshot_id", "snapshots"),
     "schema": _owned("Schema", "schema_id", "schemas"),
-    "serviceAccount": lambda name, field: selectors.service_account_get(name=name),
+    "serviceAccount": lambda name, field: selectors.get_service_account(name=name),
 }

@@ -38,20 +38,20 @@ class IssuedToken:
         return f"IssuedToken({self.row})"
 
 
-def access_token_create(
+def create_access_token(
     *, member: str, lifetime: timedelta = LIFETIME, scopes: Sequence[str] = (CLOUD_PLATFORM,)
 ) -> IssuedToken:
     """Create a token for `user:...` or for `serviceAccount:...`, which must exist."""
-    member = members.member_parse(member, field="member")
+    member = members.parse_member(member, field="member")
     kind, _, email = member.partition(":")
     if kind == "serviceAccount":
-        return account_token_create(account=_account(email), lifetime=lifetime, scopes=scopes)
+        return create_account_token(account=_account(email), lifetime=lifetime, scopes=scopes)
     if kind != "user":
         raise InvalidArgument("A token is for a user: or a serviceAccount:, and no other member.", field="member")
     return _create(AccessToken(member=member), lifetime, scopes)
 
 
-def account_token_create(
+def create_account_token(
     *,
     account: ServiceAccount,
     key: ServiceAccountKey | None = None,
@@ -62,7 +62,7 @@ def account_token_create(
     return _create(AccessToken(member=f"serviceAccount:{account.email}", account=account, key=key), lifetime, scopes)
 
 
-def access_token_find(token: str) -> AccessToken | None:
+def find_access_token(token: str) -> AccessToken | None:
     """Return the row of a token that is valid now: not expired, and its account and key are in use."""
     row = row_or_none(AccessToken.objects.select_related("account", "key").filter(digest=_digest(token)))
     if row is None or row.has_expired:
@@ -74,20 +74,20 @@ def access_token_find(token: str) -> AccessToken | None:
     return None if row.key is not None and row.key.disabled else row
 
 
-def access_tokens_list(*, member: str = "") -> QuerySet[AccessToken]:
+def list_access_tokens(*, member: str = "") -> QuerySet[AccessToken]:
     """Return the tokens that have not expired, newest first."""
     rows = AccessToken.objects.filter(expires_at__gt=utcnow())
     return rows.filter(member=member) if member else rows
 
 
-def access_token_revoke(*, token: str) -> bool:
+def revoke_access_token(*, token: str) -> bool:
     """Return whether there was such a token. Other processes accept it for a second more (identity/recent.py)."""
     deleted, _ = AccessToken.objects.filter(digest=_digest(token)).delete()
     forget_callers()
     return bool(deleted)
 
 
-def access_tokens_revoke(*, ids: Sequence[int] = (), member: str = "") -> int:
+def revoke_access_tokens(*, ids: Sequence[int] = (), member: str = "") -> int:
     """Revoke tokens by the ids that the list shows, or all tokens of a member. Returns how many."""
     rows = AccessToken.objects.filter(member=member) if member else AccessToken.objects.filter(pk__in=ids)
     deleted = rows.count()

@@ -48,7 +48,7 @@ class IssuedKey:
         return f"IssuedKey({self.row})"
 
 
-def service_account_key_create(*, name: str, request: object) -> IssuedKey:
+def create_service_account_key(*, name: str, request: object) -> IssuedKey:
     """Create a key. `name` is the account's name, `request` a CreateServiceAccountKeyRequest."""
     key_request = fields.CREATE_SERVICE_ACCOUNT_KEY.read(request)
     if key_request.get("keyAlgorithm") == "KEY_ALG_RSA_1024":
@@ -56,14 +56,14 @@ def service_account_key_create(*, name: str, request: object) -> IssuedKey:
     if key_request.get("privateKeyType") == "TYPE_PKCS12_FILE":
         raise Unimplemented("Key files are in Google's JSON form only: ask for TYPE_GOOGLE_CREDENTIALS_FILE.")
     private_key = rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)
-    account = selectors.service_account_get(name=name)
+    account = selectors.get_service_account(name=name)
     key_id = key_id_of(private_key.public_key())
     certificate = certificate_of(private_key, account.unique_id, until=NEVER)
     row = _add(name, ServiceAccountKey(key_id=key_id, certificate=certificate, expires_at=NEVER))
     return IssuedKey(row, key_file(row, private_pem(private_key)))
 
 
-def service_account_key_upload(*, name: str, request: object) -> ServiceAccountKey:
+def upload_service_account_key(*, name: str, request: object) -> ServiceAccountKey:
     """Store an uploaded public key. `request` is an UploadServiceAccountKeyRequest with a PEM certificate in base64."""
     upload = fields.UPLOAD_SERVICE_ACCOUNT_KEY.read(request)
     refused = InvalidArgument(
@@ -90,9 +90,9 @@ def service_account_key_upload(*, name: str, request: object) -> ServiceAccountK
     return _add(name, row)
 
 
-def service_account_key_get(*, name: str) -> ServiceAccountKey:
+def get_service_account_key(*, name: str) -> ServiceAccountKey:
     account_name, _, key_id = name.partition("/keys/")
-    account = selectors.service_account_get(name=account_name)
+    account = selectors.get_service_account(name=account_name)
     key = row_or_none(account.keys.filter(key_id=key_id))
     if key is None:
         raise NotFound(f"Service account key {clipped(key_id)} does not exist.")
@@ -124,17 +124,17 @@ def certificates_of(email: str) -> dict[str, str]:
     return {} if names.is_agent_email(email) else dict(keys.values_list("key_id", "certificate"))
 
 
-def service_account_key_delete(*, name: str) -> None:
+def delete_service_account_key(*, name: str) -> None:
     """Delete a key, and with it the access tokens that it was exchanged for."""
-    service_account_key_get(name=name).delete()
+    get_service_account_key(name=name).delete()
     forget_callers()
 
 
-def service_account_key_disable(*, name: str) -> None:
+def disable_service_account_key(*, name: str) -> None:
     _set_disabled(name, disabled=True)
 
 
-def service_account_key_enable(*, name: str) -> None:
+def enable_service_account_key(*, name: str) -> None:
     _set_disabled(name, disabled=False)
 
 
@@ -160,7 +160,7 @@ def key_file(row: ServiceAccountKey, private_key: str) -> bytes:
 
 def _add(name: str, row: ServiceAccountKey) -> ServiceAccountKey:
     with transaction.atomic():
-        row.account = selectors.service_account_get(name=name, lock=True)
+        row.account = selectors.get_service_account(name=name, lock=True)
         if names.is_agent_email(row.account.email):
             raise FailedPrecondition("A service agent has no keys.")
         if row.account.keys.count() >= MAX_KEYS:
@@ -172,7 +172,7 @@ def _add(name: str, row: ServiceAccountKey) -> ServiceAccountKey:
 
 
 def _set_disabled(name: str, *, disabled: bool) -> None:
-    key = service_account_key_get(name=name)
+    key = get_service_account_key(name=name)
     key.disabled = disabled
     key.save(update_fields=["disabled"])
     forget_callers()

@@ -19,23 +19,23 @@ def service_agent(project: Project) -> Principal:
     return Principal(f"serviceAccount:{project.service_agent}", unique_id=str(project.number), is_service_agent=True)
 
 
-def agent_may_mint(account: ServiceAccount) -> bool:
+def can_agent_mint(account: ServiceAccount) -> bool:
     """Whether the service agent of the account's project may sign tokens for the account."""
     return access.allowed(service_agent(account.project), GET_OPEN_ID_TOKEN, account)
 
 
-def agent_grant(account: ServiceAccount, *, caller: Principal = OPERATOR) -> None:
+def grant_agent(account: ServiceAccount, *, caller: Principal = OPERATOR) -> None:
     """Let the service agent of the account's project sign for it, whatever the policies above say."""
-    grants.role_grant(account, role=TOKEN_CREATOR, member=service_agent(account.project).member, caller=caller)
+    grants.grant_role(account, role=TOKEN_CREATOR, member=service_agent(account.project).member, caller=caller)
 
 
 def accounts_signable(emails: Iterable[str]) -> set[str]:
     """Return the accounts that exist, are enabled and may be signed for. The answer is at most one second old."""
     accounts = ServiceAccount.objects.filter(email__in=list(emails)).select_related("project")
-    return {account.email for account in accounts if not account.is_disabled and agent_may_mint(account)}
+    return {account.email for account in accounts if not account.is_disabled and can_agent_mint(account)}
 
 
-def references_check(
+def check_references(
     subscription: Subscription, resource: Resource, fields: Collection[str], *, caller: Principal
 ) -> None:
     """Check that `caller` may set these fields of a subscription to what `resource` has. It precedes any lookup.
@@ -56,7 +56,7 @@ def references_check(
         _require(caller, "pubsub.topics.publish", topic, field="deadLetterPolicy.deadLetterTopic")
 
 
-def schema_check(resource: Resource, fields: Collection[str], *, caller: Principal) -> None:
+def check_schema(resource: Resource, fields: Collection[str], *, caller: Principal) -> None:
     """Check that `caller` may attach the schema that `resource` names, if these fields include it."""
     if "schemaSettings" in fields:
         schema = resource.get("schemaSettings", {}).get("schema", "")

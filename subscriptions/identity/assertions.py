@@ -51,7 +51,7 @@ class Assertion:
         return float(self.claims["exp"]) - time.time()
 
 
-def assertion_read(token: str) -> Assertion:
+def read_assertion(token: str) -> Assertion:
     """Return the verified content of `token`, or raise AssertionRefused. The audience is not checked."""
     header, claims = _unverified(token)
     if header.get("alg") != ALGORITHM or "crit" in header:

@@ -11,10 +11,10 @@ from pushhub.common.clock import utcnow
 from pushhub.common.errors import PermissionDenied, Unauthenticated
 from pushhub.common.principals import Principal
 from subscriptions.identity import audiences
-from subscriptions.identity.access_tokens import access_token_find
-from subscriptions.identity.assertions import AssertionRefused, assertion_read
+from subscriptions.identity.access_tokens import find_access_token
+from subscriptions.identity.assertions import AssertionRefused, read_assertion
 from subscriptions.identity.recent import recent_callers
-from subscriptions.identity.scopes import opens_the_api, scopes_read
+from subscriptions.identity.scopes import opens_the_api, read_scopes
 from subscriptions.models import ServiceAccount
 
 #: Far longer than any credential that PushHub issues.
@@ -74,7 +74,7 @@ def _caller_of(token: str) -> tuple[Principal, float]:
     """Return the principal, and for how many more seconds the credential is valid."""
     if token.count(".") == 2:
         return _self_signed(token)
-    row = access_token_find(token)
+    row = find_access_token(token)
     if row is None:
         raise refused()
     _check_scopes(row.scopes)
@@ -89,7 +89,7 @@ def _self_signed(token: str) -> tuple[Principal, float]:
     has neither, so it is no credential here.
     """
     try:
-        assertion = assertion_read(token)
+        assertion = read_assertion(token)
     except AssertionRefused:
         raise refused() from None
     claims = assertion.claims
@@ -99,7 +99,7 @@ def _self_signed(token: str) -> tuple[Principal, float]:
         if not audiences.is_service(claims["aud"], own=settings.AUDIENCES):
             raise refused()
     else:
-        _check_scopes(scopes_read(claims.get("scope")))
+        _check_scopes(read_scopes(claims.get("scope")))
     return account_principal(assertion.account), assertion.seconds_left
 
 

@@ -13,8 +13,8 @@ from django.db import transaction
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import InvalidArgument
 from subscriptions.identity import access_tokens, audiences, tokens
-from subscriptions.identity.assertions import Assertion, AssertionRefused, assertion_read
-from subscriptions.identity.scopes import scopes_read
+from subscriptions.identity.assertions import Assertion, AssertionRefused, read_assertion
+from subscriptions.identity.scopes import read_scopes
 from subscriptions.models.credentials import UsedAssertion
 
 GRANT_TYPE = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -31,14 +31,14 @@ class GrantRefused(InvalidArgument):
         self.error = error
 
 
-def token_grant(form: Mapping[str, str]) -> dict[str, Any]:
+def grant_token(form: Mapping[str, str]) -> dict[str, Any]:
     """Return the answer to a token request. Raises GrantRefused, which changes nothing."""
     if form.get("grant_type", "") != GRANT_TYPE:
         raise GrantRefused("unsupported_grant_type", f"Invalid grant_type: only {GRANT_TYPE} is supported.")
     if not form.get("assertion"):
         raise GrantRefused("invalid_request", "Missing required parameter: assertion")
     try:
-        assertion = assertion_read(form["assertion"])
+        assertion = read_assertion(form["assertion"])
     except AssertionRefused as error:
         raise GrantRefused("invalid_grant", error.message) from None
     _check_audience(assertion)
@@ -77,11 +77,11 @@ def _check_audience(assertion: Assertion) -> None:
 def _granted(assertion: Assertion) -> dict[str, Any]:
     target = assertion.claims.get("target_audience")
     if isinstance(target, str) and 0 < len(target) <= tokens.MAX_AUDIENCE_CHARACTERS:
-        return {"id_token": tokens.id_token_sign(assertion.account, audience=target).token}
-    scopes = scopes_read(assertion.claims.get("scope"))
+        return {"id_token": tokens.sign_id_token(assertion.account, audience=target).token}
+    scopes = read_scopes(assertion.claims.get("scope"))
     if target is not None or not scopes:
         raise GrantRefused("invalid_scope", "Invalid OAuth scope or ID token audience provided.")
-    issued = access_tokens.account_token_create(account=assertion.account, key=assertion.key, scopes=scopes)
+    issued = access_tokens.create_account_token(account=assertion.account, key=assertion.key, scopes=scopes)
     return {
         "access_token": issued.token,
         "scope": " ".join(scopes),

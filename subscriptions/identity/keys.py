@@ -51,7 +51,7 @@ def signing_key() -> Signer:
             signer = _usable(row)
             if signer is not None:
                 return signer
-        key_make(signs_from=now)
+        make_key(signs_from=now)
     raise Internal("No signing key could be created.")
 
 
@@ -68,7 +68,7 @@ def certificate_public_key(certificate: str) -> rsa.RSAPublicKey:
     return key
 
 
-def key_make(*, signs_from: datetime) -> None:
+def make_key(*, signs_from: datetime) -> None:
     """Create the next key, unless another process creates it at the same time."""
     generation = (SigningKey.objects.order_by("-generation").values_list("generation", flat=True).first() or 0) + 1
     private_key = rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)

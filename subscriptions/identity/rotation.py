@@ -27,35 +27,35 @@ OUTLIVED = timedelta(hours=1, seconds=2 * CERTS_MAX_AGE_SECONDS)
 logger = logging.getLogger(__name__)
 
 
-def keys_maintain() -> dict[str, int]:
+def maintain_keys() -> dict[str, int]:
     """Create the next key and retire old ones, where due. Beat calls it. Returns how many of each."""
     newest = _in_use().first()
     days: int = settings.KEY_ROTATION_DAYS
     is_due = newest is not None and days > 0 and newest.created_at <= utcnow() - timedelta(days=days)
     if is_due:
-        key_rotate()
-    return {"created": int(is_due), "retired": keys_retire()}
+        rotate_key()
+    return {"created": int(is_due), "retired": retire_keys()}
 
 
-def key_rotate() -> SigningKey:
+def rotate_key() -> SigningKey:
     """Create the key that signs next, unless it exists already."""
     keys.signing_key()
     newest = _in_use().first()
     if newest is None or newest.signs_from <= utcnow():
-        keys.key_make(signs_from=utcnow() + ANNOUNCED)
+        keys.make_key(signs_from=utcnow() + ANNOUNCED)
     return _in_use()[0]
 
 
-def keys_replace() -> SigningKey:
+def replace_keys() -> SigningKey:
     """Replace a private key that was disclosed: a new key signs now, and tokens of the old ones are invalid."""
     with transaction.atomic():
         for row in _in_use():
             _retire(row)
-        keys.key_make(signs_from=utcnow())
+        keys.make_key(signs_from=utcnow())
     return _in_use()[0]
 
 
-def keys_retire() -> int:
+def retire_keys() -> int:
     """Retire the keys whose tokens have all expired, and erase their private halves. Returns how many."""
     due = [row for row in _in_use() if _is_outlived(row)]
     for row in due:
@@ -63,7 +63,7 @@ def keys_retire() -> int:
     return len(due)
 
 
-def keys_reencrypt() -> int:
+def reencrypt_keys() -> int:
     """Encrypt the keys that the previous secret encrypted with the current one. Returns how many."""
     changed = 0
     with transaction.atomic():

@@ -21,7 +21,7 @@ MAX_SCOPES = 50
 SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}", re.ASCII)
 
 
-def scopes_read(scope: object) -> list[str]:
+def read_scopes(scope: object) -> list[str]:
     """Return the scopes of a claim, which separates them by blanks. A malformed claim has none."""
     words = scope.split(" ") if isinstance(scope, str) else []
     scopes = list(dict.fromkeys(word for word in words if word))

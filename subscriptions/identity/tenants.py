@@ -28,7 +28,7 @@ def tenant_of(*, target: str, authorization: str, cookie: str, client: str) -> s
     return _admitted.get(_key(authorization, cookie, found[1] if found else "")) or f"client {client}"
 
 
-def tenant_admit(request: HttpRequest, *, project: str = "", user: str = "") -> None:
+def admit_tenant(request: HttpRequest, *, project: str = "", user: str = "") -> None:
     """Count the request for the project, where the caller may call a method, or for the user who is signed in.
 
     Its credentials are remembered, so that the next request counts from the start.

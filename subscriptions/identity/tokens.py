@@ -48,7 +48,7 @@ class IdToken:
     expires_at: float
 
 
-def id_token_mint(*, email: str, audience: str, caller: Principal | None = None) -> IdToken:
+def mint_id_token(*, email: str, audience: str, caller: Principal | None = None) -> IdToken:
     """Return a token as Cloud Pub/Sub attaches it to push requests. It can be reused until it expires.
 
     Without a `caller`, the service agent of the account's project signs, if the policies allow it.
@@ -60,10 +60,10 @@ def id_token_mint(*, email: str, audience: str, caller: Principal | None = None)
         raise TokenDenied("account_disabled", email=email)
     if not allowed(caller or service_agent(account.project), GET_OPEN_ID_TOKEN, account):
         raise TokenDenied("token_denied", email=email)
-    return id_token_sign(account, audience=audience)
+    return sign_id_token(account, audience=audience)
 
 
-def id_token_sign(
+def sign_id_token(
     account: ServiceAccount, *, audience: str, include_email: bool = True, azp_is_email: bool = False
 ) -> IdToken:
     """Return a token for an account. The caller of this function has checked the permission."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pushhub.common.addresses import AddressGuard
 from pushhub.common.errors import InvalidArgument, clipped
-from pushhub.common.pushurls import BadEndpoint, UrlFault, push_url_parse
+from pushhub.common.pushurls import BadEndpoint, UrlFault, parse_push_url
 
 
 def push_endpoint(
@@ -18,7 +18,7 @@ def push_endpoint(
     The guard checks an address in the URL itself. The addresses of a host name may change until the push.
     """
     try:
-        origin = push_url_parse(url, allow_http=allow_http, allowed_ports=allowed_ports).origin
+        origin = parse_push_url(url, allow_http=allow_http, allowed_ports=allowed_ports).origin
     except BadEndpoint as error:
         if error.fault is UrlFault.PORT_DENIED:
             raise _invalid(url, f"{str(error)[0].upper()}{str(error)[1:]}.") from None

@@ -80,10 +80,10 @@ def matcher(text: str) -> Matcher:
             f"length is {MAX_FILTER_BYTES} bytes.",
             field="filter",
         )
-    return filter_read(text, Predicates()) if text.strip() else _everything
+    return read_filter(text, Predicates()) if text.strip() else _everything
 
 
-def filter_read(text: str, algebra: Algebra[T]) -> T:
+def read_filter(text: str, algebra: Algebra[T]) -> T:
     """Return a filter, which isn't empty, in terms of `algebra`. Errors name the position of the fault."""
     return _Parser(text, algebra).whole()
 

@@ -6,7 +6,7 @@ import base64
 from typing import Any
 
 from pushhub.common.names import DELETED_TOPIC
-from pushhub.common.protojson import timestamp_format
+from pushhub.common.protojson import format_timestamp
 from subscriptions.models import ServiceAccount, Snapshot
 from subscriptions.models.credentials import ServiceAccountKey
 from subscriptions.models.schemas import SchemaRevision
@@ -18,7 +18,7 @@ def snapshot_resource(snapshot: Snapshot) -> dict[str, Any]:
         {
             "name": snapshot.name,
             "topic": snapshot.topic.name if snapshot.topic else DELETED_TOPIC,
-            "expireTime": timestamp_format(snapshot.expire_at),
+            "expireTime": format_timestamp(snapshot.expire_at),
             "labels": snapshot.labels,
         }
     )
@@ -31,7 +31,7 @@ def schema_resource(revision: SchemaRevision, *, full: bool = True) -> dict[str,
         "type": revision.schema.type,
         **(_definition(revision) if full else {}),
         "revisionId": revision.revision_id,
-        "revisionCreateTime": timestamp_format(revision.created_at),
+        "revisionCreateTime": format_timestamp(revision.created_at),
     }
 
 
@@ -63,8 +63,8 @@ def service_account_key_resource(key: ServiceAccountKey) -> dict[str, Any]:
         {
             "name": key.name,
             "keyAlgorithm": "KEY_ALG_RSA_2048",
-            "validAfterTime": timestamp_format(key.created_at),
-            "validBeforeTime": timestamp_format(key.expires_at),
+            "validAfterTime": format_timestamp(key.created_at),
+            "validBeforeTime": format_timestamp(key.expires_at),
             "keyOrigin": "USER_PROVIDED" if key.uploaded else "GOOGLE_PROVIDED",
             "keyType": "USER_MANAGED",
             "disabled": key.disabled,

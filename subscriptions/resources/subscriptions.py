@@ -9,7 +9,7 @@ from django.conf import settings
 from pushhub.common.addresses import AddressGuard
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.names import DELETED_TOPIC
-from pushhub.common.protojson import duration_format
+from pushhub.common.protojson import format_duration
 from subscriptions import selectors
 from subscriptions.models import ServiceAccount, Subscription
 from subscriptions.resources import bounds, endpoints, filters
@@ -40,7 +40,7 @@ def subscription_resource_updated(subscription: Subscription) -> dict[str, Any]:
     return resource
 
 
-def push_config_store(subscription: Subscription, config: Values) -> None:
+def store_push_config(subscription: Subscription, config: Values) -> None:
     """Set the columns of a PushConfig. An empty one makes the subscription a pull subscription."""
     endpoint = config.get("pushEndpoint", "")
     if endpoint:
@@ -62,7 +62,7 @@ def push_config_store(subscription: Subscription, config: Values) -> None:
     subscription.push_write_metadata = config.get("noWrapper", {}).get("writeMetadata", False)
 
 
-def push_config_show(subscription: Subscription) -> dict[str, Any]:
+def show_push_config(subscription: Subscription) -> dict[str, Any]:
     """The PushConfig of a subscription, empty for a pull subscription."""
     oidc_token = {
         "serviceAccountEmail": subscription.oidc_service_account_email,
@@ -90,7 +90,7 @@ def check_combination(subscription: Subscription) -> None:
         )
 
 
-def address_guard() -> AddressGuard:
+def guard_address() -> AddressGuard:
     """Return the guard that judges push endpoints in this deployment."""
     return AddressGuard(
         allow_private=settings.ALLOW_PRIVATE,
@@ -102,7 +102,7 @@ def address_guard() -> AddressGuard:
 def _check_endpoint(endpoint: str) -> None:
     allowed_ports = frozenset(settings.ALLOWED_PORTS)
     endpoints.push_endpoint(
-        endpoint, allow_http=settings.ALLOW_HTTP, allowed_ports=allowed_ports, guard=address_guard()
+        endpoint, allow_http=settings.ALLOW_HTTP, allowed_ports=allowed_ports, guard=guard_address()
     )
 
 
@@ -118,7 +118,7 @@ def _check_account(subscription: Subscription, email: str) -> None:
 
 
 def _store_push_config(subscription: Subscription, values: Values) -> None:
-    push_config_store(subscription, values.get("pushConfig", {}))
+    store_push_config(subscription, values.get("pushConfig", {}))
 
 
 def _store_ack_deadline(subscription: Subscription, values: Values) -> None:
@@ -166,7 +166,7 @@ def _store_dead_letter_policy(subscription: Subscription, values: Values) -> Non
         return
     attempts = bounds.delivery_attempts(policy.get("maxDeliveryAttempts"))
     field = "deadLetterPolicy.deadLetterTopic"
-    subscription.dead_letter_topic = selectors.topic_get(name=policy.get("deadLetterTopic", ""), field=field)
+    subscription.dead_letter_topic = selectors.get_topic(name=policy.get("deadLetterTopic", ""), field=field)
     subscription.max_delivery_attempts = attempts
 
 
@@ -195,15 +195,15 @@ def _show_retry_policy(subscription: Subscription) -> dict[str, Any] | None:
     if subscription.minimum_backoff_ms is None or subscription.maximum_backoff_ms is None:
         return None
     return {
-        "minimumBackoff": duration_format(subscription.minimum_backoff_ms),
-        "maximumBackoff": duration_format(subscription.maximum_backoff_ms),
+        "minimumBackoff": format_duration(subscription.minimum_backoff_ms),
+        "maximumBackoff": format_duration(subscription.maximum_backoff_ms),
     }
 
 
 FIELDS: Table[Subscription] = Table(
     SUBSCRIPTION,
     [
-        Field("pushConfig", _store_push_config, push_config_show),
+        Field("pushConfig", _store_push_config, show_push_config),
         Field("ackDeadlineSeconds", _store_ack_deadline, lambda subscription: subscription.ack_deadline_seconds),
         column("retainAckedMessages", "retain_acked_messages", bool),
         Field(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from pushhub.common.errors import Unimplemented
-from pushhub.common.protojson import Message, duration_format, duration_parse
+from pushhub.common.protojson import Message, format_duration, parse_duration
 
 Row = TypeVar("Row")
 #: A resource in canonical JSON form: fields at their default are left out.
@@ -81,8 +81,8 @@ def present(values: Values) -> dict[str, Any]:
 
 
 def duration_ms(value: str | None, field: str) -> int | None:
-    return None if value is None else duration_parse(value, field=field)
+    return None if value is None else parse_duration(value, field=field)
 
 
 def duration_text(seconds: int | None) -> str | None:
-    return None if seconds is None else duration_format(seconds * 1000)
+    return None if seconds is None else format_duration(seconds * 1000)

@@ -43,9 +43,9 @@ def _store_schema_settings(topic: Topic, values: Values) -> None:
         raise names.invalid_name(name, field=field)
     if not schema_settings.get("encoding"):
         raise InvalidArgument("The encoding must be JSON or BINARY.", field="schemaSettings.encoding")
-    schema = selectors.schema_get(name=name, field=field, lock=True)
+    schema = selectors.get_schema(name=name, field=field, lock=True)
     ends = [
-        selectors.schema_revision_get(schema=schema, revision_id=schema_settings[end], field=f"schemaSettings.{end}").pk
+        selectors.get_schema_revision(schema=schema, revision_id=schema_settings[end], field=f"schemaSettings.{end}").pk
         for end in ("firstRevisionId", "lastRevisionId")
         if end in schema_settings
     ]

@@ -30,11 +30,11 @@ from pushhub.common.tenantpool import MOST_ASIDE, TenantPool
 from subscriptions import audit
 from subscriptions.iam.methods import authorize, request_names
 from subscriptions.identity.callers import caller_from_authorization, recent_caller
-from subscriptions.quotas import administration_charge
+from subscriptions.quotas import charge_administration
 from subscriptions.rpc.errors import Context, refuse
 from subscriptions.rpc.protobuf import parsed
 from subscriptions.rpc.slots import Slots
-from subscriptions.rpc.wire import fields_check
+from subscriptions.rpc.wire import check_fields
 
 T = TypeVar("T")
 
@@ -133,14 +133,14 @@ class Call:
     def authorized(self, request: Message) -> Principal:
         """Return the caller, who may call this method on the resources in the request; else PermissionDenied."""
         caller = self.caller()
-        audit.origin_refine(caller=caller.member)
+        audit.refine_origin(caller=caller.member)
         names = request_names(self.method, request)
         try:
             authorize(caller, self.method, names)
         except PermissionDenied:
             audit.denied(method=self.method, resource=next(iter(names.values()), ""))
             raise
-        administration_charge(self.method, names)
+        charge_administration(self.method, names)
         return caller
 
     def metadata(self, key: str) -> str:
@@ -277,7 +277,7 @@ def check_size(data: bytes, most_bytes: int) -> None:
 
 
 def _parsed(kind: type[Message], data: bytes) -> Message:
-    fields_check(kind, data)
+    check_fields(kind, data)
     return parsed(kind, data)
 
 

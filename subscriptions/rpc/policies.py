@@ -8,41 +8,41 @@ from google.iam.v1 import iam_policy_pb2, policy_pb2
 
 from pushhub.common.principals import Principal
 from subscriptions.iam import grants
-from subscriptions.iam.tree import Resource, resource_get
+from subscriptions.iam.tree import Resource, get_resource
 from subscriptions.rpc.calls import Method, Unary
 from subscriptions.rpc.protobuf import to_dict, to_message
-from subscriptions.services.projects import project_ensure
+from subscriptions.services.projects import ensure_project
 
 
 def _resource(name: str, caller: Principal) -> Resource:
     words = name.split("/")
     if len(words) == 2 and words[0] == "projects":  # in development, its first use creates it
-        return project_ensure(project=words[1], caller=caller)
-    return resource_get(name)
+        return ensure_project(project=words[1], caller=caller)
+    return get_resource(name)
 
 
-def policy_get(request: Any, caller: Principal) -> Any:
-    policy = grants.policy_get(_resource(request.resource, caller), options=to_dict(request.options))
+def get_policy(request: Any, caller: Principal) -> Any:
+    policy = grants.get_policy(_resource(request.resource, caller), options=to_dict(request.options))
     return to_message(policy, policy_pb2.Policy)
 
 
-def policy_set(request: Any, caller: Principal) -> Any:
+def set_policy(request: Any, caller: Principal) -> Any:
     values: dict[str, Any] = {"policy": to_dict(request.policy)} if request.HasField("policy") else {}
     if request.update_mask.paths:
         values["updateMask"] = ",".join(request.update_mask.paths)
-    policy = grants.policy_set(_resource(request.resource, caller), values, caller=caller)
+    policy = grants.set_policy(_resource(request.resource, caller), values, caller=caller)
     return to_message(policy, policy_pb2.Policy)
 
 
-def permissions_test(request: Any, caller: Principal) -> Any:
-    held = grants.permissions_test(request.resource, {"permissions": list(request.permissions)}, caller=caller)
+def list_held_permissions(request: Any, caller: Principal) -> Any:
+    held = grants.list_held_permissions(request.resource, {"permissions": list(request.permissions)}, caller=caller)
     return to_message(held, iam_policy_pb2.TestIamPermissionsResponse)
 
 
 METHODS: dict[str, Method] = {
-    "GetIamPolicy": Unary(iam_policy_pb2.GetIamPolicyRequest, policy_pb2.Policy, policy_get),
-    "SetIamPolicy": Unary(iam_policy_pb2.SetIamPolicyRequest, policy_pb2.Policy, policy_set),
+    "GetIamPolicy": Unary(iam_policy_pb2.GetIamPolicyRequest, policy_pb2.Policy, get_policy),
+    "SetIamPolicy": Unary(iam_policy_pb2.SetIamPolicyRequest, policy_pb2.Policy, set_policy),
     "TestIamPermissions": Unary(
-        iam_policy_pb2.TestIamPermissionsRequest, iam_policy_pb2.TestIamPermissionsResponse, permissions_test
+        iam_policy_pb2.TestIamPermissionsRequest, iam_policy_pb2.TestIamPermissionsResponse, list_held_permissions
     ),
 }

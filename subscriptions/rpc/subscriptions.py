@@ -17,7 +17,7 @@ from subscriptions.rpc.calls import Method, Unary
 from subscriptions.rpc.protobuf import to_dict, to_message, update_request
 from subscriptions.rpc.topics import page_of
 from subscriptions.services import subscriptions as services
-from subscriptions.services.projects import project_ensure
+from subscriptions.services.projects import ensure_project
 
 Subscription = pubsub.Subscription.pb()
 
@@ -29,45 +29,45 @@ def name_complete(request: Any) -> None:
         request.name = names.subscription_name(project, f"auto-{secrets.token_hex(12)}")
 
 
-def subscription_create(request: Any, caller: Principal) -> Any:
-    row = services.subscription_create(name=request.name, subscription=to_dict(request), caller=caller)
+def create_subscription(request: Any, caller: Principal) -> Any:
+    row = services.create_subscription(name=request.name, subscription=to_dict(request), caller=caller)
     return to_message(subscription_resource(row), Subscription)
 
 
-def subscription_get(request: Any, caller: Principal) -> Any:
-    return to_message(subscription_resource(selectors.subscription_get(name=request.subscription)), Subscription)
+def get_subscription(request: Any, caller: Principal) -> Any:
+    return to_message(subscription_resource(selectors.get_subscription(name=request.subscription)), Subscription)
 
 
-def subscription_update(request: Any, caller: Principal) -> Any:
+def update_subscription(request: Any, caller: Principal) -> Any:
     values = update_request(request, "subscription", fields.SUBSCRIPTION)
-    row = services.subscription_update(name=request.subscription.name, request=values, caller=caller)
+    row = services.update_subscription(name=request.subscription.name, request=values, caller=caller)
     return to_message(subscription_resource_updated(row), Subscription)
 
 
-def subscription_list(request: Any, caller: Principal) -> Any:
-    owner = project_ensure(project=names.parse_project(request.project), caller=caller)
+def list_subscriptions(request: Any, caller: Principal) -> Any:
+    owner = ensure_project(project=names.parse_project(request.project), caller=caller)
     rows, token = lists.subscriptions(owner, page_of(request))
     resources = [to_message(subscription_resource(row), Subscription) for row in rows]
     return pubsub.ListSubscriptionsResponse.pb()(subscriptions=resources, next_page_token=token)
 
 
-def subscription_delete(request: Any, caller: Principal) -> Empty:
-    services.subscription_delete(name=request.subscription)
+def delete_subscription(request: Any, caller: Principal) -> Empty:
+    services.delete_subscription(name=request.subscription)
     return Empty()
 
 
-def push_config_modify(request: Any, caller: Principal) -> Empty:
-    services.push_config_modify(name=request.subscription, request=to_dict(request), caller=caller)
+def modify_push_config(request: Any, caller: Principal) -> Empty:
+    services.modify_push_config(name=request.subscription, request=to_dict(request), caller=caller)
     return Empty()
 
 
 METHODS: dict[str, Method] = {
-    "CreateSubscription": Unary(Subscription, Subscription, subscription_create, complete=name_complete),
-    "GetSubscription": Unary(pubsub.GetSubscriptionRequest.pb(), Subscription, subscription_get),
-    "UpdateSubscription": Unary(pubsub.UpdateSubscriptionRequest.pb(), Subscription, subscription_update),
+    "CreateSubscription": Unary(Subscription, Subscription, create_subscription, complete=name_complete),
+    "GetSubscription": Unary(pubsub.GetSubscriptionRequest.pb(), Subscription, get_subscription),
+    "UpdateSubscription": Unary(pubsub.UpdateSubscriptionRequest.pb(), Subscription, update_subscription),
     "ListSubscriptions": Unary(
-        pubsub.ListSubscriptionsRequest.pb(), pubsub.ListSubscriptionsResponse.pb(), subscription_list
+        pubsub.ListSubscriptionsRequest.pb(), pubsub.ListSubscriptionsResponse.pb(), list_subscriptions
     ),
-    "DeleteSubscription": Unary(pubsub.DeleteSubscriptionRequest.pb(), Empty, subscription_delete),
-    "ModifyPushConfig": Unary(pubsub.ModifyPushConfigRequest.pb(), Empty, push_config_modify),
+    "DeleteSubscription": Unary(pubsub.DeleteSubscriptionRequest.pb(), Empty, delete_subscription),
+    "ModifyPushConfig": Unary(pubsub.ModifyPushConfigRequest.pb(), Empty, modify_push_config),
 }

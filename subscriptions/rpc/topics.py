@@ -17,7 +17,7 @@ from subscriptions.rpc.calls import Method, Unary
 from subscriptions.rpc.protobuf import to_dict, to_message, update_request
 from subscriptions.services import subscriptions as subscription_services
 from subscriptions.services import topics as services
-from subscriptions.services.projects import project_ensure
+from subscriptions.services.projects import ensure_project
 
 Topic = pubsub.Topic.pb()
 
@@ -26,56 +26,56 @@ def page_of(request: Any) -> Page:
     return Page.read({"pageSize": str(request.page_size), "pageToken": request.page_token})
 
 
-def topic_create(request: Any, caller: Principal) -> Any:
-    row = services.topic_create(name=request.name, topic=to_dict(request), caller=caller)
+def create_topic(request: Any, caller: Principal) -> Any:
+    row = services.create_topic(name=request.name, topic=to_dict(request), caller=caller)
     return to_message(topic_resource(row), Topic)
 
 
-def topic_update(request: Any, caller: Principal) -> Any:
-    row = services.topic_update(
+def update_topic(request: Any, caller: Principal) -> Any:
+    row = services.update_topic(
         name=request.topic.name, request=update_request(request, "topic", fields.TOPIC), caller=caller
     )
     return to_message(topic_resource(row), Topic)
 
 
-def topic_get(request: Any, caller: Principal) -> Any:
-    return to_message(topic_resource(selectors.topic_get(name=request.topic)), Topic)
+def get_topic(request: Any, caller: Principal) -> Any:
+    return to_message(topic_resource(selectors.get_topic(name=request.topic)), Topic)
 
 
-def topic_list(request: Any, caller: Principal) -> Any:
-    owner = project_ensure(project=names.parse_project(request.project), caller=caller)
+def list_topics(request: Any, caller: Principal) -> Any:
+    owner = ensure_project(project=names.parse_project(request.project), caller=caller)
     rows, token = lists.topics(owner, page_of(request))
     topics = [to_message(topic_resource(row), Topic) for row in rows]
     return pubsub.ListTopicsResponse.pb()(topics=topics, next_page_token=token)
 
 
-def topic_delete(request: Any, caller: Principal) -> Empty:
-    services.topic_delete(name=request.topic)
+def delete_topic(request: Any, caller: Principal) -> Empty:
+    services.delete_topic(name=request.topic)
     return Empty()
 
 
 def topic_subscriptions(request: Any, caller: Principal) -> Any:
-    row = selectors.topic_get(name=request.topic)
+    row = selectors.get_topic(name=request.topic)
     rows, token = lists.topic_subscriptions(row, page_of(request))
     attached = [subscription.name for subscription in rows]
     return pubsub.ListTopicSubscriptionsResponse.pb()(subscriptions=attached, next_page_token=token)
 
 
-def subscription_detach(request: Any, caller: Principal) -> Any:
-    subscription_services.subscription_detach(name=request.subscription)
+def detach_subscription(request: Any, caller: Principal) -> Any:
+    subscription_services.detach_subscription(name=request.subscription)
     return pubsub.DetachSubscriptionResponse.pb()()
 
 
 METHODS: dict[str, Method] = {
-    "CreateTopic": Unary(Topic, Topic, topic_create),
-    "UpdateTopic": Unary(pubsub.UpdateTopicRequest.pb(), Topic, topic_update),
-    "GetTopic": Unary(pubsub.GetTopicRequest.pb(), Topic, topic_get),
-    "ListTopics": Unary(pubsub.ListTopicsRequest.pb(), pubsub.ListTopicsResponse.pb(), topic_list),
-    "DeleteTopic": Unary(pubsub.DeleteTopicRequest.pb(), Empty, topic_delete),
+    "CreateTopic": Unary(Topic, Topic, create_topic),
+    "UpdateTopic": Unary(pubsub.UpdateTopicRequest.pb(), Topic, update_topic),
+    "GetTopic": Unary(pubsub.GetTopicRequest.pb(), Topic, get_topic),
+    "ListTopics": Unary(pubsub.ListTopicsRequest.pb(), pubsub.ListTopicsResponse.pb(), list_topics),
+    "DeleteTopic": Unary(pubsub.DeleteTopicRequest.pb(), Empty, delete_topic),
     "ListTopicSubscriptions": Unary(
         pubsub.ListTopicSubscriptionsRequest.pb(), pubsub.ListTopicSubscriptionsResponse.pb(), topic_subscriptions
     ),
     "DetachSubscription": Unary(
-        pubsub.DetachSubscriptionRequest.pb(), pubsub.DetachSubscriptionResponse.pb(), subscription_detach
+        pubsub.DetachSubscriptionRequest.pb(), pubsub.DetachSubscriptionResponse.pb(), detach_subscription
     ),
 }

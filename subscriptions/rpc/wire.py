@@ -33,7 +33,7 @@ class _Malformed(Exception):
     """The bytes end in the middle of a field. The real parser reports the error."""
 
 
-def fields_check(kind: type[Message], data: bytes) -> None:
+def check_fields(kind: type[Message], data: bytes) -> None:
     """Refuse a request with more than MOST_FIELDS fields, including those of nested messages."""
     if len(data) <= MOST_FIELDS * LEAST_FIELD_BYTES:
         return

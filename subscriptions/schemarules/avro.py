@@ -39,7 +39,7 @@ class AvroSchema:
                 return part
 
 
-def avro_parse(definition: str) -> AvroSchema:
+def parse_avro(definition: str) -> AvroSchema:
     """Return the schema of an Avro definition, whose top must be a record; else InvalidArgument."""
     try:
         parsed = orjson.loads(definition)

@@ -14,7 +14,7 @@ class Mismatch(Exception):
     """The message doesn't match the schema. The text is for the publisher."""
 
 
-def binary_check(schema: AvroSchema, data: bytes) -> None:
+def check_binary(schema: AvroSchema, data: bytes) -> None:
     """Raise Mismatch unless `data` is exactly one value of the schema."""
     reader = _Reader(schema, data)
     reader.value(schema.root, MAX_VALUE_DEPTH)

@@ -12,7 +12,7 @@ from subscriptions.schemarules.limits import MAX_VALUE_DEPTH
 BITS = {"int": 32, "long": 64}
 
 
-def json_check(schema: AvroSchema, data: bytes) -> None:
+def check_json(schema: AvroSchema, data: bytes) -> None:
     """Raise Mismatch unless `data` is the JSON of one value of the schema."""
     try:
         value = orjson.loads(data)

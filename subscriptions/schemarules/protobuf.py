@@ -61,7 +61,7 @@ WELL_KNOWN = {
 WELL_KNOWN_PACKAGE = "google.protobuf"
 
 
-def proto_compile(definition: str) -> bytes:
+def compile_proto(definition: str) -> bytes:
     """Return a serialized FileDescriptorProto; InvalidArgument unless it compiles and has one message at its top.
 
     Nothing can be imported, as in production: the folder in which it is compiled has no other file.
@@ -93,7 +93,7 @@ def _only_file(descriptor_set: bytes) -> bytes:
     return file.SerializeToString()
 
 
-def compiled_check(descriptor_set: bytes, root_message: str) -> None:
+def check_compiled(descriptor_set: bytes, root_message: str) -> None:
     """Raise InvalidArgument unless a FileDescriptorSet defines its root message and everything that this refers to."""
     if not descriptor_set:
         raise _invalid_compiled("it is empty.")
@@ -157,7 +157,7 @@ def message_class(compiled: bytes) -> type[Message]:
     )
 
 
-def proto_binary_check(kind: type[Message], data: bytes) -> None:
+def check_proto_binary(kind: type[Message], data: bytes) -> None:
     """Raise Mismatch unless `data` is the binary form of a message. It may have fields that the definition lacks."""
     try:
         message = kind.FromString(data)
@@ -166,7 +166,7 @@ def proto_binary_check(kind: type[Message], data: bytes) -> None:
     _check_required(message)
 
 
-def proto_json_check(kind: type[Message], data: bytes) -> None:
+def check_proto_json(kind: type[Message], data: bytes) -> None:
     """Raise Mismatch unless `data` is the JSON of a message without unknown fields."""
     message = kind()
     try:

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from functools import partial
 
 from pushhub.common.errors import InvalidArgument
-from subscriptions.schemarules.avro import avro_parse, invalid_definition
-from subscriptions.schemarules.avrobinary import Mismatch, binary_check
-from subscriptions.schemarules.avrojson import json_check
+from subscriptions.schemarules.avro import invalid_definition, parse_avro
+from subscriptions.schemarules.avrobinary import Mismatch, check_binary
+from subscriptions.schemarules.avrojson import check_json
 from subscriptions.schemarules.limits import MAX_DEFINITION_BYTES
 from subscriptions.schemarules.protobuf import (
-    compiled_check,
+    check_compiled,
+    check_proto_binary,
+    check_proto_json,
+    compile_proto,
     message_class,
-    proto_binary_check,
-    proto_compile,
-    proto_json_check,
     root_message_class,
 )
 
@@ -25,7 +25,7 @@ PROTOCOL_BUFFER = "PROTOCOL_BUFFER"
 Validator = Callable[[bytes], None]
 
 
-def definition_compile(kind: str, definition: str) -> bytes:
+def compile_definition(kind: str, definition: str) -> bytes:
     """Return the compiled form that parses messages of a valid definition; else InvalidArgument."""
     if not definition:
         raise invalid_definition("it is empty.")
@@ -37,8 +37,8 @@ def definition_compile(kind: str, definition: str) -> bytes:
             field="schema.definition",
         )
     if kind == PROTOCOL_BUFFER:
-        return proto_compile(definition)
-    avro_parse(definition)
+        return compile_proto(definition)
+    parse_avro(definition)
     return b""
 
 
@@ -46,9 +46,9 @@ def validators(kind: str, definition: str, compiled: bytes, *, root_message: str
     """Return the validator of each encoding. With a root message, `compiled` is a FileDescriptorSet."""
     if kind == PROTOCOL_BUFFER:
         message = root_message_class(compiled, root_message) if root_message else message_class(compiled)
-        return {"BINARY": partial(proto_binary_check, message), "JSON": partial(proto_json_check, message)}
-    schema = avro_parse(definition)
-    return {"BINARY": partial(binary_check, schema), "JSON": partial(json_check, schema)}
+        return {"BINARY": partial(check_proto_binary, message), "JSON": partial(check_proto_json, message)}
+    schema = parse_avro(definition)
+    return {"BINARY": partial(check_binary, schema), "JSON": partial(check_json, schema)}
 
 
-__all__ = ["AVRO", "PROTOCOL_BUFFER", "Mismatch", "Validator", "compiled_check", "definition_compile", "validators"]
+__all__ = ["AVRO", "PROTOCOL_BUFFER", "Mismatch", "Validator", "check_compiled", "compile_definition", "validators"]

@@ -18,36 +18,36 @@ CREATE_PROJECT = "resourcemanager.projects.create"
 Parent = Organization | Folder
 
 
-def organization_create(*, display_name: str, caller: Principal = OPERATOR) -> Organization:
+def create_organization(*, display_name: str, caller: Principal = OPERATOR) -> Organization:
     """Create an organization owned by `caller`. Superusers only."""
     row = Organization(display_name=_name(display_name))
     if not access.is_root(caller):
         raise access.denied("resourcemanager.organizations.create", row.name)
     with transaction.atomic():
         row.save(force_insert=True)
-        grants.policy_begin(row, creator=caller)
+        grants.begin_policy(row, creator=caller)
     return row
 
 
-def folder_create(*, display_name: str, parent: Parent, caller: Principal = OPERATOR) -> Folder:
+def create_folder(*, display_name: str, parent: Parent, caller: Principal = OPERATOR) -> Folder:
     """Create a folder below `parent`, owned by `caller`."""
     access.require(caller, "resourcemanager.folders.create", parent)
     row = Folder(display_name=_name(display_name), **parent_columns(parent))
-    depth_check(parent)
+    check_depth(parent)
     with transaction.atomic():
         row.save(force_insert=True)
-        grants.policy_begin(row, creator=caller)
+        grants.begin_policy(row, creator=caller)
     return row
 
 
-def parent_rename(row: Parent, *, display_name: str) -> Parent:
+def rename_parent(row: Parent, *, display_name: str) -> Parent:
     """Change the display name of an organization or a folder."""
     row.display_name = _name(display_name)
     row.save(update_fields=["display_name"])
     return row
 
 
-def parent_delete(row: Parent) -> None:
+def delete_parent(row: Parent) -> None:
     """Delete an organization or a folder. Raises FailedPrecondition while it contains a folder or a project."""
     try:
         row.delete()
@@ -55,13 +55,13 @@ def parent_delete(row: Parent) -> None:
         raise FailedPrecondition(f"{row.name} cannot be deleted: folders or projects lie in it.") from None
 
 
-def depth_check(parent: Parent) -> None:
+def check_depth(parent: Parent) -> None:
     """Raise FailedPrecondition if no folder may be created below `parent`."""
     if sum(isinstance(above, Folder) for above in tree.lineage(parent)) >= MAX_FOLDER_DEPTH:
         raise FailedPrecondition(f"Folders lie at most {MAX_FOLDER_DEPTH} deep.")
 
 
-def project_move(*, project: Project, parent: Parent | None, caller: Principal = OPERATOR) -> Project:
+def move_project(*, project: Project, parent: Parent | None, caller: Principal = OPERATOR) -> Project:
     """Move a project below another parent, whose policies then apply to it instead of the old parent's."""
     access.require(caller, "resourcemanager.projects.move", project)
     if parent is not None:
@@ -72,7 +72,7 @@ def project_move(*, project: Project, parent: Parent | None, caller: Principal =
     return project
 
 
-def parent_get(name: str, *, caller: Principal = OPERATOR, field: str = "parent") -> Parent | None:
+def get_parent(name: str, *, caller: Principal = OPERATOR, field: str = "parent") -> Parent | None:
     """Return the parent of a full name, `organizations/{number}` or `folders/{number}`; None for an empty name.
 
     Only callers who may create a project below it learn whether it exists.
@@ -82,7 +82,7 @@ def parent_get(name: str, *, caller: Principal = OPERATOR, field: str = "parent"
     if tree.kind_of_name(name, field=field).word not in ("organization", "folder"):
         raise InvalidArgument("The parent must be an organization or a folder.", field=field)
     access.require_named(caller, CREATE_PROJECT, name, field=field)
-    parent = tree.resource_get(name, field=field)
+    parent = tree.get_resource(name, field=field)
     assert isinstance(parent, (Organization, Folder))
     return parent
 

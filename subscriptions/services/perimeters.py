@@ -30,7 +30,7 @@ def is_protected(project: Project) -> bool:
     return Perimeter.objects.filter(enabled=True, projects=project).exists()
 
 
-def push_check(subscription: Subscription, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+def check_push(subscription: Subscription, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
     """Raise PermissionDenied if a perimeter forbids creating or updating a subscription.
 
     `before` and `after` are its PushConfigs in JSON form. A pull subscription, or one that doesn't exist yet, has no

@@ -17,7 +17,7 @@ from pushhub.common import names
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import FailedPrecondition, InvalidArgument, clipped
 from pushhub.common.principals import OPERATOR, Principal
-from pushhub.common.protojson import timestamp_format
+from pushhub.common.protojson import format_timestamp
 from subscriptions import selectors
 from subscriptions.iam import access, grants, tree
 from subscriptions.models import Folder, Organization, Project
@@ -30,7 +30,7 @@ ID_PATTERN = re.compile(r"[a-z][a-z0-9-]{4,28}[a-z0-9]", re.ASCII)
 GET = "resourcemanager.projects.get"
 
 
-def project_create(
+def create_project(
     *,
     project_id: str,
     parent: Organization | Folder | None = None,
@@ -58,14 +58,14 @@ def may_create(caller: Principal, parent: Organization | Folder | None, *, name:
         raise access.denied(hierarchy.CREATE_PROJECT, name)
 
 
-def project_ensure(*, project: str, caller: Principal = OPERATOR) -> Project:
+def ensure_project(*, project: str, caller: Principal = OPERATOR) -> Project:
     """Return the project of a name. In development, its first use creates it."""
     names.parse_project(names.project_name(project))
     if settings.DEVELOPMENT and not selectors.project_exists(project=project):
         names.check_new_project(project, field="name")
         with transaction.atomic():
             return _project_create(project, None, utcnow(), caller)[0]
-    row = selectors.project_get(project=project)
+    row = selectors.get_project(project=project)
     if row.delete_requested_at is not None:
         raise FailedPrecondition(f"Project {row.project_id} has been deleted.")
     return row
@@ -81,11 +81,11 @@ def _project_create(
     defaults = {"created_at": created_at, **hierarchy.parent_columns(parent)}
     project, is_new = Project.objects.get_or_create(project_id=project_id, defaults=defaults)
     if is_new:
-        grants.policy_begin(project, creator=caller)
+        grants.begin_policy(project, creator=caller)
     return project, is_new
 
 
-def project_request_create(*, request: object, caller: Principal = OPERATOR) -> Project:
+def create_project_request(*, request: object, caller: Principal = OPERATOR) -> Project:
     """Create a project. `request` is a Project with an id and, unless the caller is a superuser, a parent."""
     resource = fields.PROJECT.read(request)
     project_id = resource.get("projectId", "")
@@ -95,20 +95,20 @@ def project_request_create(*, request: object, caller: Principal = OPERATOR) -> 
             "match [a-z]([-a-z0-9]*[a-z0-9]).",
             field="projectId",
         )
-    parent = hierarchy.parent_get(_parent_name(resource.get("parent", {})), caller=caller, field="parent.id")
+    parent = hierarchy.get_parent(_parent_name(resource.get("parent", {})), caller=caller, field="parent.id")
     with transaction.atomic():
-        project = project_create(project_id=project_id, parent=parent, caller=caller)
+        project = create_project(project_id=project_id, parent=parent, caller=caller)
         project.display_name = resource.get("name", "")
         project.labels = resource.get("labels", {})
         project.save(update_fields=["display_name", "labels"])
     return project
 
 
-def project_update(*, project: str, request: object) -> Project:
+def update_project(*, project: str, request: object) -> Project:
     """Replace the name and labels of a project by those of `request`, which is a Project."""
     resource = fields.PROJECT.read(request)
     with transaction.atomic():
-        row = selectors.project_get(project=project)
+        row = selectors.get_project(project=project)
         if resource.get("projectId", row.project_id) != row.project_id:
             raise InvalidArgument("A project's id cannot be changed.", field="projectId")
         parent_name = row.parent.name if row.parent is not None else ""
@@ -121,16 +121,16 @@ def project_update(*, project: str, request: object) -> Project:
     return row
 
 
-def project_delete(*, project: str) -> None:
+def delete_project(*, project: str) -> None:
     """Mark a project as deleted. Nothing new can be created in it; what it contains goes on until it is removed."""
-    row = selectors.project_get(project=project)
+    row = selectors.get_project(project=project)
     _check_active(row)
     row.delete_requested_at = utcnow()
     row.save(update_fields=["delete_requested_at"])
 
 
-def project_undelete(*, project: str) -> None:
-    row = selectors.project_get(project=project)
+def undelete_project(*, project: str) -> None:
+    row = selectors.get_project(project=project)
     if row.delete_requested_at is None:
         raise FailedPrecondition(f"Project {row.project_id} has not been deleted.")
     row.delete_requested_at = None
@@ -139,7 +139,7 @@ def project_undelete(*, project: str) -> None:
 
 def projects_visible(caller: Principal, *, filter: str = "") -> QuerySet[Project]:
     """Return the projects that the caller may get and that match the filter of a ListProjectsRequest."""
-    projects = Project.objects.select_related("organization", "folder").filter(filter_parse(filter))
+    projects = Project.objects.select_related("organization", "folder").filter(parse_filter(filter))
     if access.is_root(caller):
         return projects
     return projects.filter(pk__in=[row.pk for row in projects if access.allowed(caller, GET, row)])
@@ -152,7 +152,7 @@ def project_resource(project: Project) -> dict[str, Any]:
         "projectId": project.project_id,
         "lifecycleState": "DELETE_REQUESTED" if project.delete_requested_at else "ACTIVE",
         "name": project.display_name or project.project_id,
-        "createTime": timestamp_format(project.created_at),
+        "createTime": format_timestamp(project.created_at),
     }
     if project.labels:
         resource["labels"] = project.labels
@@ -204,7 +204,7 @@ FILTERS: dict[str, Callable[[str], Q]] = {
 }
 
 
-def filter_parse(text: str) -> Q:
+def parse_filter(text: str) -> Q:
     """Return the condition that all terms of a filter make: `name:how* labels.color=red lifecycleState:ACTIVE`."""
     condition = Q()
     for term in text.split():

@@ -12,7 +12,7 @@ from django.db import IntegrityError, transaction
 from pushhub.common import names
 from pushhub.common.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 from pushhub.common.principals import OPERATOR, Principal
-from pushhub.common.protojson import bytes_parse
+from pushhub.common.protojson import parse_bytes
 from pushhub.common.rows import row_or_none
 from subscriptions import selectors
 from subscriptions.models import Topic
@@ -23,11 +23,11 @@ from subscriptions.schemarules.validators import (
     PROTOCOL_BUFFER,
     Mismatch,
     Validator,
-    compiled_check,
-    definition_compile,
+    check_compiled,
+    compile_definition,
     validators,
 )
-from subscriptions.services.projects import project_ensure
+from subscriptions.services.projects import ensure_project
 from subscriptions.services.rows import already_exists, check_name
 
 ENCODINGS = ("JSON", "BINARY")
@@ -45,16 +45,16 @@ class Definition:
         return validators(type_, self.text, self.compiled, root_message=self.root_message)
 
 
-def schema_create(*, parent: str, schema_id: str, schema: object, caller: Principal = OPERATOR) -> SchemaRevision:
+def create_schema(*, parent: str, schema_id: str, schema: object, caller: Principal = OPERATOR) -> SchemaRevision:
     """Create a schema and return its first revision."""
     project_id = names.parse_project(parent, field="parent")
     name = names.schema_name(project_id, schema_id)
     _plain(name, field="schemaId")
-    resource = schema_read(schema)
+    resource = read_schema(schema)
     check_name(resource, name)
     definition = _definition_read(resource)
     with transaction.atomic():
-        project = project_ensure(project=project_id, caller=caller)
+        project = ensure_project(project=project_id, caller=caller)
         if Schema.objects.filter(project=project, schema_id=schema_id).exists():
             raise already_exists(schema_id)
         if Schema.objects.filter(project=project).count() >= MAX_SCHEMAS:
@@ -67,51 +67,51 @@ def schema_create(*, parent: str, schema_id: str, schema: object, caller: Princi
         return _add_revision(row, definition)
 
 
-def schema_commit(*, name: str, request: object) -> SchemaRevision:
+def commit_schema(*, name: str, request: object) -> SchemaRevision:
     """Add a revision to a schema. `request` is a CommitSchemaRequest."""
     _plain(name)
     parsed = fields.COMMIT_SCHEMA.read(request)
     check_name(parsed, name)
-    resource = schema_read(parsed.get("schema", {}))
+    resource = read_schema(parsed.get("schema", {}))
     check_name(resource, name)
     definition = _definition_read(resource)
     with transaction.atomic():
-        row = selectors.schema_get(name=name, lock=True)
+        row = selectors.get_schema(name=name, lock=True)
         if row.type != resource["type"]:
             raise InvalidArgument(f"The schema's type is {row.type} and cannot change.", field="schema.type")
         return _add_revision(row, definition)
 
 
-def schema_rollback(*, name: str, request: object) -> SchemaRevision:
+def rollback_schema(*, name: str, request: object) -> SchemaRevision:
     """Add a revision with the definition of an older one. `request` is a RollbackSchemaRequest."""
     _plain(name)
     parsed = fields.ROLLBACK_SCHEMA.read(request)
     check_name(parsed, name)
     with transaction.atomic():
-        row = selectors.schema_get(name=name, lock=True)
-        old = selectors.schema_revision_get(schema=row, revision_id=parsed.get("revisionId", ""), field="revisionId")
+        row = selectors.get_schema(name=name, lock=True)
+        old = selectors.get_schema_revision(schema=row, revision_id=parsed.get("revisionId", ""), field="revisionId")
         return _add_revision(row, Definition(old.definition, bytes(old.compiled), old.root_message))
 
 
-def schema_delete(*, name: str) -> None:
+def delete_schema(*, name: str) -> None:
     """Delete a schema. Topics that use it show its deletion from then on and refuse messages."""
     _plain(name)
     with transaction.atomic():
-        row = selectors.schema_get(name=name, lock=True)
+        row = selectors.get_schema(name=name, lock=True)
         for topic in Topic.objects.select_for_update().filter(schema_settings__schema=row.name):
             topic.schema_settings = {**(topic.schema_settings or {}), "schema": names.DELETED_SCHEMA}
             topic.save()
         row.delete()
 
 
-def schema_revision_delete(*, name: str, revision_id: str = "") -> SchemaRevision:
+def delete_schema_revision(*, name: str, revision_id: str = "") -> SchemaRevision:
     """Delete the revision of `{name}@{revision}` and return the latest of the others."""
     revision_id = names.parse_schema(name)[2] or revision_id
     with transaction.atomic():
-        row = selectors.schema_get(name=name, lock=True)
+        row = selectors.get_schema(name=name, lock=True)
         if not revision_id:
             raise names.invalid_name(name)
-        revision = selectors.schema_revision_get(schema=row, revision_id=revision_id)
+        revision = selectors.get_schema_revision(schema=row, revision_id=revision_id)
         if row.revisions.count() == 1:
             raise FailedPrecondition("The only revision of a schema cannot be deleted. Delete the schema instead.")
         for topic in Topic.objects.filter(schema_settings__schema=row.name):
@@ -119,31 +119,31 @@ def schema_revision_delete(*, name: str, revision_id: str = "") -> SchemaRevisio
                 # The error doesn't name the topic, which the owner of the schema may not know.
                 raise FailedPrecondition("The revision is the first or the last that the settings of a topic allow.")
         revision.delete()
-        return selectors.schema_revision_get(schema=row)
+        return selectors.get_schema_revision(schema=row)
 
 
-def schema_validate(*, schema: object) -> None:
+def validate_schema(*, schema: object) -> None:
     """Raise InvalidArgument unless a ValidateSchemaRequest's schema could be created."""
-    resource = schema_read(fields.VALIDATE_SCHEMA.read(schema).get("schema", {}))
+    resource = read_schema(fields.VALIDATE_SCHEMA.read(schema).get("schema", {}))
     _definition_read(resource)
 
 
-def message_validate(*, request: object) -> None:
+def validate_message(*, request: object) -> None:
     """Raise InvalidArgument unless the message of a ValidateMessageRequest matches the schema."""
     parsed = fields.VALIDATE_MESSAGE.read(request)
     encoding = _encoding(parsed.get("encoding", ""), field="encoding")
     if ("name" in parsed) == ("schema" in parsed):
         raise InvalidArgument("The request must have either a name or a schema.", field="name")
     if "name" in parsed:
-        schema = selectors.schema_get(name=parsed["name"])
-        row = selectors.schema_revision_get(schema=schema, revision_id=names.parse_schema(parsed["name"])[2])
+        schema = selectors.get_schema(name=parsed["name"])
+        row = selectors.get_schema_revision(schema=schema, revision_id=names.parse_schema(parsed["name"])[2])
         check = _validators(row.pk, row.revision_id)[encoding]
     else:
-        resource = schema_read(parsed["schema"])
+        resource = read_schema(parsed["schema"])
         definition = _definition_read(resource)
         check = definition.validators(resource["type"])[encoding]
     try:
-        check(bytes_parse(parsed.get("message", ""), field="message"))
+        check(parse_bytes(parsed.get("message", ""), field="message"))
     except Mismatch as error:
         raise failed_validation(str(error), field="message") from None
 
@@ -199,7 +199,7 @@ def _validators(pk: int, revision_id: str) -> dict[str, Validator]:
     return Definition(row.definition, bytes(row.compiled), row.root_message).validators(row.schema.type)
 
 
-def schema_read(schema: object) -> dict[str, Any]:
+def read_schema(schema: object) -> dict[str, Any]:
     """Read a Schema from a request. The result has a type and a definition, which may be empty."""
     resource = fields.SCHEMA.read(schema)
     if "type" not in resource:
@@ -211,7 +211,7 @@ def _definition_read(resource: Mapping[str, Any]) -> Definition:
     """Return the definition of a Schema that was read; InvalidArgument unless it is valid."""
     type_, text = resource["type"], resource["definition"]
     if "compiledProtoSchema" not in resource:
-        return Definition(text, definition_compile(type_, text))
+        return Definition(text, compile_definition(type_, text))
     if type_ != PROTOCOL_BUFFER:
         raise InvalidArgument(f"A schema of type {type_} has no compiled form.", field="schema.compiledProtoSchema")
     if text:
@@ -219,9 +219,9 @@ def _definition_read(resource: Mapping[str, Any]) -> Definition:
             "A schema must have either a definition or a compiledProtoSchema.", field="schema.compiledProtoSchema"
         )
     compiled = resource["compiledProtoSchema"]
-    descriptor_set = bytes_parse(compiled.get("compiledBytes", ""), field="schema.compiledProtoSchema.compiledBytes")
+    descriptor_set = parse_bytes(compiled.get("compiledBytes", ""), field="schema.compiledProtoSchema.compiledBytes")
     root_message = compiled.get("rootMessage", "")
-    compiled_check(descriptor_set, root_message)
+    check_compiled(descriptor_set, root_message)
     return Definition("", descriptor_set, root_message)
 
 

@@ -17,7 +17,7 @@ from subscriptions.identity.recent import forget_callers
 from subscriptions.models import ServiceAccount
 from subscriptions.resources import fields, masks
 from subscriptions.resources.render import service_account_resource
-from subscriptions.services.projects import project_ensure
+from subscriptions.services.projects import ensure_project
 from subscriptions.services.rows import check_name
 
 MUTABLE = frozenset({"displayName", "description"})
@@ -26,7 +26,7 @@ UNDELETE_FOR = timedelta(days=30)
 DELETED = "deleted:"
 
 
-def service_account_create(*, project: str, request: object, caller: Principal = OPERATOR) -> ServiceAccount:
+def create_service_account(*, project: str, request: object, caller: Principal = OPERATOR) -> ServiceAccount:
     """Create an account. `project` is the project's id or number, `request` a CreateServiceAccountRequest."""
     account_request = fields.CREATE_SERVICE_ACCOUNT.read(request)
     account_id = account_request.get("accountId", "")
@@ -38,7 +38,7 @@ def service_account_create(*, project: str, request: object, caller: Principal =
         )
     details = account_request.get("serviceAccount", {})
     with transaction.atomic():
-        owner = project_ensure(project=project, caller=caller)
+        owner = ensure_project(project=project, caller=caller)
         email = names.service_account_email(owner.project_id, account_id)
         if names.is_agent_email(email):
             raise FailedPrecondition(f"Accounts of the project {clipped(owner.project_id)} are service agents.")
@@ -56,18 +56,18 @@ def service_account_create(*, project: str, request: object, caller: Principal =
                 account.save(force_insert=True)
         except IntegrityError:
             raise already_exists from None
-        grants.member_forget(f"serviceAccount:{email}")
+        grants.forget_member(f"serviceAccount:{email}")
     return account
 
 
-def service_account_update(*, name: str, request: object) -> ServiceAccount:
+def update_service_account(*, name: str, request: object) -> ServiceAccount:
     """Update an account. `request` is a PatchServiceAccountRequest with the account and a mask."""
     parsed = fields.PATCH_SERVICE_ACCOUNT.read(request)
     values = parsed.get("serviceAccount", {})
     paths = masks.mask_paths(parsed.get("updateMask", ""), fields.SERVICE_ACCOUNT, mutable=MUTABLE)
     check_name(values, name)
     with transaction.atomic():
-        account = selectors.service_account_get(name=name)
+        account = selectors.get_service_account(name=name)
         merged = masks.masked(service_account_resource(account), values, paths, fields.SERVICE_ACCOUNT)
         account.display_name = merged.get("displayName", "")
         account.description = merged.get("description", "")
@@ -75,25 +75,25 @@ def service_account_update(*, name: str, request: object) -> ServiceAccount:
     return account
 
 
-def service_account_disable(*, name: str) -> None:
+def disable_service_account(*, name: str) -> None:
     """Disable an account at once. Push tokens that it already signed stay valid for up to one hour."""
     _set_disabled(name, disabled=True)
 
 
-def service_account_enable(*, name: str) -> None:
+def enable_service_account(*, name: str) -> None:
     _set_disabled(name, disabled=False)
 
 
-def service_account_delete(*, name: str) -> None:
+def delete_service_account(*, name: str) -> None:
     """Delete an account. It can be undeleted for a while by its unique id; its email is free at once.
 
     Subscriptions that use it keep its name, and their pushes fail because they get no token.
     """
     with transaction.atomic():
-        account = selectors.service_account_get(name=name, lock=True)
+        account = selectors.get_service_account(name=name, lock=True)
         account.access_tokens.all().delete()
         # The next account with this email must not inherit the grants of this one.
-        grants.member_rename(
+        grants.rename_member(
             old=f"serviceAccount:{account.email}", new=deleted_account(account.email, unique_id=account.unique_id)
         )
         account.email = deleted_email(account)
@@ -102,15 +102,15 @@ def service_account_delete(*, name: str) -> None:
     forget_callers()
 
 
-def service_account_undelete(*, name: str) -> ServiceAccount:
+def undelete_service_account(*, name: str) -> ServiceAccount:
     """Undelete an account. `name` has its unique id, because several deleted accounts may have had its email."""
     with transaction.atomic():
-        account = selectors.service_account_deleted_get(name=name)
+        account = selectors.get_deleted_service_account(name=name)
         email = account.email.removeprefix(DELETED).rpartition("?uid=")[0]
         if ServiceAccount.objects.filter(email=email).exists():
             raise AlreadyExists(f"Service account {email} exists again. Delete that one first.")
         account.email = email
-        grants.member_rename(
+        grants.rename_member(
             old=deleted_account(email, unique_id=account.unique_id), new=f"serviceAccount:{account.email}"
         )
         account.deleted_at = None
@@ -118,7 +118,7 @@ def service_account_undelete(*, name: str) -> ServiceAccount:
     return account
 
 
-def service_accounts_purge() -> int:
+def purge_service_accounts() -> int:
     """Remove the accounts that can no longer be undeleted. Returns how many."""
     expired = ServiceAccount.objects.filter(deleted_at__lt=utcnow() - UNDELETE_FOR)
     count = 0
@@ -134,7 +134,7 @@ def deleted_email(account: ServiceAccount) -> str:
 
 
 def _set_disabled(name: str, *, disabled: bool) -> None:
-    account = selectors.service_account_get(name=name)
+    account = selectors.get_service_account(name=name)
     account.disabled = disabled
     account.save(update_fields=["disabled", "updated_at"])
     forget_callers()

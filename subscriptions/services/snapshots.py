@@ -15,7 +15,7 @@ from subscriptions.services.rows import check_name
 SNAPSHOT_MUTABLE = frozenset({"labels"})
 
 
-def snapshot_update(*, name: str, request: object) -> Snapshot:
+def update_snapshot(*, name: str, request: object) -> Snapshot:
     """Update the labels of a snapshot. `request` is an UpdateSnapshotRequest; nothing else can change."""
     names.parse_snapshot(name)
     parsed = fields.UPDATE_SNAPSHOT.read(request)
@@ -23,20 +23,20 @@ def snapshot_update(*, name: str, request: object) -> Snapshot:
     paths = masks.mask_paths(parsed.get("updateMask", ""), fields.SNAPSHOT, mutable=SNAPSHOT_MUTABLE)
     check_name(values, name)
     with transaction.atomic():
-        row = selectors.snapshot_get(name=name, lock=True)
+        row = selectors.get_snapshot(name=name, lock=True)
         merged = masks.masked(snapshot_resource(row), values, paths, fields.SNAPSHOT)
         row.labels = bounds.labels(merged.get("labels", {}))
         row.save()
     return row
 
 
-def snapshot_delete(*, name: str) -> None:
+def delete_snapshot(*, name: str) -> None:
     """Delete a snapshot. The next sweep removes the messages that only it kept."""
     with transaction.atomic():
-        selectors.snapshot_get(name=name, lock=True).delete()
+        selectors.get_snapshot(name=name, lock=True).delete()
 
 
-def snapshots_sweep() -> int:
+def sweep_snapshots() -> int:
     """Delete the snapshots that have expired. Returns how many."""
     expired = list(Snapshot.objects.filter(expire_at__lte=utcnow()).select_related("project"))
     for row in expired:

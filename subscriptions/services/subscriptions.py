@@ -17,28 +17,28 @@ from subscriptions import selectors, signals
 from subscriptions.identity import agents
 from subscriptions.models import Subscription
 from subscriptions.resources import bounds, fields, masks
-from subscriptions.resources.subscriptions import FIELDS, check_combination, push_config_show, push_config_store
+from subscriptions.resources.subscriptions import FIELDS, check_combination, show_push_config, store_push_config
 from subscriptions.services import perimeters
-from subscriptions.services.projects import project_ensure
+from subscriptions.services.projects import ensure_project
 from subscriptions.services.rows import check_name, check_quota, insert, update_request
-from subscriptions.services.transforms import transforms_check
+from subscriptions.services.transforms import check_transforms
 
 
-def subscription_create(*, name: str, subscription: object, caller: Principal = OPERATOR) -> Subscription:
+def create_subscription(*, name: str, subscription: object, caller: Principal = OPERATOR) -> Subscription:
     project_id, subscription_id = names.parse_subscription(name)
     values = fields.SUBSCRIPTION.read(subscription)
     check_name(values, name)
     topic = values.get("topic", "")
     names.parse_topic(topic, field="topic")
-    transforms_check(project=project_id, transforms=values.get("messageTransforms", []))
+    check_transforms(project=project_id, transforms=values.get("messageTransforms", []))
     with transaction.atomic():
         row = Subscription(subscription_id=subscription_id, tags=values.get("tags", {}))
-        row.project = project_ensure(project=project_id, caller=caller)
-        agents.references_check(row, values, values, caller=caller)
-        row.topic = selectors.topic_get(name=topic, field="topic", lock=True)
+        row.project = ensure_project(project=project_id, caller=caller)
+        agents.check_references(row, values, values, caller=caller)
+        row.topic = selectors.get_topic(name=topic, field="topic", lock=True)
         FIELDS.store(row, values)
         check_combination(row)
-        perimeters.push_check(row, {}, push_config_show(row))
+        perimeters.check_push(row, {}, show_push_config(row))
         _check_subscription_quotas(row)
         is_taken = Subscription.objects.filter(project=row.project, subscription_id=subscription_id).exists()
         insert(row, subscription_id, is_taken)
@@ -46,27 +46,27 @@ def subscription_create(*, name: str, subscription: object, caller: Principal = 
     return row
 
 
-def subscription_update(*, name: str, request: object, caller: Principal = OPERATOR) -> Subscription:
+def update_subscription(*, name: str, request: object, caller: Principal = OPERATOR) -> Subscription:
     """Update a subscription. `request` is an UpdateSubscriptionRequest with the subscription and a mask."""
     project_id, _ = names.parse_subscription(name)
     values, paths = update_request(request, name, fields.UPDATE_SUBSCRIPTION, "subscription", FIELDS.mutable)
     if ("messageTransforms",) in paths:
-        transforms_check(project=project_id, transforms=values.get("messageTransforms", []))
+        check_transforms(project=project_id, transforms=values.get("messageTransforms", []))
     with transaction.atomic():
-        row = selectors.subscription_get(name=name, lock=True)
-        before = push_config_show(row)
+        row = selectors.get_subscription(name=name, lock=True)
+        before = show_push_config(row)
         merged = masks.masked(FIELDS.show(row), values, paths, fields.SUBSCRIPTION)
         if ("pushConfig",) in paths:
             merged["pushConfig"] = _with_version_of(merged.get("pushConfig", {}), before)
         changed = {path[0] for path in paths}
-        agents.references_check(row, merged, changed, caller=caller)
+        agents.check_references(row, merged, changed, caller=caller)
         FIELDS.store(row, merged, changed)
-        perimeters.push_check(row, before, push_config_show(row))
+        perimeters.check_push(row, before, show_push_config(row))
         _store_change(row)
     return row
 
 
-def push_config_modify(*, name: str, request: object, caller: Principal = OPERATOR) -> Subscription:
+def modify_push_config(*, name: str, request: object, caller: Principal = OPERATOR) -> Subscription:
     """Replace the push config. `request` is a ModifyPushConfigRequest; an empty config makes a pull subscription."""
     names.parse_subscription(name)
     parsed = fields.MODIFY_PUSH_CONFIG.read(request)
@@ -77,29 +77,29 @@ def push_config_modify(*, name: str, request: object, caller: Principal = OPERAT
             "You have passed an invalid argument to the service (argument=push_config).", field="pushConfig"
         )
     with transaction.atomic():
-        row = selectors.subscription_get(name=name, lock=True)
-        before = push_config_show(row)
-        agents.references_check(row, parsed, {"pushConfig"}, caller=caller)
-        push_config_store(row, _with_version_of(config, before) if config.get("pushEndpoint") else config)
-        perimeters.push_check(row, before, push_config_show(row))
+        row = selectors.get_subscription(name=name, lock=True)
+        before = show_push_config(row)
+        agents.check_references(row, parsed, {"pushConfig"}, caller=caller)
+        store_push_config(row, _with_version_of(config, before) if config.get("pushEndpoint") else config)
+        perimeters.check_push(row, before, show_push_config(row))
         _store_change(row)
     return row
 
 
-def subscription_detach(*, name: str) -> None:
+def detach_subscription(*, name: str) -> None:
     """Detach a subscription from its topic and drop its backlog."""
     with transaction.atomic():
-        row = selectors.subscription_get(name=name, lock=True)
+        row = selectors.get_subscription(name=name, lock=True)
         if row.detached:
             raise FailedPrecondition(f"Subscription is already detached (resource={row.subscription_id}).")
         row.detached = True
         _store_change(row)
 
 
-def subscription_pause(*, name: str, caller: Principal = OPERATOR) -> None:
+def pause_subscription(*, name: str, caller: Principal = OPERATOR) -> None:
     """Stop pushing and keep the push configuration. Messages wait until somebody resumes the subscription."""
     with transaction.atomic():
-        row = selectors.subscription_get(name=name, lock=True)
+        row = selectors.get_subscription(name=name, lock=True)
         _check_modifiable(row, caller)
         if not row.push_endpoint or row.detached:
             raise FailedPrecondition(f"Only a push subscription can be paused (resource={row.subscription_id}).")
@@ -107,10 +107,10 @@ def subscription_pause(*, name: str, caller: Principal = OPERATOR) -> None:
         _store_change(row)
 
 
-def subscription_resume(*, name: str, caller: Principal = OPERATOR) -> None:
+def resume_subscription(*, name: str, caller: Principal = OPERATOR) -> None:
     """Push again, with the configuration from before the pause."""
     with transaction.atomic():
-        row = selectors.subscription_get(name=name, lock=True)
+        row = selectors.get_subscription(name=name, lock=True)
         _check_modifiable(row, caller)
         if not row.paused:
             raise FailedPrecondition(f"Subscription is not paused (resource={row.subscription_id}).")
@@ -118,18 +118,18 @@ def subscription_resume(*, name: str, caller: Principal = OPERATOR) -> None:
         _store_change(row)
 
 
-def subscription_delete(*, name: str) -> None:
+def delete_subscription(*, name: str) -> None:
     with transaction.atomic():
-        row = selectors.subscription_get(name=name, lock=True)
+        row = selectors.get_subscription(name=name, lock=True)
         signals.announce(signals.subscription_deleted, subscription_id=row.pk, name=row.name)
         row.delete()
 
 
 def _check_modifiable(row: Subscription, caller: Principal) -> None:
     """Apply the rules of updates to a change that leaves the API's fields alone."""
-    agents.references_check(row, {}, (), caller=caller)
-    config = push_config_show(row)
-    perimeters.push_check(row, config, config)
+    agents.check_references(row, {}, (), caller=caller)
+    config = show_push_config(row)
+    perimeters.check_push(row, config, config)
 
 
 def _check_subscription_quotas(row: Subscription) -> None:

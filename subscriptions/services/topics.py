@@ -15,46 +15,46 @@ from subscriptions.identity import agents
 from subscriptions.models import Topic
 from subscriptions.resources import bounds, fields, masks
 from subscriptions.resources.topics import FIELDS
-from subscriptions.services.projects import project_ensure
+from subscriptions.services.projects import ensure_project
 from subscriptions.services.rows import check_name, check_quota, insert, update_request
-from subscriptions.services.transforms import transforms_check
+from subscriptions.services.transforms import check_transforms
 
 
-def topic_create(*, name: str, topic: object, caller: Principal = OPERATOR) -> Topic:
+def create_topic(*, name: str, topic: object, caller: Principal = OPERATOR) -> Topic:
     project_id, topic_id = names.parse_topic(name)
     values = fields.TOPIC.read(topic)
     check_name(values, name)
-    transforms_check(project=project_id, transforms=values.get("messageTransforms", []))
+    check_transforms(project=project_id, transforms=values.get("messageTransforms", []))
     row = Topic(topic_id=topic_id, tags=values.get("tags", {}))
     with transaction.atomic():
-        row.project = project_ensure(project=project_id, caller=caller)
-        agents.schema_check(values, values, caller=caller)
+        row.project = ensure_project(project=project_id, caller=caller)
+        agents.check_schema(values, values, caller=caller)
         FIELDS.store(row, values)
         check_quota("topics in the project", Topic.objects.filter(project=row.project), bounds.TOPICS_PER_PROJECT)
         insert(row, topic_id, Topic.objects.filter(project=row.project, topic_id=topic_id).exists())
     return row
 
 
-def topic_update(*, name: str, request: object, caller: Principal = OPERATOR) -> Topic:
+def update_topic(*, name: str, request: object, caller: Principal = OPERATOR) -> Topic:
     """Update a topic. `request` is an UpdateTopicRequest with the topic and a mask."""
     project_id, _ = names.parse_topic(name)
     values, paths = update_request(request, name, fields.UPDATE_TOPIC, "topic", FIELDS.mutable)
     if ("messageTransforms",) in paths:
-        transforms_check(project=project_id, transforms=values.get("messageTransforms", []))
+        check_transforms(project=project_id, transforms=values.get("messageTransforms", []))
     with transaction.atomic():
-        row = selectors.topic_get(name=name, lock=True)
+        row = selectors.get_topic(name=name, lock=True)
         merged = masks.masked(FIELDS.show(row), values, paths, fields.TOPIC)
         changed = {path[0] for path in paths}
-        agents.schema_check(merged, changed, caller=caller)
+        agents.check_schema(merged, changed, caller=caller)
         FIELDS.store(row, merged, changed)
         row.save()
     return row
 
 
-def topic_delete(*, name: str) -> None:
+def delete_topic(*, name: str) -> None:
     """Delete a topic. Its subscriptions keep their messages and lose the topic."""
     with transaction.atomic():
-        row = selectors.topic_get(name=name, lock=True)
+        row = selectors.get_topic(name=name, lock=True)
         row.subscriptions.update(topic=None, updated_at=utcnow())
         row.dead_letter_sources.update(dead_letter_topic=None, updated_at=utcnow())
         row.snapshots.update(topic=None)

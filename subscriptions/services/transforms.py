@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from pushhub.common.errors import InvalidArgument
-from pushhub.common.protojson import bytes_parse
+from pushhub.common.protojson import parse_bytes
 from subscriptions import selectors
 from subscriptions.resources import fields
 from subscriptions.resources.transforms import function_of, functions_of
@@ -22,7 +22,7 @@ TEST_SECONDS = 5.0
 REMEMBERED_FUNCTIONS = 100
 
 
-def transforms_check(
+def check_transforms(
     *, project: str, transforms: Sequence[Mapping[str, Any]], field: str = "messageTransforms"
 ) -> None:
     """Raise InvalidArgument unless the code of each transform can be run and has the function that it names.
@@ -33,14 +33,14 @@ def transforms_check(
         _check(project, function, field=f"{field}[{index}]")
 
 
-def transform_validate(*, project: str, request: object) -> None:
+def validate_transform(*, project: str, request: object) -> None:
     """Raise InvalidArgument unless the transform of a ValidateMessageTransformRequest could be stored."""
     parsed = fields.VALIDATE_MESSAGE_TRANSFORM.read(request)
     function = function_of(parsed.get("messageTransform", {}), field="messageTransform")
     _check(project, function, field="messageTransform")
 
 
-def transforms_test(*, project: str, request: object) -> list[dict[str, Any]]:
+def try_transforms(*, project: str, request: object) -> list[dict[str, Any]]:
     """Return what each transform of a TestMessageTransformsRequest makes of its message, in JSON form.
 
     The list ends with the transform that filters the message or fails. A transform that is disabled has no entry.
@@ -49,7 +49,7 @@ def transforms_test(*, project: str, request: object) -> list[dict[str, Any]]:
     functions = _functions_to_test(parsed)
     message = parsed.get("message", {})
     current = Input(
-        bytes_parse(message.get("data", ""), field="message.data"),
+        parse_bytes(message.get("data", ""), field="message.data"),
         message.get("attributes", {}),
         {"ordering_key": message["orderingKey"]} if "orderingKey" in message else {},
     )
@@ -64,7 +64,7 @@ def transforms_test(*, project: str, request: object) -> list[dict[str, Any]]:
 
 
 @lru_cache(maxsize=REMEMBERED_FUNCTIONS)
-def function_check(project: str, function: Function) -> None:
+def check_function(project: str, function: Function) -> None:
     """Raise InvalidArgument with the reason unless the function can be used.
 
     A valid function is remembered: a form checks it before its transaction begins, and its service runs no code again.
@@ -80,9 +80,9 @@ def _functions_to_test(parsed: Mapping[str, Any]) -> Sequence[Function]:
             "The request must have one of messageTransforms, topic and subscription.", field="messageTransforms"
         )
     if "topic" in parsed:
-        return functions_on(selectors.topic_get(name=parsed["topic"], field="topic").message_transforms)
+        return functions_on(selectors.get_topic(name=parsed["topic"], field="topic").message_transforms)
     if "subscription" in parsed:
-        return functions_on(selectors.subscription_get(name=parsed["subscription"]).message_transforms)
+        return functions_on(selectors.get_subscription(name=parsed["subscription"]).message_transforms)
     field = "messageTransforms.messageTransforms"
     transforms = parsed["messageTransforms"].get("messageTransforms", [])
     functions_of(transforms, field=field)
@@ -104,7 +104,7 @@ def _outcome(result: Result, message: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check(project: str, function: Function, *, field: str) -> None:
     try:
-        function_check(project, function)
+        check_function(project, function)
     except InvalidArgument as error:
         raise InvalidArgument(
             f"The function {function.name} is not valid. {error.message}", field=f"{field}.javascriptUdf.code"

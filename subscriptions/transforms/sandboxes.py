@@ -366,13 +366,13 @@ def sandboxes() -> Sandboxes:
     return Sandboxes(settings.TRANSFORM_SANDBOXES)
 
 
-def sandboxes_close() -> None:
+def close_sandboxes() -> None:
     """End all sandboxes of this process and their threads. Those that are needed again start again."""
     if sandboxes.cache_info().currsize:
         sandboxes().close()
         sandboxes.cache_clear()
 
 
-atexit.register(sandboxes_close)
+atexit.register(close_sandboxes)
 # A forked child must not use its parent's sandboxes.
 os.register_at_fork(after_in_child=sandboxes.cache_clear)

@@ -9,7 +9,7 @@ from axe_playwright_python.sync_playwright import Axe
 from django.contrib.auth.models import User
 from pytest_django.live_server_helper import LiveServer
 
-from deliveries.deadletters.jobs import job_begin
+from deliveries.deadletters.jobs import begin_job
 from deliveries.models import DeadLetterJob, Message
 from pushhub.common.principals import OPERATOR
 from subscriptions.models import Subscription, Topic
@@ -104,7 +104,7 @@ def test_tables_of_dead_letters_fit_into_their_frames(
         letters_create(api, source, 2, result=result)
     Topic.objects.filter(topic_id="letters").update(topic_id="dead-letters-of-the-orders-of-a-shop-of-medium-size")
     Subscription.objects.filter(subscription_id="reader").delete()
-    job_begin(source, action=DeadLetterJob.Action.REDRIVE, rate=10, caller=OPERATOR)
+    begin_job(source, action=DeadLetterJob.Action.REDRIVE, rate=10, caller=OPERATOR)
     with chromium(live_server.url, width=width, locale=language) as browser:
         sign_in(browser)
         for path in ("", f"of/{source.pk}/"):

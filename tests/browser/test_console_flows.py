@@ -136,8 +136,8 @@ def test_a_subscription_is_created_with_everything_it_needs(
 def dead_letter_jobs_run() -> None:
     """Run the dead-letter jobs to their end, as the maintenance worker does. Call it in a thread without event loop."""
     try:
-        jobs.jobs_advance()
-        jobs.jobs_advance()
+        jobs.advance_jobs()
+        jobs.advance_jobs()
     finally:
         connection.close()
 
@@ -201,7 +201,7 @@ def test_dead_letters_are_found_redriven_and_discarded(
 @pytest.fixture
 def stops_demo_receiver() -> Iterator[None]:
     yield
-    demoreceiver.receiver_stop()
+    demoreceiver.stop_receiver()
 
 
 @pytest.mark.usefixtures("stops_demo_receiver")

@@ -14,8 +14,8 @@ from pytest_django.live_server_helper import LiveServer
 
 from deliveries.models import MetricMinute
 from deliveries.rules.histogram import bucket_of
-from deliveries.telemetry.counting.ledger import Partial, Sums, partials_add
-from deliveries.telemetry.series.gauges import gauges_take
+from deliveries.telemetry.counting.ledger import Partial, Sums, add_partials
+from deliveries.telemetry.series.gauges import take_gauges
 from pushhub.common.clock import utcnow
 from subscriptions.models import Subscription, Topic
 from tests.browser.chromium import Chromium, Watched
@@ -41,8 +41,8 @@ def shop(redis_url: str) -> Subscription:
         for kind, code in (("ack", 204), ("remote_server_5xx", 503)):
             at = minute - timedelta(minutes=minutes_ago)
             key = ("projects/shop/subscriptions/push", "push", at, kind, code, "127.0.0.1")
-            partials_add([Partial(kind, key, Sums("shop", 5, 50, 5000, 1000, {bucket_of(1000): 5}))], job="test")
-    gauges_take()
+            add_partials([Partial(kind, key, Sums("shop", 5, 50, 5000, 1000, {bucket_of(1000): 5}))], job="test")
+    take_gauges()
     return Subscription.objects.get()
 
 

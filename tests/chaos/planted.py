@@ -35,7 +35,7 @@ def ack_before_commit() -> None:
     from deliveries.publish.offering import Published
 
     taken = threading.local()
-    take, commit = storing.message_ids_take, storing.requests_commit
+    take, commit = storing.take_message_ids, storing.commit_requests
 
     def take_again(count: int) -> list[int]:
         ids: Iterator[int] | None = getattr(taken, "ids", None)
@@ -60,8 +60,8 @@ def ack_before_commit() -> None:
             )
         return published
 
-    storing.message_ids_take = take_again
-    writer.requests_commit = answer_at_once
+    storing.take_message_ids = take_again
+    writer.commit_requests = answer_at_once
 
 
 def retry_dropped() -> None:
@@ -169,7 +169,7 @@ def page_of_an_older_generation() -> None:
     from deliveries.backlog import scripts
     from deliveries.store import statements
 
-    read, source = statements.page_read, scripts.source
+    read, source = statements.read_page, scripts.source
 
     def read_slowly(**named: Any) -> Any:
         rows = read(**named)
@@ -186,7 +186,7 @@ def page_of_an_older_generation() -> None:
         assert count == 1
         return text
 
-    statements.page_read = read_slowly
+    statements.read_page = read_slowly
     scripts.source = without_check
 
 
@@ -196,14 +196,14 @@ def sweep_deletes_too_much() -> None:
 
     from deliveries.store import statements
 
-    assert statements.messages_delete_settled
+    assert statements.delete_settled_messages
 
     def delete_all(*, after_id: int, to_id: int, **_: Any) -> int:
         with connection.cursor() as cursor:
             cursor.execute("DELETE FROM deliveries_message WHERE id > %s AND id <= %s", [after_id, to_id])
             return int(cursor.rowcount)
 
-    statements.messages_delete_settled = delete_all
+    statements.delete_settled_messages = delete_all
 
 
 BUGS = {

@@ -36,9 +36,9 @@ class Sample:
 
 def measure(storm: Storm) -> Sample:
     from django.db import Error, close_old_connections
-    from redis import RedisError
 
     from deliveries.models import Delivery
+    from redis import RedisError
 
     waiting = -1
     try:

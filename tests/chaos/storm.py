@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-import redis
 
+import redis
 from tests.chaos import remains
 from tests.chaos.checker import Findings, check, missing
 from tests.chaos.endpoints import Endpoint

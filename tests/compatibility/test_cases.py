@@ -41,7 +41,7 @@ def subscription(client: Driver, topic: str) -> str:
     return SUBSCRIPTION
 
 
-def messages_pull(client: Driver, *, count: int) -> list[Any]:
+def pull_messages(client: Driver, *, count: int) -> list[Any]:
     """Pull until there are exactly `count` messages, and return them."""
     received: list[Any] = []
 
@@ -109,7 +109,7 @@ def test_topics_and_subscriptions_are_listed(client: Driver, subscription: str) 
 def test_messages_are_published_pulled_and_acknowledged(client: Driver, subscription: str) -> None:
     messages = [{"data": data("one"), "attributes": {"lang": "en"}}, {"data": data("two")}, {"attributes": {"a": "b"}}]
     ids = client.call("Publisher.Publish", topic=TOPIC, messages=messages)["messageIds"]
-    received = messages_pull(client, count=3)
+    received = pull_messages(client, count=3)
     by_id = {entry["message"]["messageId"]: entry["message"] for entry in received}
     assert [by_id[message_id].get("data") for message_id in ids] == [data("one"), data("two"), None]
     assert by_id[ids[0]]["attributes"] == {"lang": "en"}
@@ -120,11 +120,11 @@ def test_messages_are_published_pulled_and_acknowledged(client: Driver, subscrip
 
 def test_an_ack_deadline_of_zero_nacks_a_message(client: Driver, subscription: str) -> None:
     client.call("Publisher.Publish", topic=TOPIC, messages=[{"data": data("again")}])
-    first = messages_pull(client, count=1)[0]
+    first = pull_messages(client, count=1)[0]
     client.call(
         "Subscriber.ModifyAckDeadline", subscription=subscription, ackIds=[first["ackId"]], ackDeadlineSeconds=0
     )
-    again = messages_pull(client, count=1)[0]
+    again = pull_messages(client, count=1)[0]
     assert again["message"] == first["message"]
     assert again["ackId"] != first["ackId"]
 
@@ -233,10 +233,10 @@ def test_a_seek_to_a_snapshot_returns_its_messages(client: Driver, subscription:
     snapshot = client.call("Subscriber.CreateSnapshot", name=name, subscription=subscription, labels={"team": "a"})
     assert (snapshot["name"], snapshot["topic"], snapshot["labels"]) == (name, TOPIC, {"team": "a"})
     assert client.call("Subscriber.GetSnapshot", snapshot=name)["topic"] == TOPIC
-    received = messages_pull(client, count=1)
+    received = pull_messages(client, count=1)
     client.call("Subscriber.Acknowledge", subscription=subscription, ackIds=[received[0]["ackId"]])
     client.call("Subscriber.Seek", subscription=subscription, snapshot=name)
-    assert messages_pull(client, count=1)[0]["message"] == received[0]["message"]
+    assert pull_messages(client, count=1)[0]["message"] == received[0]["message"]
     client.call("Subscriber.Seek", subscription=subscription, time="2090-01-01T00:00:00Z")
     client.call("Subscriber.DeleteSnapshot", snapshot=name)
     assert refused(client, "Subscriber.GetSnapshot", snapshot=name)[0] == "NOT_FOUND"

@@ -11,8 +11,8 @@ from google.api_core import exceptions
 from google.cloud import pubsub_v1
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from subscriptions.services.subscriptions import subscription_create
-from subscriptions.services.topics import topic_create
+from subscriptions.services.subscriptions import create_subscription
+from subscriptions.services.topics import create_topic
 from tests.grpcservers import GrpcServer
 
 TOPIC = "projects/shop/topics/orders"
@@ -34,8 +34,8 @@ def public_methods(kind: type) -> set[str]:
 
 @pytest.fixture
 def topic_and_subscription(server: GrpcServer) -> None:
-    topic_create(name=TOPIC, topic={})
-    subscription_create(name=SUBSCRIPTION, subscription={"topic": TOPIC})
+    create_topic(name=TOPIC, topic={})
+    create_subscription(name=SUBSCRIPTION, subscription={"topic": TOPIC})
 
 
 def publisher_calls(client: pubsub_v1.PublisherClient) -> dict[str, Callable[[], Any]]:

@@ -14,8 +14,8 @@ from google.cloud.pubsub_v1.subscriber.exceptions import AcknowledgeError, Ackno
 from google.cloud.pubsub_v1.subscriber.message import Message
 
 from deliveries.models import Delivery
-from subscriptions.services.subscriptions import subscription_create
-from subscriptions.services.topics import topic_create
+from subscriptions.services.subscriptions import create_subscription
+from subscriptions.services.topics import create_topic
 from tests.compatibility.drivers import Node
 from tests.grpcservers import GrpcServer
 from tests.ports import wait_for
@@ -77,8 +77,8 @@ def nothing_left() -> bool:
 
 
 def topic_and_subscription_create(**fields: Any) -> None:
-    topic_create(name=TOPIC, topic={})
-    subscription_create(name=SUBSCRIPTION, subscription={"topic": TOPIC, **fields})
+    create_topic(name=TOPIC, topic={})
+    create_subscription(name=SUBSCRIPTION, subscription={"topic": TOPIC, **fields})
 
 
 def publish(client: pubsub_v1.PublisherClient, texts: list[str], **more: Any) -> list[str]:

@@ -15,9 +15,9 @@ import requests
 from pytest_django.live_server_helper import LiveServer
 
 from subscriptions.iam import grants
-from subscriptions.iam.tree import resource_get
-from subscriptions.services.subscriptions import subscription_create
-from subscriptions.services.topics import topic_create
+from subscriptions.iam.tree import get_resource
+from subscriptions.services.subscriptions import create_subscription
+from subscriptions.services.topics import create_topic
 from tests.certificates import Authority
 from tests.grpcservers import GrpcServer
 from tests.integration.identity.keyfiles import NAME, key_file
@@ -57,11 +57,11 @@ def test_a_client_with_a_key_file_publishes_and_subscribes_over_tls(
 ) -> None:
     key = key_file()
     (tmp_path / "key.json").write_text(json.dumps(key))
-    topic_create(name=TOPIC, topic={})
-    subscription_create(name=SUBSCRIPTION, subscription={"topic": TOPIC})
+    create_topic(name=TOPIC, topic={})
+    create_subscription(name=SUBSCRIPTION, subscription={"topic": TOPIC})
     member = f"serviceAccount:{NAME.rpartition('/')[2]}"
-    grants.role_grant(resource_get(TOPIC), role="roles/pubsub.publisher", member=member)
-    grants.role_grant(resource_get(SUBSCRIPTION), role="roles/pubsub.subscriber", member=member)
+    grants.grant_role(get_resource(TOPIC), role="roles/pubsub.publisher", member=member)
+    grants.grant_role(get_resource(SUBSCRIPTION), role="roles/pubsub.subscriber", member=member)
     chain = str(authority.chain("localhost"))
     tls = {"PUSHHUB_GRPC_TLS_CERT": chain, "PUSHHUB_GRPC_TLS_KEY": chain}
     environment = os.environ | {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(authority.ca_file)}

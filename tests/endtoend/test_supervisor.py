@@ -195,8 +195,8 @@ def test_a_taken_port_is_refused_with_the_setting_that_moves_it() -> None:
         port = taken.getsockname()[1]
         line = rf"port {port} on 127\.0\.0\.1 is taken: .*PUSHHUB_FLOWER=127\.0\.0\.1:{port + 1} make up"
         with pytest.raises(StartError, match=line):
-            supervisor.port_require_free("FLOWER", ("127.0.0.1", port))
-    supervisor.port_require_free("FLOWER", ("127.0.0.1", free_port()))
+            supervisor.require_free_port("FLOWER", ("127.0.0.1", port))
+    supervisor.require_free_port("FLOWER", ("127.0.0.1", free_port()))
 
 
 def test_a_data_folder_serves_one_supervisor_at_a_time(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_a_secret_key_is_created_if_none_is_set(name: str, tmp_path: Path, monke
     if name != "DATA":
         monkeypatch.setenv(f"PUSHHUB_{name}", str(tmp_path / "given"))
 
-    supervisor.environment_prepare()
+    supervisor.prepare_environment()
 
     assert (tmp_path / "secret-key").exists() == (name == "DATA")
 

@@ -15,7 +15,7 @@ from django.test import Client, override_settings
 from pushhub.common.clock import utcnow
 from subscriptions import audit, receivers
 from subscriptions.iam import grants
-from subscriptions.iam.tree import resource_get
+from subscriptions.iam.tree import get_resource
 from subscriptions.identity import access_tokens, keys
 from subscriptions.models import Project, Subscription
 from subscriptions.models.iam import AuditEntry, Perimeter
@@ -87,7 +87,7 @@ def test_publishing_and_pulling_leave_no_entries(api: Api) -> None:
 
 
 def test_the_entry_of_a_policy_has_its_resources_name(api: Api) -> None:
-    grants.role_grant(resource_get(TOPIC), role="roles/pubsub.publisher", member="user:ada@example.com")
+    grants.grant_role(get_resource(TOPIC), role="roles/pubsub.publisher", member="user:ada@example.com")
     entry = entries(TOPIC, kind="Policy")[-1]
     assert entry.after["bindings"] == [  # type: ignore[index]
         {"role": "roles/pubsub.publisher", "members": ["user:ada@example.com"]}
@@ -149,7 +149,7 @@ def test_entries_hold_no_secrets(api: Api) -> None:
     Subscription.objects.update(push_attributes={"x-shared-secret": "swordfish"})
     assert api.delete("subscriptions/hello").status == 200
     User.objects.create_user("ada", password="correct horse battery")
-    token = access_tokens.access_token_create(member="user:ada@example.com").token
+    token = access_tokens.create_access_token(member="user:ada@example.com").token
     key = api.post("serviceAccounts/pusher@shop.iam.gserviceaccount.com/keys").body
     signing_key = keys.signing_key()
 

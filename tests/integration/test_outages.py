@@ -14,14 +14,14 @@ import requests
 from django.db import connection
 from google.pubsub_v1.types import pubsub
 
-from deliveries.publish.service import message_publish
-from deliveries.pull.leasing import messages_pull
+from deliveries.publish.service import publish_message
+from deliveries.pull.leasing import pull_messages
 from deliveries.rules.payload import NewMessage
 from pushhub.common.outages import Cause
-from subscriptions.selectors import subscription_read, topic_get
-from subscriptions.services.projects import project_create
-from subscriptions.services.subscriptions import subscription_create
-from subscriptions.services.topics import topic_create
+from subscriptions.selectors import get_topic, read_subscription
+from subscriptions.services.projects import create_project
+from subscriptions.services.subscriptions import create_subscription
+from subscriptions.services.topics import create_topic
 from tests.grpcservers import GrpcServer
 from tests.ports import wait_for
 from tests.redisoutages import CAUSES, Outage, full
@@ -144,11 +144,11 @@ def own_redis(redis_url: str, tmp_path: Path) -> Iterator[RedisServer]:
 def ack_id(own_redis: RedisServer, settings: Any) -> str:
     """Return a lease of the subscription."""
     settings.REDIS_URL = own_redis.url
-    project_create(project_id="shop")
-    topic_create(name=ORDERS, topic={})
-    subscription_create(name=PULLED, subscription={"topic": ORDERS})
-    message_publish(topic=topic_get(name=ORDERS), messages=[NewMessage(b"x", {})])
-    [received] = messages_pull(subscription=subscription_read(name=PULLED), max_messages=1)
+    create_project(project_id="shop")
+    create_topic(name=ORDERS, topic={})
+    create_subscription(name=PULLED, subscription={"topic": ORDERS})
+    publish_message(topic=get_topic(name=ORDERS), messages=[NewMessage(b"x", {})])
+    [received] = pull_messages(subscription=read_subscription(name=PULLED), max_messages=1)
     return received.ack_id
 
 

@@ -15,7 +15,7 @@ from pushhub.common import prepared
 from pushhub.common.errors import NotFound
 from pushhub.common.prepared import ParsedRows, PreparedRows
 from subscriptions.models import Project, Subscription, Topic
-from subscriptions.selectors import subscription_get, subscription_read, topic_get
+from subscriptions.selectors import get_subscription, get_topic, read_subscription
 
 pytestmark = pytest.mark.django_db
 
@@ -120,7 +120,7 @@ def test_each_thread_asks_by_its_own_connection(project: Project) -> None:
 
 def test_a_topic_is_whole_and_can_be_saved(project: Project) -> None:
     expected = Topic.objects.select_related("project").get(topic_id="topic-1")
-    topic = topic_get(name="projects/project-1/topics/topic-1")
+    topic = get_topic(name="projects/project-1/topics/topic-1")
     assert {field.attname: getattr(topic, field.attname) for field in Topic._meta.concrete_fields} == {
         field.attname: getattr(expected, field.attname) for field in Topic._meta.concrete_fields
     }
@@ -140,16 +140,16 @@ def test_a_subscription_is_whole_and_read_again_after_each_change(project: Proje
     Topic.objects.filter(pk=topic.pk).update(message_storage_policy={"allowedPersistenceRegions": ["local"]})
     Subscription.objects.create(project=project, subscription_id="worker", topic=topic, labels={"a": "b"})
     name = "projects/project-1/subscriptions/worker"
-    expected, subscription = subscription_get(name=name), subscription_read(name=name)
+    expected, subscription = get_subscription(name=name), read_subscription(name=name)
     assert columns_of(subscription) == columns_of(expected)
     assert columns_of(subscription.project) == columns_of(project)
     assert subscription.topic is not None and expected.topic is not None
     assert columns_of(subscription.topic) == columns_of(expected.topic)
-    assert subscription_read(name=name) is subscription, "equal rows share one object"
+    assert read_subscription(name=name) is subscription, "equal rows share one object"
     Subscription.objects.update(enable_message_ordering=True)
-    assert subscription_read(name=name).enable_message_ordering
+    assert read_subscription(name=name).enable_message_ordering
     Subscription.objects.update(topic=None)
-    assert subscription_read(name=name).topic is None
-    assert subscription_read(name=f"projects/{project.number}/subscriptions/worker").pk == subscription.pk
+    assert read_subscription(name=name).topic is None
+    assert read_subscription(name=f"projects/{project.number}/subscriptions/worker").pk == subscription.pk
     with pytest.raises(NotFound, match=r"Resource not found \(resource=other\)\."):
-        subscription_read(name="projects/project-1/subscriptions/other")
+        read_subscription(name="projects/project-1/subscriptions/other")

@@ -16,16 +16,16 @@ from queue import Queue
 from typing import Any
 
 import pytest
-import redis
 
+import redis
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.regions import KEY as AUDIT_KEY
 from deliveries.models import Delivery
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
 from pushhub.runtime import embedded
 from pushhub.runtime.processes import answers_redis
-from subscriptions.selectors import topic_get
+from subscriptions.selectors import get_topic
 from tests.certificates import Authority
 from tests.ports import free_port, wait_for
 from tests.receiver import Receiver
@@ -106,7 +106,7 @@ def test_a_user_with_few_rights_by_tls(redis_url: str, receiver: Receiver, setti
             Worker(url, options=options, **own),
             Worker(url, name="maintenance", queue="maintenance", beat=True, options=options, **own),
         ):
-            message_publish(topic=topic_get(name=TOPIC), messages=[NewMessage(b"x", {})] * 3)
+            publish_message(topic=get_topic(name=TOPIC), messages=[NewMessage(b"x", {})] * 3)
             wait_for(lambda: not Delivery.objects.exists(), what="the messages")
             wait_for(lambda: admin.exists(AUDIT_KEY), what="an audit")
         assert admin.acl_log() == []

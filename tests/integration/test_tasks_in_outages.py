@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from deliveries.models import Delivery
-from deliveries.publish.service import message_publish
-from deliveries.pull.leasing import messages_pull
+from deliveries.publish.service import publish_message
+from deliveries.pull.leasing import pull_messages
 from deliveries.rules.payload import NewMessage
 from pushhub.celery import app
 from pushhub.common.outages import outage_of
 from subscriptions.models import Topic
-from subscriptions.selectors import subscription_read
+from subscriptions.selectors import read_subscription
 from tests.faults import Faults, outage_errors
 from tests.tenants import world_of_tenants
 
@@ -32,11 +32,11 @@ def busy(redis_url: str) -> Callable[[], None]:
 
     def publish_and_lease() -> None:
         topic = Topic.objects.get(topic_id="acme-topic")
-        subscription = subscription_read(name="projects/acme/subscriptions/acme-subscription")
+        subscription = read_subscription(name="projects/acme/subscriptions/acme-subscription")
         subscription.push_endpoint = ""
         subscription.save()
-        message_publish(topic=topic, messages=[NewMessage(b"x", {})] * 3)
-        messages_pull(subscription=subscription, max_messages=1)
+        publish_message(topic=topic, messages=[NewMessage(b"x", {})] * 3)
+        pull_messages(subscription=subscription, max_messages=1)
 
     return publish_and_lease
 

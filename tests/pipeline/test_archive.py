@@ -16,16 +16,16 @@ from deliveries.pipeline.archiving import archive, files, locks, reading
 from deliveries.pipeline.archiving.archive import GRACE, Archiver
 from deliveries.pipeline.archiving.manifest import LISTING
 from deliveries.pipeline.service import database_url
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.retention import sweep
 from deliveries.rules.ids import first_id_at
 from deliveries.rules.payload import NewMessage, publish_time_text
 from deliveries.store import statements
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import FailedPrecondition
-from subscriptions.selectors import topic_get
-from subscriptions.services.subscriptions import subscription_create
-from subscriptions.services.topics import topic_create, topic_delete
+from subscriptions.selectors import get_topic
+from subscriptions.services.subscriptions import create_subscription
+from subscriptions.services.topics import create_topic, delete_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,12 +45,12 @@ def small(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def publish(topic: str, count: int, *, start: int = 0) -> list[str]:
-    topic_create(name=topic, topic={}) if start == 0 else None
+    create_topic(name=topic, topic={}) if start == 0 else None
     messages = [
         NewMessage(f"{topic} {start + number}".encode(), {"n": str(number), "語": "値"} if number % 2 else {}, "k")
         for number in range(count)
     ]
-    return message_publish(topic=topic_get(name=topic), messages=messages)
+    return publish_message(topic=get_topic(name=topic), messages=messages)
 
 
 def read(root: Path) -> list[dict[str, Any]]:
@@ -104,8 +104,8 @@ def stored(topic: str, count: int, *, age_seconds: float) -> list[str]:
     """Insert messages whose ids come from a host with a clock `age_seconds` behind; return the ids."""
     first = first_id_at(int((time.time() - age_seconds) * 1000))
     ids = list(range(first, first + count))
-    pk = topic_get(name=topic).pk
-    statements.messages_insert(
+    pk = get_topic(name=topic).pk
+    statements.insert_messages(
         [(message_id, pk, "local", f"{topic} {number}".encode(), "", "") for number, message_id in enumerate(ids)]
     )
     return [str(message_id) for message_id in ids]
@@ -116,16 +116,16 @@ def test_messages_of_a_publisher_whose_clock_is_behind_are_archived_before_they_
 ) -> None:
     """Given an archive with younger messages, when older ones are committed, then they stay until they are archived."""
     settings.ARCHIVING = True
-    topic_create(name=ORDERS, topic={})
+    create_topic(name=ORDERS, topic={})
     archiver = Archiver(tmp_path, session=spark)
     younger = stored(ORDERS, 50, age_seconds=70)
     archiver.run()
     older = stored(ORDERS, 50, age_seconds=190)
 
-    sweep.settled_sweep()
+    sweep.sweep_settled()
     assert sorted(map(str, Message.objects.values_list("pk", flat=True))) == older, "these are not archived yet"
     assert archiver.run().messages == 50
-    sweep.settled_sweep()
+    sweep.sweep_settled()
 
     assert sorted(row["message_id"] for row in read(tmp_path)) == sorted([*older, *younger])
     assert not Message.objects.exists()
@@ -134,14 +134,14 @@ def test_messages_of_a_publisher_whose_clock_is_behind_are_archived_before_they_
 
 def test_a_message_that_is_acknowledged_at_once_is_archived(spark: SparkSession, tmp_path: Path, settings: Any) -> None:
     settings.ARCHIVING = True
-    topic_create(name=ORDERS, topic={})
-    subscription_create(name="projects/shop/subscriptions/worker", subscription={"topic": ORDERS})
-    [message_id] = message_publish(topic=topic_get(name=ORDERS), messages=[NewMessage(f"{ORDERS} 0".encode(), {}, "k")])
+    create_topic(name=ORDERS, topic={})
+    create_subscription(name="projects/shop/subscriptions/worker", subscription={"topic": ORDERS})
+    [message_id] = publish_message(topic=get_topic(name=ORDERS), messages=[NewMessage(f"{ORDERS} 0".encode(), {}, "k")])
     Delivery.objects.all().delete()
 
-    sweep.settled_sweep()
+    sweep.sweep_settled()
     assert Archiver(tmp_path, session=spark).run().messages == 1
-    sweep.settled_sweep()
+    sweep.sweep_settled()
 
     assert_archived(tmp_path, [message_id])
     assert not Message.objects.exists()
@@ -152,9 +152,9 @@ def test_messages_of_a_killed_write_are_kept(spark: SparkSession, tmp_path: Path
     settings.ARCHIVING = True
     ids = [int(message_id) for message_id in publish(ORDERS, 5)]
     write = ArchiveLeftover.objects.create(token="0123456789ab")
-    statements.archived_insert(write_id=write.pk, message_ids=ids)
+    statements.insert_archived(write_id=write.pk, message_ids=ids)
 
-    sweep.settled_sweep()
+    sweep.sweep_settled()
     assert Message.objects.count() == 5
     assert Archiver(tmp_path, session=spark).run().messages == 5
     assert not ArchiveLeftover.objects.exists()
@@ -301,25 +301,25 @@ def test_no_message_is_deleted_before_it_is_archived(spark: SparkSession, tmp_pa
     settings.ARCHIVING = True
     ids = publish(ORDERS, 50)
     assert not Delivery.objects.exists(), "no subscription is owed a message"
-    sweep.settled_sweep()
+    sweep.sweep_settled()
     assert Message.objects.count() == 50
 
     Archiver(tmp_path, session=spark).run()
     publish(ORDERS, 5, start=50)
-    sweep.settled_sweep()
+    sweep.sweep_settled()
     assert Message.objects.count() == 5
     assert_archived(tmp_path, ids)
 
 
 def test_without_archiving_settled_messages_are_deleted(redis_url: str) -> None:
     publish(ORDERS, 5)
-    sweep.settled_sweep()
+    sweep.sweep_settled()
     assert not Message.objects.exists()
 
 
 def test_messages_of_a_deleted_topic_are_archived_too(spark: SparkSession, tmp_path: Path) -> None:
     publish(ORDERS, 3)
-    topic_delete(name=ORDERS)
+    delete_topic(name=ORDERS)
     assert Archiver(tmp_path, session=spark).run().messages == 3
     assert {row["topic"] for row in read(tmp_path)} == {"_deleted-topic_"}
 

@@ -14,7 +14,7 @@ from deliveries.models import ArchivedMessage, ArchiveFile, ArchiveOwner
 from deliveries.pipeline.archiving import files
 from deliveries.pipeline.archiving.files import adopt, verify
 from deliveries.pipeline.archiving.locks import only_archiver
-from deliveries.pipeline.archiving.manifest import manifest_read
+from deliveries.pipeline.archiving.manifest import read_manifest
 from deliveries.store import statements
 from pushhub.common.errors import FailedPrecondition
 from pushhub.common.stores import Store
@@ -106,7 +106,7 @@ def test_adopt_takes_each_message_once_and_deletes_no_file(tmp_path: Path) -> No
     manifest_row(tmp_path, replaced, [*range(1, 21)])
     manifest_row(tmp_path, damaged, [*range(100, 900)])
     manifest_row(tmp_path, f"{FOLDER}/5-6-eeeeeeeeeeee-0.parquet", [5, 6])
-    statements.messages_insert([(message_id, 1, "local", b"x", "", "") for message_id in (40, 45, 60)])
+    statements.insert_messages([(message_id, 1, "local", b"x", "", "") for message_id in (40, 45, 60)])
     ArchivedMessage.objects.create(message_id=60, write_id=0)
     before = set(tmp_path.rglob("*.parquet"))
 
@@ -127,14 +127,14 @@ def test_adopt_takes_each_message_once_and_deletes_no_file(tmp_path: Path) -> No
 def test_an_archive_of_an_older_release_gets_its_manifest(tmp_path: Path) -> None:
     path = archive_file(tmp_path, "1-9-aaaaaaaaaaaa-0.parquet", [*range(1, 10)])
     manifest_row(tmp_path, path, [*range(1, 10)])
-    assert manifest_read(Store(tmp_path)) == []
-    files.listing_require(Store(tmp_path))
-    [row] = manifest_read(Store(tmp_path))
+    assert read_manifest(Store(tmp_path)) == []
+    files.require_listing(Store(tmp_path))
+    [row] = read_manifest(Store(tmp_path))
     assert (row.path, row.first_id, row.last_id, row.last_step) == (path, 1, 9, 0)
 
     ArchiveFile.objects.all().delete()
-    files.listing_require(Store(tmp_path))
-    assert manifest_read(Store(tmp_path)) == [row], "an existing manifest stays"
+    files.require_listing(Store(tmp_path))
+    assert read_manifest(Store(tmp_path)) == [row], "an existing manifest stays"
 
 
 def test_the_commands_need_no_spark(

@@ -14,7 +14,7 @@ from django.core.management import call_command
 
 from deliveries.models import Message
 from pushhub.common.stores import Store
-from subscriptions.services.topics import topic_create
+from subscriptions.services.topics import create_topic
 from tests.objectstores import S3
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("spark", "redis_url")]
@@ -40,7 +40,7 @@ def test_rows_of_a_bucket_are_published_archived_there_and_replayed(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # rejects of a bucket's files go to the current folder
     settings.ARCHIVE, settings.SPARK_MASTER = f"{bucket}/archive", "local[2]"
-    topic_create(name=TOPIC, topic={})
+    create_topic(name=TOPIC, topic={})
     store = Store(f"{bucket}/rows")
     store.write_bytes("a.csv", b'body,kind\n"two\nlines",order\ntoo,many,fields\n')
     store.write_bytes("b.csv", b"body,kind\nlast,return\n")

@@ -20,11 +20,11 @@ import yaml
 
 from deliveries.models import ArchiveFile, Delivery, Message, MetricMinute, PublishPart
 from deliveries.pipeline import classarchive, needs
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
-from subscriptions.selectors import topic_get
-from subscriptions.services.subscriptions import subscription_create
-from subscriptions.services.topics import topic_create
+from subscriptions.selectors import get_topic
+from subscriptions.services.subscriptions import create_subscription
+from subscriptions.services.topics import create_topic
 from tests.pipeline.ground import QUICK_JAVA, metrics_of, segments_make, truth_of
 from tests.ports import free_port, wait_for
 from tests.workers import ROOT, database_url
@@ -157,10 +157,10 @@ class Work:
     def __init__(self, folder: Path, redis_url: str) -> None:
         self.folder = folder
         self.redis_url = redis_url
-        topic_create(name=TOPIC, topic={})
-        subscription_create(name=WORKER, subscription={"topic": TOPIC})
+        create_topic(name=TOPIC, topic={})
+        create_subscription(name=WORKER, subscription={"topic": TOPIC})
         messages = [NewMessage(str(number).encode(), {}) for number in range(100)]
-        message_publish(topic=topic_get(name=TOPIC), messages=messages)
+        publish_message(topic=get_topic(name=TOPIC), messages=messages)
         self.rows = folder / "rows.parquet"
         bodies: list[str | None] = [f"row {number}" for number in range(5)]
         pq.write_table(pa.table({"body": [*bodies, None]}), self.rows)

@@ -13,11 +13,11 @@ from deliveries.pipeline.archiving.archive import GRACE, Archiver
 from deliveries.pipeline.archiving.files import adopt, verify
 from deliveries.pipeline.datasource import register
 from deliveries.pipeline.service import Service
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
 from pushhub.common.clock import utcnow
-from subscriptions.selectors import topic_get
-from subscriptions.services.topics import topic_create
+from subscriptions.selectors import get_topic
+from subscriptions.services.topics import create_topic
 from tests.objectstores import SECRET
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ COPY = "projects/shop/topics/copy"
 
 def publish(numbers: range) -> list[str]:
     if not numbers.start:
-        topic_create(name=ORDERS, topic={})
+        create_topic(name=ORDERS, topic={})
     messages = [NewMessage(str(number).encode(), {"n": str(number)}, "k") for number in numbers]
-    return message_publish(topic=topic_get(name=ORDERS), messages=messages)
+    return publish_message(topic=get_topic(name=ORDERS), messages=messages)
 
 
 def published(topic: str) -> list[str]:
-    return [bytes(row.data).decode() for row in Message.objects.filter(topic=topic_get(name=topic)).order_by("pk")]
+    return [bytes(row.data).decode() for row in Message.objects.filter(topic=get_topic(name=topic)).order_by("pk")]
 
 
 def test_an_archive_in_a_bucket_is_written_compacted_and_read(spark: SparkSession, bucket: str) -> None:
@@ -80,7 +80,7 @@ def test_a_stream_is_published_once_despite_compactions_and_restarts(
     archiver.run()
     publish(range(4, 6))
     archiver.run()
-    topic_create(name=COPY, topic={})
+    create_topic(name=COPY, topic={})
     register(spark, service=Service.here(journal=False))
 
     def run() -> None:
@@ -107,7 +107,7 @@ def test_a_stream_is_published_once_despite_compactions_and_restarts(
 
 
 def test_a_frame_is_published_once_under_its_id_and_bad_rows_are_named(spark: SparkSession, tmp_path: Path) -> None:
-    topic_create(name=ORDERS, topic={})
+    create_topic(name=ORDERS, topic={})
     service = Service.here(journal=False)
     register(spark, service=service)
 

@@ -89,7 +89,7 @@ def test_a_large_batch_leaves_room_for_other_writers(monkeypatch: pytest.MonkeyP
         nonlocal count
         count += 1
         if count == 4:
-            ledger.partials_add([*partials("b", range(50, 100)), *partials("d", range(100))], job="other")
+            ledger.add_partials([*partials("b", range(50, 100)), *partials("d", range(100))], job="other")
         with transaction():
             before = MetricMinute.objects.count()
             yield
@@ -97,7 +97,7 @@ def test_a_large_batch_leaves_room_for_other_writers(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(ledger, "_only_writer", interrupted)
 
-    added = ledger.partials_add(batch, job="test")
+    added = ledger.add_partials(batch, job="test")
 
     assert max(written) <= 10
     assert (added.segments, added.skipped, added.rows) == (2, 0, 105)
@@ -125,8 +125,8 @@ def test_a_slow_database_makes_transactions_smaller() -> None:
 def test_latencies_of_a_row_are_added_up() -> None:
     """Given a row, when sums of the same key are added, then its columns are totals, and the maximum is the larger."""
     key = ("projects/p/subscriptions/s", "push", NOW, "ack", 200, "")
-    ledger.partials_add([ledger.Partial("a", key, ledger.Sums("p", 3, 30, 9, 5, {1: 2, 7: 1}))], job="test")
-    ledger.partials_add([ledger.Partial("b", key, ledger.Sums("p", 2, 20, 7, 4, {7: 1, 9: 1}))], job="test")
+    ledger.add_partials([ledger.Partial("a", key, ledger.Sums("p", 3, 30, 9, 5, {1: 2, 7: 1}))], job="test")
+    ledger.add_partials([ledger.Partial("b", key, ledger.Sums("p", 2, 20, 7, 4, {7: 1, 9: 1}))], job="test")
 
     row = MetricMinute.objects.get()
     assert (row.count, row.bytes, row.latency_us_sum, row.latency_us_max) == (5, 50, 16, 5)
@@ -135,7 +135,7 @@ def test_latencies_of_a_row_are_added_up() -> None:
 
 def test_a_rebuild_takes_a_few_resources_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger, "RESOURCES_A_TRANSACTION", 10)
-    ledger.partials_add(partials("a", range(25)), job="test")
+    ledger.add_partials(partials("a", range(25)), job="test")
     MetricHour.objects.update(count=0)
     MetricDay.objects.update(count=0)
     transaction, count = ledger._only_writer, 0

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deliveries.pipeline.jobs import ingest, parquetrows
-from deliveries.pipeline.jobs.parquetrows import FILE, PART, Span, folders_of, spans_of, spans_read
+from deliveries.pipeline.jobs.parquetrows import FILE, PART, Span, folders_of, read_spans, spans_of
 
 SCHEMA = pa.schema(
     [(PART, pa.int32()), (FILE, pa.string()), ("a", pa.int64()), ("b", pa.string()), ("day", pa.string())]
@@ -21,7 +21,7 @@ def read(path: Path, *spans: Span, schema: pa.Schema = SCHEMA, base: str = "") -
     rows = [
         {"part": number, "path": str(path), "first": span.first, "last": span.last} for number, span in enumerate(spans)
     ]
-    return list(spans_read([pa.RecordBatch.from_pylist(rows)], schema=schema, base=base))
+    return list(read_spans([pa.RecordBatch.from_pylist(rows)], schema=schema, base=base))
 
 
 def rows_of(batches: list[pa.RecordBatch]) -> list[dict[str, Any]]:
@@ -55,7 +55,7 @@ def test_a_row_group_is_never_in_memory_as_a_whole(tmp_path: Path, monkeypatch: 
     before, most, count = pa.total_allocated_bytes(), 0, 0
     row = pa.RecordBatch.from_pylist([{"part": 0, "path": str(path), "first": 0, "last": 1}])
 
-    for batch in spans_read([row], schema=schema, base=""):
+    for batch in read_spans([row], schema=schema, base=""):
         assert batch.column("a")[0].as_py()[:4] == count.to_bytes(4, "big")
         assert batch.num_rows <= 2**20 // 2**16 + 1
         most = max(most, pa.total_allocated_bytes() - before)

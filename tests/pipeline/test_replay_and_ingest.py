@@ -22,14 +22,14 @@ from deliveries.models import Delivery, Message, PublishJob, PublishPart
 from deliveries.pipeline.archiving.archive import Archiver
 from deliveries.pipeline.jobs import parts, publishjobs, replay
 from deliveries.pipeline.jobs.filters import filter_column
-from deliveries.pipeline.jobs.replays import ReplaySpec, replay_begin
-from deliveries.publish.service import message_publish
-from deliveries.pull.leasing import messages_pull
+from deliveries.pipeline.jobs.replays import ReplaySpec, begin_replay
+from deliveries.publish.service import publish_message
+from deliveries.pull.leasing import pull_messages
 from deliveries.rules.payload import NewMessage
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
-from subscriptions.selectors import subscription_get, topic_get
-from subscriptions.services.subscriptions import subscription_create, subscription_delete
-from subscriptions.services.topics import topic_create
+from subscriptions.selectors import get_subscription, get_topic
+from subscriptions.services.subscriptions import create_subscription, delete_subscription
+from subscriptions.services.topics import create_topic
 from tests.pipeline.ground import QUICK_SPARK
 from tests.ports import wait_for
 from tests.workers import ROOT, database_url
@@ -51,7 +51,7 @@ def archived(spark: SparkSession, redis_url: str, tmp_path: Path, settings: Any)
     """Leave 60 messages in the archive and none in the database, and then create two subscriptions."""
     settings.ARCHIVE = str(tmp_path / "archive")
     settings.SPARK_MASTER = "local[2]"
-    topic_create(name=TOPIC, topic={})
+    create_topic(name=TOPIC, topic={})
     messages = [
         NewMessage(
             json.dumps({"n": number, "customer": {"name": f"ada {number % 3}"}}).encode(),
@@ -59,11 +59,11 @@ def archived(spark: SparkSession, redis_url: str, tmp_path: Path, settings: Any)
         )
         for number in range(60)
     ]
-    message_publish(topic=topic_get(name=TOPIC), messages=messages)
+    publish_message(topic=get_topic(name=TOPIC), messages=messages)
     Archiver(Path(settings.ARCHIVE), session=spark).run()
     Message.objects.all().delete()
     for name in (WORKER, OTHER):
-        subscription_create(name=name, subscription={"topic": TOPIC})
+        create_subscription(name=name, subscription={"topic": TOPIC})
 
 
 def run(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -85,7 +85,7 @@ def environment(redis_url: str, archive: str) -> dict[str, str]:
 
 
 def numbers(name: str = WORKER) -> list[int]:
-    received = messages_pull(subscription=subscription_get(name=name), max_messages=1000)
+    received = pull_messages(subscription=get_subscription(name=name), max_messages=1000)
     import base64
 
     return [json.loads(base64.b64decode(pulled.message["data"]))["n"] for pulled in received]
@@ -176,8 +176,8 @@ def test_a_replay_is_one_job_with_a_task_per_part(archived: None, spark: SparkSe
         spark, root=Path(settings.ARCHIVE), topic=TOPIC, since=BEGIN, until=BEGIN + timedelta(days=2), filter=""
     )
     ids = sorted(row.id for row in chosen.select("id").collect())
-    job = publishjobs.job_begin(job_id="parts", kind="replay", spec={})
-    publishjobs.job_divide(job, list(pairwise([0, *ids[14:59:15], replay.LAST_ID])), total=60)
+    job = publishjobs.begin_job(job_id="parts", kind="replay", spec={})
+    publishjobs.divide_job(job, list(pairwise([0, *ids[14:59:15], replay.LAST_ID])), total=60)
     PublishPart.objects.filter(number=1).update(finished=True)
     PublishPart.objects.filter(number=2).update(position=ids[33])
 
@@ -198,10 +198,10 @@ def test_a_filter_may_name_the_ordering_key(
 ) -> None:
     settings.ARCHIVE = str(tmp_path / "archive")
     settings.SPARK_MASTER = "local[2]"
-    topic_create(name=TOPIC, topic={})
+    create_topic(name=TOPIC, topic={})
     keys = ["a1", "a2", "b1", ""]
     messages = [NewMessage(key.encode() or b"none", {}, key) for key in keys]
-    message_publish(topic=topic_get(name=TOPIC), messages=messages)
+    publish_message(topic=get_topic(name=TOPIC), messages=messages)
     Archiver(Path(settings.ARCHIVE), session=spark).run()
     Message.objects.all().delete()
 
@@ -218,9 +218,9 @@ def test_large_messages_are_handed_over_a_few_at_a_time(
 ) -> None:
     """Given messages of 3 MB, when they are archived and read, then each row group and each Arrow batch has a few."""
     settings.ARCHIVE = str(tmp_path / "archive")
-    topic_create(name=TOPIC, topic={})
+    create_topic(name=TOPIC, topic={})
     for _ in range(16):
-        message_publish(topic=topic_get(name=TOPIC), messages=[NewMessage(os.urandom(3 * 2**20), {})])
+        publish_message(topic=get_topic(name=TOPIC), messages=[NewMessage(os.urandom(3 * 2**20), {})])
     Archiver(Path(settings.ARCHIVE), session=spark).run()
     chosen = replay.chosen(
         spark, root=Path(settings.ARCHIVE), topic=TOPIC, since=BEGIN, until=BEGIN + timedelta(days=2), filter=""
@@ -248,7 +248,7 @@ def test_the_later_of_two_attempts_of_a_task_fails(archived: None, capsys: pytes
     part = PublishPart.objects.get()
     part.position = 0
     with pytest.raises(RuntimeError, match="another attempt"):
-        parts._publish(part, [(1, NewMessage(b"x", {}), "")], topic=topic_get(name=TOPIC), only=None, fingerprint="")
+        parts._publish(part, [(1, NewMessage(b"x", {}), "")], topic=get_topic(name=TOPIC), only=None, fingerprint="")
     assert Message.objects.count() == 60
 
 
@@ -289,7 +289,7 @@ def test_rows_of_files_become_messages(
     spark: SparkSession, redis_url: str, tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str], settings: Any
 ) -> None:
     settings.SPARK_MASTER = "local[2]"
-    topic_create(name=TOPIC, topic={})
+    create_topic(name=TOPIC, topic={})
     rows = [{"body": f"語 {number}", "kind": "k" if number else None, "key": "o"} for number in range(5)]
     rows.append({"body": None, "kind": None, "key": "o"})
     source = tmp_path / f"rows.{form}"
@@ -318,7 +318,7 @@ def test_rows_of_files_become_messages(
 @pytest.fixture
 def topic(spark: SparkSession, redis_url: str, settings: Any) -> str:
     settings.SPARK_MASTER = "local[2]"
-    topic_create(name=TOPIC, topic={})
+    create_topic(name=TOPIC, topic={})
     return TOPIC
 
 
@@ -449,7 +449,7 @@ def test_without_a_data_column_the_row_is_the_data(
     spark: SparkSession, redis_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: Any
 ) -> None:
     settings.SPARK_MASTER = "local[2]"
-    topic_create(name=TOPIC, topic={})
+    create_topic(name=TOPIC, topic={})
     source = tmp_path / "rows.parquet"
     pq.write_table(pa.Table.from_pylist([{"a": 1, "b": "x"}]), source)
     run("ingest", str(source), "--topic", TOPIC, capsys=capsys)
@@ -461,7 +461,7 @@ def test_bad_sources_are_refused_in_one_line(
     spark: SparkSession, redis_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: Any
 ) -> None:
     settings.SPARK_MASTER = "local[2]"
-    topic_create(name=TOPIC, topic={})
+    create_topic(name=TOPIC, topic={})
     with pytest.raises(CommandError, match="cannot be read as parquet"):
         run("ingest", str(tmp_path / "none"), "--topic", TOPIC, capsys=capsys)
     source = tmp_path / "rows.parquet"
@@ -496,9 +496,9 @@ def test_the_console_starts_a_replay_in_a_process_of_its_own(
     for name, value in environment(redis_url, settings.ARCHIVE).items():
         monkeypatch.setenv(name, value)
     until = BEGIN + timedelta(days=2)
-    failing_job = replay_begin(ReplaySpec("", OTHER, BEGIN, until, ""))
-    subscription_delete(name=OTHER)
-    job = replay_begin(ReplaySpec("", WORKER, BEGIN, until, 'attributes.kind = "order"'))
+    failing_job = begin_replay(ReplaySpec("", OTHER, BEGIN, until, ""))
+    delete_subscription(name=OTHER)
+    job = begin_replay(ReplaySpec("", WORKER, BEGIN, until, 'attributes.kind = "order"'))
     start(job, rate=0)
     start(failing_job, rate=0)
     wait_for(lambda: PublishJob.objects.exclude(finished_at=None).exists(), what="the replay")

@@ -111,7 +111,7 @@ def test_segments_of_a_bucket_are_counted_by_a_backfill_and_by_the_rollup(
 
     assert added.segments == 2
     assert_counted(paths)
-    fetching.waiting_fetch(tmp_path / "journal")
+    fetching.fetch_waiting(tmp_path / "journal")
     assert list((tmp_path / "journal" / shipping.FETCHED).iterdir()) == []
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from deliveries.pipeline.jobs import jsonvalues, rows
 from deliveries.pipeline.jobs.ingest import content_of, files_of
-from deliveries.pipeline.jobs.rows import USUAL, Columns, Dialect, Row, RowError, csv_header, files_read, rows_read
+from deliveries.pipeline.jobs.rows import USUAL, Columns, Dialect, Row, RowError, csv_header, read_files, read_rows
 from pushhub.common.errors import InvalidArgument
 
 BODY = Columns(data="body", attributes=("kind",), ordering_key="key")
@@ -22,7 +22,7 @@ def read(
     path: Path, content: bytes, *, form: str = "csv", columns: Columns = BODY, dialect: Dialect = USUAL
 ) -> list[Row]:
     path.write_bytes(content)
-    return list(rows_read(path, form=form, columns=columns, dialect=dialect))
+    return list(read_rows(path, form=form, columns=columns, dialect=dialect))
 
 
 def datas(parsed_rows: list[Row]) -> list[str]:
@@ -135,7 +135,7 @@ def test_rows_come_in_batches_in_the_order_of_the_files(tmp_path: Path, monkeypa
         (tmp_path / name).write_text("body,kind,key\n" + "".join(f"{name}{number},,\n" for number in range(3)))
     paths = pa.RecordBatch.from_pydict({"part": [3, 4], "path": [str(tmp_path / "a"), str(tmp_path / "b")]})
 
-    batches = list(files_read([paths], form="csv", columns=BODY))
+    batches = list(read_files([paths], form="csv", columns=BODY))
 
     assert [len(batch) for batch in batches] == [2, 1, 2, 1]
     table: list[dict[str, Any]] = pa.Table.from_batches(batches).to_pylist()
@@ -197,7 +197,7 @@ def test_json_lines_of_another_encoding_become_utf_8(tmp_path: Path) -> None:
 def test_a_strict_job_ends_at_the_first_malformed_row(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"body,kind,key\nfirst,,\na,b\nlast,,\n")
-    rows_of_file = rows_read(path, form="csv", columns=BODY, dialect=Dialect(is_strict=True))
+    rows_of_file = read_rows(path, form="csv", columns=BODY, dialect=Dialect(is_strict=True))
 
     assert next(rows_of_file).data == b"first"
     with pytest.raises(RowError, match=r"a\.csv, line 3: it has 2 columns, and the header has 3"):

@@ -13,16 +13,16 @@ from google.pubsub_v1.types import pubsub
 from pytest_django.live_server_helper import LiveServer
 
 from subscriptions.iam import grants
-from subscriptions.iam.tree import resource_get
+from subscriptions.iam.tree import get_resource
 from subscriptions.identity import access_tokens
 from subscriptions.management.commands import pubsub as pubsub_command
 from subscriptions.models import Project, Subscription
 from subscriptions.models.iam import Perimeter
 from subscriptions.services import service_accounts
 from subscriptions.services.perimeters import PROHIBITED
-from subscriptions.services.projects import project_create
-from subscriptions.services.subscriptions import subscription_create
-from subscriptions.services.topics import topic_create
+from subscriptions.services.projects import create_project
+from subscriptions.services.subscriptions import create_subscription
+from subscriptions.services.topics import create_topic
 from tests.grpcservers import GrpcServer
 from tests.integration.admin.test_resources import errors, form
 from tests.ports import wait_for
@@ -61,7 +61,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def grant(name: str, role: str, member: str = MALLORY) -> None:
-    grants.role_grant(resource_get(name), role=role, member=member)
+    grants.grant_role(get_resource(name), role=role, member=member)
 
 
 def stored() -> dict[str, Any]:
@@ -71,14 +71,14 @@ def stored() -> dict[str, Any]:
 @pytest.fixture
 def token(redis_url: str) -> str:
     """Return a token of Mallory, who administers Pub/Sub and may act as `mallorys`; `signed` pushes as `pusher`."""
-    project_create(project_id="shop")
-    topic_create(name=TOPIC, topic={})
+    create_project(project_id="shop")
+    create_topic(name=TOPIC, topic={})
     for account_id in ("pusher", "mallorys"):
-        service_accounts.service_account_create(project="shop", request={"accountId": account_id})
-    subscription_create(name=NAME, subscription={"topic": TOPIC, "pushConfig": SIGNED})
+        service_accounts.create_service_account(project="shop", request={"accountId": account_id})
+    create_subscription(name=NAME, subscription={"topic": TOPIC, "pushConfig": SIGNED})
     grant("projects/shop", "roles/pubsub.admin")
     grant(f"projects/shop/serviceAccounts/{MINE}", "roles/iam.serviceAccountUser")
-    return access_tokens.access_token_create(member=MALLORY).token
+    return access_tokens.create_access_token(member=MALLORY).token
 
 
 def over_rest(token: str, mask: str, update: dict[str, Any]) -> tuple[str, str]:
@@ -138,8 +138,8 @@ def test_grpc_refuses_each_update_without_act_as_on_the_present_account(server: 
 
 
 def test_act_as_on_the_present_account_alone_does_not_put_another_in_its_place(token: str) -> None:
-    grants.role_revoke(
-        resource_get(f"projects/shop/serviceAccounts/{MINE}"), role="roles/iam.serviceAccountUser", member=MALLORY
+    grants.revoke_role(
+        get_resource(f"projects/shop/serviceAccounts/{MINE}"), role="roles/iam.serviceAccountUser", member=MALLORY
     )
     grant(f"projects/shop/serviceAccounts/{PUSHER}", "roles/iam.serviceAccountUser")
 
@@ -150,7 +150,7 @@ def test_act_as_on_the_present_account_alone_does_not_put_another_in_its_place(t
 
 def test_an_account_that_is_deleted_meanwhile_needs_act_as_on_the_project(token: str) -> None:
     """The account may be undeleted, and then the pushes would be signed again."""
-    service_accounts.service_account_delete(name=f"projects/shop/serviceAccounts/{PUSHER}")
+    service_accounts.delete_service_account(name=f"projects/shop/serviceAccounts/{PUSHER}")
 
     assert over_rest(token, *UPDATES["redirect and strip"])[0] == "PERMISSION_DENIED"
     grant("projects/shop", "roles/iam.serviceAccountUser")

@@ -192,8 +192,8 @@ def test_rows_without_a_rest_address_are_shown_by_the_same_table_of_methods(worl
     for tenant in TENANTS:
         [organization], [folder], [perimeter] = (world.of(tenant, model) for model in (Organization, Folder, Perimeter))
         member = member_of("stranger")
-        grants.role_grant(organization, role="roles/browser", member=member)
-        grants.role_grant(folder, role="roles/accesscontextmanager.policyReader", member=member)
+        grants.grant_role(organization, role="roles/browser", member=member)
+        grants.grant_role(folder, role="roles/accesscontextmanager.policyReader", member=member)
         assert organization.pk in listed(world, "stranger", Organization)
         assert folder.pk in listed(world, "stranger", Folder)
         assert perimeter.pk in listed(world, "stranger", Perimeter)
@@ -407,10 +407,10 @@ def test_a_list_decides_as_a_single_row_does(world: World, role: str) -> None:
     """The rows that one query chooses are the rows that the table of methods allows one by one."""
     caller = Principal(member_of("stranger"))
     places = [row for row in world.rows["acme"] if type(row).__name__ in tree.KINDS]
-    grants.role_grant(Topic.objects.get(topic_id="zebra-topic"), role="roles/pubsub.subscriber", member=caller.member)
+    grants.grant_role(Topic.objects.get(topic_id="zebra-topic"), role="roles/pubsub.subscriber", member=caller.member)
     for place in places:
         try:
-            grants.role_grant(place, role=role, member=caller.member)
+            grants.grant_role(place, role=role, member=caller.member)
         except Exception as error:
             assert "not supported" in str(error), error
             continue
@@ -425,7 +425,7 @@ def test_a_list_decides_as_a_single_row_does(world: World, role: str) -> None:
                     place,
                     method,
                 )
-        grants.role_revoke(place, role=role, member=caller.member)
+        grants.revoke_role(place, role=role, member=caller.member)
 
 
 @pytest.mark.parametrize("name", ["owner", "neighbour", "viewer", "stranger"])

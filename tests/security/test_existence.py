@@ -17,14 +17,14 @@ from pushhub.common.errors import PermissionDenied
 from pushhub.common.principals import Principal
 from subscriptions.iam import custom_roles, grants
 from subscriptions.iam.methods import METHODS, authorize
-from subscriptions.iam.tree import resource_get
+from subscriptions.iam.tree import get_resource
 from subscriptions.identity import access_tokens
 from subscriptions.models import Folder, Organization, Project, Snapshot, Subscription, Topic
 from subscriptions.models.iam import Group, Policy
 from subscriptions.services import schemas, service_accounts
-from subscriptions.services.projects import project_create
-from subscriptions.services.subscriptions import subscription_create
-from subscriptions.services.topics import topic_create
+from subscriptions.services.projects import create_project
+from subscriptions.services.subscriptions import create_subscription
+from subscriptions.services.topics import create_topic
 from tests.grpcservers import GrpcServer
 from tests.integration.admin.test_resources import errors
 from tests.integration.iam.test_access_table import names_for
@@ -219,22 +219,22 @@ KINDS = {
 @pytest.fixture
 def eve(redis_url: str) -> str:
     """Return the token of Eve, who has the project `shop`; `depot` is another tenant's."""
-    shop = project_create(project_id="shop")
-    project_create(project_id="depot")
-    topic_create(name=ORDERS, topic={})
-    topic_create(name=DEPOT_TOPIC[0], topic={})
-    schemas.schema_create(parent="projects/depot", schema_id="goods", schema=AVRO)
-    subscription_create(name="projects/depot/subscriptions/stock", subscription={"topic": DEPOT_TOPIC[0]})
-    subscription_create(name=WORKER, subscription={"topic": ORDERS})
-    subscription_create(name="projects/shop/subscriptions/depots", subscription={"topic": DEPOT_TOPIC[0]})
-    snapshots.snapshot_create(
+    shop = create_project(project_id="shop")
+    create_project(project_id="depot")
+    create_topic(name=ORDERS, topic={})
+    create_topic(name=DEPOT_TOPIC[0], topic={})
+    schemas.create_schema(parent="projects/depot", schema_id="goods", schema=AVRO)
+    create_subscription(name="projects/depot/subscriptions/stock", subscription={"topic": DEPOT_TOPIC[0]})
+    create_subscription(name=WORKER, subscription={"topic": ORDERS})
+    create_subscription(name="projects/shop/subscriptions/depots", subscription={"topic": DEPOT_TOPIC[0]})
+    snapshots.create_snapshot(
         name="projects/depot/snapshots/before", request={"subscription": "projects/depot/subscriptions/stock"}
     )
     for project, account_id in (("shop", "pusher"), ("depot", "foreign")):
-        service_accounts.service_account_create(project=project, request={"accountId": account_id})
+        service_accounts.create_service_account(project=project, request={"accountId": account_id})
     for role in OWN_ROLES:
-        grants.role_grant(shop, role=role, member=EVE)
-    return access_tokens.access_token_create(member=EVE).token
+        grants.grant_role(shop, role=role, member=EVE)
+    return access_tokens.create_access_token(member=EVE).token
 
 
 def filled(value: Any, reference: str) -> Any:
@@ -247,8 +247,8 @@ def filled(value: Any, reference: str) -> Any:
 def existing_of(reference: Reference) -> str:
     if reference.existing != "REVISION":
         return reference.existing
-    goods = resource_get(DEPOT_SCHEMA[0])
-    return str(schemas.selectors.schema_revision_get(schema=goods).revision_id)  # type: ignore[arg-type]
+    goods = get_resource(DEPOT_SCHEMA[0])
+    return str(schemas.selectors.get_schema_revision(schema=goods).revision_id)  # type: ignore[arg-type]
 
 
 def over_rest(token: str, reference: Reference, to: str) -> str:
@@ -289,7 +289,7 @@ def test_over_rest(eve: str, word: str) -> None:
     assert not_there == there.replace(existing, reference.missing)
     assert rows() == before
     # And a caller who may use the resource learns which one doesn't exist.
-    grants.role_grant(resource_get(reference.level), role=reference.role, member=EVE)
+    grants.grant_role(get_resource(reference.level), role=reference.role, member=EVE)
     assert not is_denied(over_rest(eve, reference, reference.missing))
     assert over_rest(eve, reference, reference.missing) != "OK"
     assert over_rest(eve, reference, existing) == "OK"
@@ -305,7 +305,7 @@ def test_over_grpc(server: GrpcServer, eve: str) -> None:
     assert rows() == before
 
     reference = REFERENCES["a subscription's dead-letter topic"]
-    grants.role_grant(resource_get(reference.level), role=reference.role, member=EVE)
+    grants.grant_role(get_resource(reference.level), role=reference.role, member=EVE)
     wait_for(lambda: over_grpc(server.address, eve, reference, reference.existing) == "OK", what="the grant to count")
     assert over_grpc(server.address, eve, reference, reference.missing).startswith("NOT_FOUND")
 
@@ -339,9 +339,9 @@ def refusal(method: str, place: int, named: list[tuple[str, str, str]]) -> str:
 
 @pytest.mark.parametrize("project", ["depot", "nowhere"])
 def test_each_method_refuses_existing_and_missing_resources_in_the_same_words(eve: str, project: str) -> None:
-    depot = resource_get("projects/depot")
+    depot = get_resource("projects/depot")
     assert isinstance(depot, Project)
-    custom_roles.role_create(depot, {"roleId": "packer", "role": {}})
+    custom_roles.create_role(depot, {"roleId": "packer", "role": {}})
     named = [("projects/shop", "projects/depot", f"projects/{project}"), *NAMED]
 
     refusals = {method: [refusal(method, place, named) for place in (1, 2)] for method in METHODS}
@@ -356,7 +356,7 @@ def test_an_account_of_another_project_is_refused_as_one_that_does_not_exist(eve
     """With and without the permission to act as all accounts of her own project."""
     reference = REFERENCES[word]
     if role:
-        grants.role_grant(resource_get("projects/shop"), role=role, member=EVE)
+        grants.grant_role(get_resource("projects/shop"), role=role, member=EVE)
     foreign, absent = (f"{name}@depot.iam.gserviceaccount.com" for name in ("foreign", "absent"))
 
     there, not_there = (over_rest(eve, reference, to) for to in (foreign, absent))
@@ -420,16 +420,16 @@ def test_over_rest_alone(eve: str, word: str) -> None:
     Folder.objects.create(display_name="All", number=800, organization=organization)
     shop, depot = (Project.objects.get(project_id=project) for project in ("shop", "depot"))
     role = {"includedPermissions": ["resourcemanager.projects.update"]}
-    updater = custom_roles.role_create(shop, {"roleId": "updater", "role": role})
-    grants.role_grant(shop, role=updater.name, member=EVE)
-    custom_roles.role_create(depot, {"roleId": "packer", "role": role})
+    updater = custom_roles.create_role(shop, {"roleId": "updater", "role": role})
+    grants.grant_role(shop, role=updater.name, member=EVE)
+    custom_roles.create_role(depot, {"roleId": "packer", "role": role})
     foreign = depot.service_accounts.get()
     if existing == "DELETED":
-        service_accounts.service_account_delete(name=foreign.name)
+        service_accounts.delete_service_account(name=foreign.name)
     Group.objects.create(email="crew@example.com")
     existing = existing.replace("DELETED", foreign.unique_id).replace("DEPOT", str(depot.number))
     api = Api()
-    headers = {"Authorization": f"Bearer {access_tokens.access_token_create(member=EVE).token}"}
+    headers = {"Authorization": f"Bearer {access_tokens.create_access_token(member=EVE).token}"}
     api.client.defaults["HTTP_AUTHORIZATION"] = headers["Authorization"]
 
     there, not_there = (call(api, to) for to in (existing, missing))
@@ -444,10 +444,10 @@ def test_over_rest_alone(eve: str, word: str) -> None:
 
 
 def test_the_owner_of_a_schema_does_not_learn_which_topic_allows_a_revision(eve: str) -> None:
-    schemas.schema_create(parent="projects/shop", schema_id="open", schema=AVRO)
-    revision = schemas.schema_commit(name="projects/shop/schemas/open", request={"schema": AVRO}).revision_id
+    schemas.create_schema(parent="projects/shop", schema_id="open", schema=AVRO)
+    revision = schemas.commit_schema(name="projects/shop/schemas/open", request={"schema": AVRO}).revision_id
     settings = with_schema({"schema": "projects/shop/schemas/open", "lastRevisionId": revision})
-    topic_create(name="projects/depot/topics/secret", topic=settings)
+    create_topic(name="projects/depot/topics/secret", topic=settings)
 
     answer = Api().delete(f"schemas/open@{revision}:deleteRevision", Authorization=f"Bearer {eve}")
 

@@ -14,11 +14,11 @@ from pytest_django.live_server_helper import LiveServer
 
 from pushhub.common.errors import InvalidArgument
 from subscriptions.iam import grants
-from subscriptions.iam.tree import resource_get
+from subscriptions.iam.tree import get_resource
 from subscriptions.identity import access_tokens
-from subscriptions.rpc.wire import MOST_FIELDS, fields_check
-from subscriptions.services.projects import project_create
-from subscriptions.services.topics import topic_create
+from subscriptions.rpc.wire import MOST_FIELDS, check_fields
+from subscriptions.services.projects import create_project
+from subscriptions.services.topics import create_topic
 from tests.grpcservers import GrpcServer
 
 pytestmark = pytest.mark.any_database
@@ -48,10 +48,10 @@ def channel(strict: GrpcServer) -> Iterator[grpc.Channel]:
 @pytest.fixture
 def publisher() -> tuple[tuple[str, str], ...]:
     """Return the call metadata of a caller who may publish to the topic."""
-    project_create(project_id="shop")
-    topic_create(name=TOPIC, topic={})
-    grants.role_grant(resource_get(TOPIC), role="roles/pubsub.publisher", member=ADA)
-    return (("authorization", f"Bearer {access_tokens.access_token_create(member=ADA).token}"),)
+    create_project(project_id="shop")
+    create_topic(name=TOPIC, topic={})
+    grants.grant_role(get_resource(TOPIC), role="roles/pubsub.publisher", member=ADA)
+    return (("authorization", f"Bearer {access_tokens.create_access_token(member=ADA).token}"),)
 
 
 def peak_mb(server: GrpcServer) -> float:
@@ -142,12 +142,12 @@ def test_services_for_everybody_read_small_requests_only(channel: grpc.Channel, 
 
 def test_calls_without_a_request_cost_their_caller_alone(strict: GrpcServer) -> None:
     """While a caller has more open calls than allowed, others are answered, and the caller is once its calls end."""
-    project_create(project_id="shop")
-    topic_create(name=TOPIC, topic={})
+    create_project(project_id="shop")
+    create_topic(name=TOPIC, topic={})
     tokens = []
     for member in (ADA, "user:bob@example.com"):
-        grants.role_grant(resource_get(TOPIC), role="roles/pubsub.viewer", member=member)
-        tokens.append(access_tokens.access_token_create(member=member).token)
+        grants.grant_role(get_resource(TOPIC), role="roles/pubsub.viewer", member=member)
+        tokens.append(access_tokens.create_access_token(member=member).token)
     ada, bob = [(("authorization", f"Bearer {token}"),) for token in tokens]
     never = threading.Event()
 
@@ -217,7 +217,7 @@ def test_streams_without_a_first_request_end(
 
 def test_fields_are_counted_at_every_depth() -> None:
     kind = PublishRequest
-    fields_check(kind, EMPTY_MESSAGES[: 2 * MOST_FIELDS])
+    check_fields(kind, EMPTY_MESSAGES[: 2 * MOST_FIELDS])
     inside = b"\x12\x00" * MOST_FIELDS
     small = PublishRequest(messages=[{"attributes": {str(number): "" for number in range(150)}}] * 6000)
     packed = pubsub.StreamingPullRequest.pb()(modify_deadline_seconds=[1] * (3 * MOST_FIELDS))
@@ -228,17 +228,17 @@ def test_fields_are_counted_at_every_depth() -> None:
         (pubsub.StreamingPullRequest.pb(), packed.SerializeToString()),
     ):
         with pytest.raises(InvalidArgument):
-            fields_check(request, data)
+            check_fields(request, data)
 
 
 def test_the_largest_publish_requests_have_few_enough_fields() -> None:
     attributes = {f"{number:03}" + "k" * 20: "v" * 60 for number in range(100)}
     for messages in ([{"attributes": attributes}] * 1000, [{"data": b"x" * 9900}] * 1000, [{"data": b"x" * 10**7}]):
-        fields_check(PublishRequest, PublishRequest(messages=messages).SerializeToString())
+        check_fields(PublishRequest, PublishRequest(messages=messages).SerializeToString())
 
 
 def test_truncated_bytes_are_left_to_the_parser() -> None:
     data = PublishRequest(messages=[{"data": b"x" * 1_000_000}]).SerializeToString()
     for end in (len(data) - 1, 300_000):
-        fields_check(PublishRequest, data[:end])
-    fields_check(PublishRequest, b"\xff" * 300_000)
+        check_fields(PublishRequest, data[:end])
+    check_fields(PublishRequest, b"\xff" * 300_000)

@@ -142,7 +142,7 @@ def test_only_an_active_superuser_of_the_console_counts() -> None:
 def test_a_retry_is_shown_with_its_time_and_the_time_left() -> None:
     def shown(at: datetime) -> str:
         task = Task(uuid="1", eta="2026-11-22T08:31:12.250+00:00")
-        return str(monitor.task_format(task, clock=lambda: at).eta)
+        return str(monitor.format_task(task, clock=lambda: at).eta)
 
     due = datetime(2026, 11, 22, 8, 31, 12, 250_000, tzinfo=UTC)
     assert shown(due - timedelta(seconds=1.5)) == "2026-11-22 08:31:12.250 UTC (in 1.5 s)"

@@ -120,13 +120,13 @@ def world(redis_url: str, settings: Any) -> Iterator[World]:
     Subscription.objects.create(project=project, subscription_id="demo", topic=demo, push_endpoint="https://127.0.0.1/")
     Subscription.objects.update(push_endpoint="https://127.0.0.1/", dead_letter_topic=demo)
     yield world
-    demoreceiver.receiver_stop()
+    demoreceiver.stop_receiver()
 
 
 @pytest.mark.parametrize("role", ["roles/viewer", "roles/pubsub.subscriber", "roles/editor"])
 def test_nothing_is_offered_that_is_refused(world: World, role: str) -> None:
     """Each change is rolled back, so that every other button still has its row."""
-    grants.role_grant(Project.objects.get(project_id="acme"), role=role, member=member_of("stranger"))
+    grants.grant_role(Project.objects.get(project_id="acme"), role=role, member=member_of("stranger"))
     access.forget_decisions()
     client = world.clients["stranger"]
     starts = ["/admin/", "/admin/deliveries/delivery/demo/?project=acme"]

@@ -46,7 +46,7 @@ def reader(source: Subscription) -> Client:
 def person(name: str, *roles: tuple[str, Any]) -> Client:
     client = staff_client(name)
     for role, resource in roles:
-        grants.role_grant(resource, role=f"roles/pubsub.{role}", member=f"user:{name}@example.com")
+        grants.grant_role(resource, role=f"roles/pubsub.{role}", member=f"user:{name}@example.com")
     return client
 
 

@@ -36,8 +36,8 @@ from subscriptions.models import Organization, Project, ServiceAccount
 from subscriptions.models.credentials import AccessToken, ServiceAccountKey
 from subscriptions.models.iam import Group, GroupMember, Policy
 from subscriptions.services import service_accounts
-from subscriptions.services.projects import project_create, project_ensure
-from subscriptions.services.topics import topic_create
+from subscriptions.services.projects import create_project, ensure_project
+from subscriptions.services.topics import create_topic
 from tests.grpcservers import GrpcServer
 from tests.integration.iam.test_access_table import EXPECTED, names_for
 from tests.integration.identity.keyfiles import GRANT, assertion_claims, bearer_claims, signed
@@ -55,8 +55,8 @@ REFUSED_IDS = ["gcp-sa-pubsub", "gcp-sa-other", "compute-system", "web-google-1"
 @pytest.fixture
 def shop(db: None) -> Project:
     """Create the victim: a project with an account, for which its service agent may sign."""
-    project = project_create(project_id="shop")
-    service_accounts.service_account_create(project="shop", request={"accountId": "pusher"})
+    project = create_project(project_id="shop")
+    service_accounts.create_service_account(project="shop", request={"accountId": "pusher"})
     return project
 
 
@@ -64,7 +64,7 @@ def shop(db: None) -> Project:
 def thief(settings: Any, shop: Project) -> Api:
     """Return a caller who may create projects in an organization of their own, and nothing else."""
     organization = Organization.objects.create(display_name="thieves.example", number=7)
-    grants.role_grant(organization, role="roles/resourcemanager.projectCreator", member=THIEF)
+    grants.grant_role(organization, role="roles/resourcemanager.projectCreator", member=THIEF)
     caller = Api()
     caller.sign_in("thief@example.com")
     return caller
@@ -78,7 +78,7 @@ def old_account(project_id: str, email: str) -> tuple[ServiceAccount, dict[str, 
     """Create an account whose name would be refused today, with a key file that its thief holds."""
     project = Project.objects.filter(project_id=project_id).first() or Project.objects.create(project_id=project_id)
     account = ServiceAccount.objects.create(project=project, email="made-for-a-key@shop.iam.gserviceaccount.com")
-    key = account_keys.service_account_key_create(name=account.name, request={})
+    key = account_keys.create_service_account_key(name=account.name, request={})
     ServiceAccount.objects.filter(pk=account.pk).update(email=email)
     account.refresh_from_db()
     return account, {
@@ -120,13 +120,13 @@ def by_command(project_id: str) -> None:
 
 def by_service(project_id: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
-        project_create(project_id=project_id)
+        create_project(project_id=project_id)
     assert caught.value.field == "projectId"
 
 
 def by_first_use_in_a_service(project_id: str) -> None:
     with pytest.raises(InvalidArgument):
-        service_accounts.service_account_create(project=project_id, request={"accountId": "service-1"})
+        service_accounts.create_service_account(project=project_id, request={"accountId": "service-1"})
 
 
 def by_console(project_id: str) -> None:
@@ -182,9 +182,9 @@ def test_an_id_that_differs_from_an_existing_one_only_in_case_is_refused(db: Non
     Project.objects.create(project_id="SHOP")
 
     with pytest.raises(AlreadyExists):
-        project_create(project_id="shop")
+        create_project(project_id="shop")
     with pytest.raises(AlreadyExists):
-        project_ensure(project="shop")
+        ensure_project(project="shop")
 
     assert Project.objects.count() == 1
 
@@ -197,8 +197,8 @@ def test_the_number_of_a_project_names_it_even_if_an_older_project_has_that_id(d
     topic = api.create("/v1/projects/4711/topics/orders")
 
     assert topic["name"] == "projects/shop/topics/orders"
-    assert selectors.project_get(project="4711") == shop
-    assert selectors.topic_get(name="projects/4711/topics/orders").project == shop
+    assert selectors.get_project(project="4711") == shop
+    assert selectors.get_topic(name="projects/4711/topics/orders").project == shop
     assert api.get("/v1/projects/4711/topics").body == {"topics": [topic]}
 
 
@@ -222,20 +222,20 @@ def test_an_older_project_of_that_name_gets_no_account_and_an_older_account_no_k
     project = Project.objects.create(project_id=case)
 
     with pytest.raises(FailedPrecondition):
-        service_accounts.service_account_create(project=case, request={"accountId": f"service-{shop.number}"})
+        service_accounts.create_service_account(project=case, request={"accountId": f"service-{shop.number}"})
     account = ServiceAccount.objects.create(
         project=project, email=f"service-{shop.number}@{case}.iam.gserviceaccount.com"
     )
     private_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     certificate = pairs.certificate_of(private_key, account.unique_id, until=account_keys.NEVER)
     with pytest.raises(FailedPrecondition, match="no keys"):
-        account_keys.service_account_key_create(name=account.name, request={})
+        account_keys.create_service_account_key(name=account.name, request={})
     with pytest.raises(FailedPrecondition, match="no keys"):
         upload = {"publicKeyData": base64.b64encode(certificate.encode()).decode()}
-        account_keys.service_account_key_upload(name=account.name, request=upload)
+        account_keys.upload_service_account_key(name=account.name, request=upload)
     for address in (account.email, shop.service_agent):
         with pytest.raises(NotFound):
-            access_tokens.access_token_create(member=f"serviceAccount:{address}")
+            access_tokens.create_access_token(member=f"serviceAccount:{address}")
 
     assert not ServiceAccountKey.objects.exists()
     assert not AccessToken.objects.exists()
@@ -254,8 +254,8 @@ def test_the_jwt_and_the_tokens_of_the_old_account_authenticate_nobody(
     look_alike: tuple[ServiceAccount, dict[str, str]],
 ) -> None:
     account, key = look_alike
-    token = access_tokens.account_token_create(account=account).token
-    orphan = access_tokens.account_token_create(account=account)
+    token = access_tokens.create_account_token(account=account).token
+    orphan = access_tokens.create_account_token(account=account)
     AccessToken.objects.filter(pk=orphan.row.pk).update(account=None)
     jwt = signed(key, bearer_claims(iss=account.email, sub=account.email))
     by_number = signed(key, bearer_claims(iss=account.unique_id, sub=account.unique_id))
@@ -265,7 +265,7 @@ def test_the_jwt_and_the_tokens_of_the_old_account_authenticate_nobody(
         with pytest.raises(Unauthenticated):
             caller_from_authorization(f"Bearer {credential}")
     with pytest.raises(exchange.GrantRefused, match="account not found"):
-        exchange.token_grant({"grant_type": GRANT, "assertion": assertion})
+        exchange.grant_token({"grant_type": GRANT, "assertion": assertion})
 
 
 def test_no_push_is_signed_in_the_name_of_the_old_account(look_alike: tuple[ServiceAccount, dict[str, str]]) -> None:
@@ -273,7 +273,7 @@ def test_no_push_is_signed_in_the_name_of_the_old_account(look_alike: tuple[Serv
     account, _ = look_alike
 
     with pytest.raises(tokens.TokenDenied, match="account_disabled"):
-        tokens.id_token_mint(email=account.email, audience="https://shop.example")
+        tokens.mint_id_token(email=account.email, audience="https://shop.example")
     assert agents.accounts_signable([account.email]) == set()
     assert account_keys.certificates_of(account.email) == {}
 
@@ -289,7 +289,7 @@ def test_even_as_a_known_caller_the_old_account_may_do_nothing_that_the_agent_ma
         Principal(f"serviceAccount:{shop.service_agent}"),
         Principal(f"user:{shop.service_agent}"),
     ]
-    grants.role_grant(shop, role="roles/owner", member=agent.member)
+    grants.grant_role(shop, role="roles/owner", member=agent.member)
 
     assert callable_by(agent) > EXPECTED["roles/owner"]
     for imposter in imposters:
@@ -302,7 +302,7 @@ def test_even_as_a_known_caller_the_old_account_may_do_nothing_that_the_agent_ma
 @pytest.fixture
 def twin(shop: Project) -> tuple[ServiceAccount, dict[str, str]]:
     """Create an account of `SHOP`, while shop's own account is an owner of shop."""
-    grants.role_grant(shop, role="roles/owner", member=f"serviceAccount:{PUSHER}")
+    grants.grant_role(shop, role="roles/owner", member=f"serviceAccount:{PUSHER}")
     return old_account("SHOP", "pusher@SHOP.iam.gserviceaccount.com")
 
 
@@ -310,7 +310,7 @@ def test_an_account_of_the_twin_is_not_the_account_of_shop(twin: tuple[ServiceAc
     account, key = twin
     callers = [
         caller_from_authorization(f"Bearer {signed(key, bearer_claims(iss=account.email, sub=account.email))}"),
-        caller_from_authorization(f"Bearer {access_tokens.account_token_create(account=account).token}"),
+        caller_from_authorization(f"Bearer {access_tokens.create_account_token(account=account).token}"),
     ]
 
     assert callable_by(Principal(f"serviceAccount:{PUSHER}")) > EXPECTED["roles/viewer"]
@@ -320,13 +320,13 @@ def test_an_account_of_the_twin_is_not_the_account_of_shop(twin: tuple[ServiceAc
 
 @pytest.mark.django_db(transaction=True)
 def test_the_twins_account_is_not_the_account_of_shop_over_any_surface(server: GrpcServer, settings: Any) -> None:
-    topic_create(name="projects/shop/topics/orders", topic={})
-    service_accounts.service_account_create(project="shop", request={"accountId": "pusher"})
+    create_topic(name="projects/shop/topics/orders", topic={})
+    service_accounts.create_service_account(project="shop", request={"accountId": "pusher"})
     shop = Project.objects.get()
-    grants.role_grant(shop, role="roles/owner", member=f"serviceAccount:{PUSHER}")
+    grants.grant_role(shop, role="roles/owner", member=f"serviceAccount:{PUSHER}")
     twin, _ = old_account("SHOP", "pusher@SHOP.iam.gserviceaccount.com")
-    token = access_tokens.account_token_create(account=twin).token
-    own = access_tokens.access_token_create(member=f"serviceAccount:{PUSHER}").token
+    token = access_tokens.create_account_token(account=twin).token
+    own = access_tokens.create_access_token(member=f"serviceAccount:{PUSHER}").token
 
     def by_grpc(token: str) -> str:
         with grpc.insecure_channel(server.address) as channel:
@@ -355,9 +355,9 @@ def test_a_new_account_inherits_no_grants_of_its_address(shop: Project) -> None:
     policy = Policy.objects.get(kind="project", resource_pk=shop.pk)
     policy.bindings = [*policy.bindings, {"role": "roles/owner", "members": [THIEF, member]}]
     policy.save()
-    grants.role_grant(shop, role="roles/editor", member="group:crew@example.com")
+    grants.grant_role(shop, role="roles/editor", member="group:crew@example.com")
 
-    account = service_accounts.service_account_create(project="shop", request={"accountId": "newcomer"})
+    account = service_accounts.create_service_account(project="shop", request={"accountId": "newcomer"})
 
     assert callable_by(Principal(member, unique_id=account.unique_id)) == EXPECTED["*"]
     policy.refresh_from_db()
@@ -366,17 +366,17 @@ def test_a_new_account_inherits_no_grants_of_its_address(shop: Project) -> None:
 
 def test_an_account_of_a_new_project_inherits_no_grants_from_before_the_project(shop: Project) -> None:
     member = "serviceAccount:deployer@future.iam.gserviceaccount.com"
-    grants.role_grant(shop, role="roles/owner", member=member)
+    grants.grant_role(shop, role="roles/owner", member=member)
 
-    project_create(project_id="future")
-    account = service_accounts.service_account_create(project="future", request={"accountId": "deployer"})
+    create_project(project_id="future")
+    account = service_accounts.create_service_account(project="future", request={"accountId": "deployer"})
 
     assert callable_by(Principal(member, unique_id=account.unique_id)) == EXPECTED["*"]
     assert not any(member in binding["members"] for policy in Policy.objects.all() for binding in policy.bindings)
 
 
 def test_a_cached_decision_does_not_apply_to_the_next_account_of_the_address(shop: Project) -> None:
-    grants.role_grant(shop, role="roles/viewer", member=f"serviceAccount:{PUSHER}")
+    grants.grant_role(shop, role="roles/viewer", member=f"serviceAccount:{PUSHER}")
     old = Principal(f"serviceAccount:{PUSHER}", unique_id="1")
     new = Principal(f"serviceAccount:{PUSHER}", unique_id="2")
     assert access.allowed(old, "resourcemanager.projects.get", shop)
@@ -398,7 +398,7 @@ def test_a_policy_binds_no_agent_of_a_project_that_does_not_exist(shop: Project,
     member = f"serviceAccount:{address.format(shop.number)}@gcp-sa-pubsub.iam.gserviceaccount.com"
 
     with pytest.raises(InvalidArgument, match="does not exist"):
-        grants.role_grant(shop, role=CREATOR, member=member)
+        grants.grant_role(shop, role=CREATOR, member=member)
 
 
 # Accounts and projects that exist already
@@ -429,5 +429,5 @@ def test_migrate_reports_what_clashes_and_changes_nothing(
 def test_nothing_is_reported_if_no_names_clash(shop: Project) -> None:
     Project.objects.create(project_id="depot")
 
-    assert checks.names_check(None, ["default"]) == []
+    assert checks.check_names(None, ["default"]) == []
     assert names.service_agent_number(shop.service_agent) == shop.number

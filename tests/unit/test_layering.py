@@ -69,7 +69,7 @@ def test_a_folder_without_a_layer_is_seen() -> None:
         ("deliveries.publish.service", "from deliveries.tasks import deliver"),
         ("deliveries.publish.service", "from subscriptions.api.parsers import ProtoJSONParser"),
         ("deliveries.publish.service", "from subscriptions.admin import tree"),
-        ("deliveries.backlog.backlog", "from deliveries.publish.service import message_publish"),
+        ("deliveries.backlog.backlog", "from deliveries.publish.service import publish_message"),
         ("deliveries.push.worker", "def f():\n    from deliveries.api import views"),
         ("deliveries.client.pool", "from django.conf import settings"),
         ("deliveries.client.pool", "from deliveries.store import statements"),

@@ -15,7 +15,7 @@ import jwt
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from deliveries.management.pushrequest import NotAPushError, Pushed, TokenVerifier, pushed_read, text_for_people
+from deliveries.management.pushrequest import NotAPushError, Pushed, TokenVerifier, read_pushed, text_for_people
 
 #: More than any push has: 10 MB of data take less than this in base64.
 BODY_BYTES = 16 * 1024 * 1024
@@ -76,7 +76,7 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(length))
         is_trusted, proof = self._proof()
         try:
-            pushed = pushed_read(headers={name.lower(): value for name, value in self.headers.items()}, body=body)
+            pushed = read_pushed(headers={name.lower(): value for name, value in self.headers.items()}, body=body)
         except NotAPushError as error:
             self.server.show(f"{proof}: {self.path} is not a push ({text_for_people(str(error).encode())})")
             return self._answer(400)

@@ -24,7 +24,7 @@ from django.db.models import Max, Q
 
 from deliveries.models import ArchivedMessage, ArchiveFile, ArchiveLeftover
 from deliveries.pipeline.archiving.columns import COLUMNS, MESSAGE, spark_schema
-from deliveries.pipeline.archiving.files import identities_note, listing_write, manifest_beside
+from deliveries.pipeline.archiving.files import manifest_beside, note_identities, write_listing
 from deliveries.pipeline.archiving.locks import no_readers
 from deliveries.pipeline.archiving.reading import Source, read_ranges
 from deliveries.pipeline.archiving.scanning import scan_files
@@ -82,13 +82,13 @@ class Archiver:
         self.sweep()
         if not ArchivedMessage.objects.exists():
             # An older release made no claims, or the database was restored only in part.
-            identities_note(self._store)
+            note_identities(self._store)
         total, after_id = Archived(0, 0), 0
         while step := self._step(after_id):
             done, after_id = step
             total = Archived(total.messages + done.messages, total.files + done.files)
             self._progress(f"{total.messages:,} messages in {total.files} files")
-        listing_write(self._store)
+        write_listing(self._store)
         return total
 
     def sweep(self) -> int:
@@ -117,7 +117,7 @@ class Archiver:
         unnamed = [name for name in names if name not in named]
         if unnamed:
             # The run that changed the manifest may have been killed before it wrote this list.
-            listing_write(self._store)
+            write_listing(self._store)
         for name in unnamed:
             self._store.delete(name)
         for leftover in leftovers:
@@ -148,7 +148,7 @@ class Archiver:
         ranges: Ranges = []
         while ids:
             with write_transaction():
-                statements.archived_insert(write_id=write.pk, message_ids=ids)
+                statements.insert_archived(write_id=write.pk, message_ids=ids)
             claimed += len(ids)
             ranges.append((ids[0] - 1, ids[-1]))
             if len(ranges) == STEP_RANGES:
@@ -221,7 +221,7 @@ class Archiver:
             ArchiveFile.objects.bulk_create(rows)
             ArchiveLeftover.objects.bulk_create(replaced)
             write.delete()
-        listing_write(self._store)
+        write_listing(self._store)
 
 
 def source(*, write_id: int) -> Source:

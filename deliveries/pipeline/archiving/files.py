@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from django.db.models import Min
 
 from deliveries.models import ArchivedMessage, ArchiveFile, ArchiveLeftover, Message
-from deliveries.pipeline.archiving.manifest import MANIFEST, ManifestFile, manifest_write
+from deliveries.pipeline.archiving.manifest import MANIFEST, ManifestFile, write_manifest
 from deliveries.store import statements
 from deliveries.store.writelock import write_transaction
 from deliveries.telemetry.journal.parquetfiles import damage, first_line
@@ -32,16 +32,16 @@ COLUMNS = {"topic", "message_id", "publish_time", "data", "attributes", "orderin
 IDS_A_TRANSACTION = 10_000
 
 
-def listing_write(store: Store) -> None:
+def write_listing(store: Store) -> None:
     """Write the manifest into the archive, in place of the previous one."""
     rows = ArchiveFile.objects.order_by("path").values_list(*(field.name for field in fields(ManifestFile)))
-    manifest_write(store, [ManifestFile(*row) for row in rows.iterator()])
+    write_manifest(store, [ManifestFile(*row) for row in rows.iterator()])
 
 
-def listing_require(store: Store) -> None:
+def require_listing(store: Store) -> None:
     """Write the manifest into the archive if it has none, because an older release wrote it."""
     if not store.exists(MANIFEST):
-        listing_write(store)
+        write_listing(store)
 
 
 @dataclass(slots=True)
@@ -106,8 +106,8 @@ def adopt(root: str | Path) -> Adopted:
     with write_transaction():
         # The messages of an unfinished write are in the archive now, by its files or by others.
         ArchiveLeftover.objects.all().delete()
-    listing_write(store)
-    adopted.archived = identities_note(store)
+    write_listing(store)
+    adopted.archived = note_identities(store)
     return adopted
 
 
@@ -153,7 +153,7 @@ def _adopt_folder(store: Store, names: list[str], adopted: Adopted) -> None:
         ArchiveFile.objects.bulk_create(new)
 
 
-def identities_note(store: Store) -> int:
+def note_identities(store: Store) -> int:
     """Record again which messages of the database are in files of the manifest; return how many there are."""
     noted = ArchivedMessage.objects.order_by("pk")
     while pks := list(noted.values_list("pk", flat=True)[:IDS_A_TRANSACTION]):
@@ -168,7 +168,7 @@ def identities_note(store: Store) -> int:
             ids = [message_id for message_id in _ids(store, path).to_pylist() if message_id >= oldest]
             for start in range(0, len(ids), IDS_A_TRANSACTION):
                 with write_transaction():
-                    count += statements.archived_insert_existing(ids[start : start + IDS_A_TRANSACTION])
+                    count += statements.insert_existing_archived(ids[start : start + IDS_A_TRANSACTION])
     return count
 
 

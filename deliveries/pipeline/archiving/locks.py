@@ -19,7 +19,7 @@ from django.db import connection
 from deliveries.models import ArchiveOwner
 from deliveries.pipeline.service import database_url
 from pushhub.common.errors import FailedPrecondition
-from pushhub.common.stores import Store, folders_make
+from pushhub.common.stores import Store, make_folders
 
 OWNER = ".owner"
 LOCK = ".lock"
@@ -91,7 +91,7 @@ def _locked(store: Store, name: str, *, shared: bool) -> Iterator[bool]:
 
 @contextmanager
 def _file_locked(folder: Path, name: str, *, shared: bool) -> Iterator[bool]:
-    folders_make(folder)
+    make_folders(folder)
     with (folder / name).open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -35,7 +35,7 @@ class ManifestFile:
         return project_of(self.path)
 
 
-def manifest_write(store: Store, files: Iterable[ManifestFile]) -> None:
+def write_manifest(store: Store, files: Iterable[ManifestFile]) -> None:
     """Write both lists, in place of the previous ones."""
     rows = list(files)
     names = [field.name for field in fields(ManifestFile)]
@@ -43,7 +43,7 @@ def manifest_write(store: Store, files: Iterable[ManifestFile]) -> None:
     store.write_bytes(LISTING, _csv([["path"], *([row.path] for row in rows)]))
 
 
-def manifest_read(store: Store) -> list[ManifestFile]:
+def read_manifest(store: Store) -> list[ManifestFile]:
     """Return the files of the archive; an empty list if nothing was archived yet."""
     lines = csv.DictReader(io.StringIO(store.read_text(MANIFEST)))
     return [ManifestFile(line.pop("path"), **{name: int(value) for name, value in line.items()}) for line in lines]

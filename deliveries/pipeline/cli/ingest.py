@@ -14,20 +14,20 @@ from deliveries.pipeline.jobs.publishjobs import (
     Progress,
     Target,
     bar,
+    begin_job,
+    divide_job,
     failure_noted,
-    job_begin,
-    job_divide,
-    job_run,
     parts_left,
     progress_of,
-    rejects_write,
+    run_job,
     shown,
+    write_rejects,
 )
 from deliveries.pipeline.jobs.rows import USUAL, Columns, Dialect
 from deliveries.pipeline.session import spark_session
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
 from pushhub.common.stores import is_remote
-from subscriptions.selectors import topic_get
+from subscriptions.selectors import get_topic
 
 HELP = "Publish the rows of Parquet, CSV or JSON files to a topic."
 
@@ -69,10 +69,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(*, stdout: TextIO, stderr: TextIO, source: str, form: str, rate: int, unordered: bool, **options: Any) -> None:
-    topic = topic_get(name=options["topic"], field="topic")
+    topic = get_topic(name=options["topic"], field="topic")
     columns = Columns(options["data_column"], options["attributes"], options["ordering_key_column"])
     dialect = _dialect(options)
-    ingest.dialect_check(dialect, form=form)
+    ingest.check_dialect(dialect, form=form)
     if unordered and columns.ordering_key:
         raise InvalidArgument("--unordered does not go with --ordering-key-column.", field="unordered")
     files = ingest.files_of(source, form=form)
@@ -102,12 +102,12 @@ def run(*, stdout: TextIO, stderr: TextIO, source: str, form: str, rate: int, un
         "content": content,
         **dialect.options(),
     }
-    job = job_begin(job_id=options["id"] or _id(source, topic.name, content), kind="ingest", spec=spec)
+    job = begin_job(job_id=options["id"] or _id(source, topic.name, content), kind="ingest", spec=spec)
     path = Path(options["rejects"] or _rejects_beside(source))
     if job.parts is None:
         with failure_noted(job):
             total = _count(session, parts, form=form, columns=columns, dialect=dialect)
-        job_divide(job, [(0, None)] * len(parts), total=total)
+        divide_job(job, [(0, None)] * len(parts), total=total)
     if job.parts != len(parts):
         raise FailedPrecondition(
             f"{source} was in {job.parts} parts when {job.job_id} began, and is in {len(parts)} now."
@@ -121,8 +121,8 @@ def run(*, stdout: TextIO, stderr: TextIO, source: str, form: str, rate: int, un
     todo = [part for part in parts if part.number in left]
     with failure_noted(job):
         frame = frame_of(todo) if todo else None
-        job_run(job, frame, session=session, target=Target(topic, rate=rate), in_order=not unordered, show=show)
-        rejects_write(job, path)
+        run_job(job, frame, session=session, target=Target(topic, rate=rate), in_order=not unordered, show=show)
+        write_rejects(job, path)
     stderr.write("")
     done = progress_of(job)
     where = f": see {path}" if done.rejected else ""

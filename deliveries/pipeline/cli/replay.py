@@ -15,23 +15,23 @@ from deliveries.pipeline.jobs import replay
 from deliveries.pipeline.jobs.publishjobs import (
     Progress,
     bar,
+    divide_job,
     failure_noted,
-    job_divide,
-    job_find,
-    job_run,
+    find_job,
     progress_of,
+    run_job,
 )
-from deliveries.pipeline.jobs.replays import ReplaySpec, replay_begin
+from deliveries.pipeline.jobs.replays import ReplaySpec, begin_replay
 from deliveries.pipeline.session import spark_session
 from pushhub.common.errors import InvalidArgument, PushHubError
-from pushhub.common.protojson import timestamp_parse
+from pushhub.common.protojson import parse_timestamp
 
 HELP = "Publish archived messages again, to a topic or to one of its subscriptions."
 
 
 def moment(text: str) -> datetime:
     try:
-        return timestamp_parse(text, field="time")
+        return parse_timestamp(text, field="time")
     except PushHubError as error:
         raise argparse.ArgumentTypeError(f"{text!r}: give a time such as 2026-11-21T12:00:00Z") from error
 
@@ -56,11 +56,11 @@ def run(*, stdout: TextIO, stderr: TextIO, dry_run: bool, rate: int, **options: 
         raise InvalidArgument("--rate: give a number of messages a second, or 0 for as fast as it goes.", field="rate")
     with reading(settings.ARCHIVE):
         if options["resume"]:
-            _resume(job_find(options["resume"]), rate=rate, stdout=stdout, stderr=stderr)
+            _resume(find_job(options["resume"]), rate=rate, stdout=stdout, stderr=stderr)
             return
         work = _Work(_spec(options), rate, stderr)
         if not dry_run:
-            job = replay_begin(work.spec, job_id=options["id"])
+            job = begin_replay(work.spec, job_id=options["id"])
             with failure_noted(job):
                 _publish(work, job, stdout)
 
@@ -97,9 +97,9 @@ class _Work:
 
 def _publish(work: _Work, job: PublishJob, stdout: TextIO) -> None:
     if job.parts is None:
-        job_divide(job, replay.divided(work.messages, count=work.plan.messages), total=work.plan.messages)
+        divide_job(job, replay.divided(work.messages, count=work.plan.messages), total=work.plan.messages)
     frame = replay.frame_of(work.messages, job, in_order=work.plan.ordered)
-    job_run(job, frame, session=work.session, target=work.target, in_order=work.plan.ordered, show=work.show)
+    run_job(job, frame, session=work.session, target=work.target, in_order=work.plan.ordered, show=work.show)
     work.stderr.write("")
     stdout.write(f"published {progress_of(job).published:,} messages as {job.job_id}")
 

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from deliveries.pipeline.report import Scope, report
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import InvalidArgument
-from subscriptions.selectors import project_get
+from subscriptions.selectors import get_project
 
 HELP = "Write a report on success, latencies, hosts, windows and dead letters: one HTML file."
 #: The report reads the metrics in the database.
@@ -29,7 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(*, stdout: TextIO, last: timedelta, out: Path, project: str, objective: float, **_: Any) -> None:
     if not 0 < objective < 100:
         raise InvalidArgument("--objective must lie between 0 and 100.")
-    name = project_get(project=project).project_id if project else ""
+    name = get_project(project=project).project_id if project else ""
     page = report(Scope(project=name, length=last, objective=objective / 100, now=utcnow()))
     try:
         out.write_text(page, encoding="utf-8")

@@ -11,7 +11,7 @@ from deliveries.pipeline.archiving.columns import COLUMNS
 from deliveries.rules.ids import first_id_at
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.names import parse_topic
-from pushhub.common.protojson import timestamp_parse
+from pushhub.common.protojson import parse_timestamp
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -89,7 +89,7 @@ def _require_types(schema: StructType) -> None:
 
 
 def _moment(options: Mapping[str, str], name: str) -> datetime | None:
-    return timestamp_parse(options[name], field=name).astimezone(UTC) if options.get(name) else None
+    return parse_timestamp(options[name], field=name).astimezone(UTC) if options.get(name) else None
 
 
 def _ms(moment: datetime) -> int:

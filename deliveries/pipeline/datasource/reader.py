@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from deliveries.pipeline.archiving.manifest import ManifestFile, manifest_read
+from deliveries.pipeline.archiving.manifest import ManifestFile, read_manifest
 from deliveries.pipeline.archiving.scanning import scan
 from deliveries.pipeline.datasource.options import Selection
 from deliveries.pipeline.datasource.pushdown import expression_of
@@ -48,7 +48,7 @@ class ArchiveReader(DataSourceReader):
         return filters
 
     def partitions(self) -> Sequence[InputPartition]:
-        files = [file for file in manifest_read(Store(self._selection.archive)) if self._selection.may_have(file)]
+        files = [file for file in read_manifest(Store(self._selection.archive)) if self._selection.may_have(file)]
         return [part for file in files for part in parts_of(file)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

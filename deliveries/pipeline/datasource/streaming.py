@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource as spark
 
-from deliveries.pipeline.archiving.manifest import ManifestFile, manifest_read
+from deliveries.pipeline.archiving.manifest import ManifestFile, read_manifest
 from deliveries.pipeline.datasource.options import Selection
 from deliveries.pipeline.datasource.reader import FilePart, parts_of, read_part
 from pushhub.common.errors import InvalidArgument
@@ -85,7 +85,7 @@ class ArchiveStreamReader(_AVAILABLE_NOW, spark.DataSourceStreamReader):
         return read_part(self._selection, partition, where=self._selection.expression())
 
     def _files(self) -> list[ManifestFile]:
-        return manifest_read(Store(self._selection.archive))
+        return read_manifest(Store(self._selection.archive))
 
 
 def _last_step(files: Sequence[ManifestFile]) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource as spark
 
-from deliveries.pipeline.datasource.writer import Published, finish, job_of, partition_publish, task_of
+from deliveries.pipeline.datasource.writer import Published, finish, job_of, publish_partition, task_of
 from deliveries.pipeline.jobs.parts import Task
 from deliveries.pipeline.service import Service
 from pushhub.common.errors import InvalidArgument
@@ -48,7 +48,7 @@ class StreamPublisher(_WRITER):
             for _ in iterator:
                 pass
             return Published(job.pk)
-        return partition_publish(iterator if HAS_ARROW else batches_of(iterator), replace(self._task, job=job.pk))
+        return publish_partition(iterator if HAS_ARROW else batches_of(iterator), replace(self._task, job=job.pk))
 
     def commit(self, messages: list[spark.WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Mark the batch as done, and forget the batches before it: Spark repeats only the last one."""

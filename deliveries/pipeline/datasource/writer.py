@@ -46,7 +46,7 @@ class Publisher(spark.DataSourceArrowWriter):
         self._task = task
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
-        return partition_publish(iterator, self._task)
+        return publish_partition(iterator, self._task)
 
     def commit(self, messages: list[spark.WriterCommitMessage | None]) -> None:
         self._task.service.enter()
@@ -62,7 +62,7 @@ def publisher(options: Mapping[str, str], schema: StructType, *, overwrite: bool
     return Publisher(replace(task, job=job.pk))
 
 
-def partition_publish(batches: Iterator[pa.RecordBatch], task: Task) -> Published:
+def publish_partition(batches: Iterator[pa.RecordBatch], task: Task) -> Published:
     """Publish a partition as the part with the same number."""
     from pyspark import TaskContext
 
@@ -94,9 +94,9 @@ def task_of(options: Mapping[str, str], schema: StructType, service: Service | N
     _require_columns(schema)
     service = service or _service_of_environment()
     service.enter()
-    from subscriptions.selectors import topic_get
+    from subscriptions.selectors import get_topic
 
-    topic = topic_get(name=options["topic"], field="topic")
+    topic = get_topic(name=options["topic"], field="topic")
     if topic.schema_settings:
         raise FailedPrecondition(f"{topic.name} has a schema, which bulk publishing does not check.")
     return Task(service, 0, topic.pk, None, 0, is_open=True)
@@ -127,9 +127,9 @@ def _require_columns(schema: StructType) -> None:
 
 
 def job_of(job_id: str, *, kind: str, topic: str) -> PublishJob:
-    from deliveries.pipeline.jobs.publishjobs import job_begin
+    from deliveries.pipeline.jobs.publishjobs import begin_job
 
-    return job_begin(job_id=job_id, kind=kind, spec={"topic": topic})
+    return begin_job(job_id=job_id, kind=kind, spec={"topic": topic})
 
 
 def finish(job: int) -> Any:

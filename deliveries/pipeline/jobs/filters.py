@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pushhub.common.errors import InvalidArgument
-from subscriptions.resources.filters import filter_read
+from subscriptions.resources.filters import read_filter
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -28,18 +28,18 @@ def filter_column(text: str) -> Column:
     """Return whether a message passes, as a column. Raises InvalidArgument, which names the bad character."""
     from pyspark.sql import functions as f
 
-    filter_check(text)
-    return filter_read(text, Columns()) if text.strip() else f.lit(True)
+    check_filter(text)
+    return read_filter(text, Columns()) if text.strip() else f.lit(True)
 
 
-def filter_check(text: str) -> None:
+def check_filter(text: str) -> None:
     """Raise InvalidArgument as `filter_column` does, without Spark."""
     if len(text) > MAX_FILTER_CHARACTERS:
         raise InvalidArgument(
             f"The filter has {len(text)} characters; {MAX_FILTER_CHARACTERS} are the most.", field="filter"
         )
     if text.strip():
-        filter_read(text, Checks())
+        read_filter(text, Checks())
 
 
 class Checks:

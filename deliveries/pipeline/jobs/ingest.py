@@ -18,11 +18,11 @@ from deliveries.pipeline.jobs.parquetrows import (
     folder_kind,
     folders_of,
     footer_of,
+    read_spans,
     schema_of,
     spans_of,
-    spans_read,
 )
-from deliveries.pipeline.jobs.rows import SCHEMA, USUAL, Columns, Dialect, RowError, csv_header, files_read
+from deliveries.pipeline.jobs.rows import SCHEMA, USUAL, Columns, Dialect, RowError, csv_header, read_files
 from deliveries.telemetry.journal.parquetfiles import first_line
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.stores import AnyFile, files_matching, is_remote
@@ -74,7 +74,7 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith((".", "_")) for part in path.parts)
 
 
-def dialect_check(dialect: Dialect, *, form: str) -> None:
+def check_dialect(dialect: Dialect, *, form: str) -> None:
     """Raise InvalidArgument for an option that the format does not have, or that cannot be used."""
     options = set(dialect.options())
     if form != "csv" and (wrong := sorted(options & {"delimiter", "quote", "null"})):
@@ -191,7 +191,7 @@ def _parquet_messages(
     except PySparkException as error:
         reason = first_line(error)
         raise InvalidArgument(f"{path} cannot be read as parquet: {reason}", field="source") from None
-    task = partial(spans_read, schema=to_arrow_schema(read), base=base)
+    task = partial(read_spans, schema=to_arrow_schema(read), base=base)
     rows = _spans(session, parts, in_order=in_order).mapInArrow(task, read)
     for name in folders[0]:
         kind = folder_kind(folder[name] for folder in folders)
@@ -203,7 +203,7 @@ def _text_messages(
     session: SparkSession, parts: Sequence[Part], *, form: str, columns: Columns, dialect: Dialect, in_order: bool
 ) -> DataFrame:
     """Return the rows of CSV or JSON files."""
-    task = partial(files_read, form=form, columns=columns, dialect=dialect)
+    task = partial(read_files, form=form, columns=columns, dialect=dialect)
     return _spans(session, parts, in_order=in_order).mapInArrow(task, SCHEMA)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from pushhub.common.stores import AnyFile, file_of, parquet_open
+from pushhub.common.stores import AnyFile, file_of, open_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,7 +53,7 @@ def spans_of(path: AnyFile) -> list[Span]:
 
 
 def footer_of(path: AnyFile) -> pq.FileMetaData:
-    with parquet_open(path) as file:
+    with open_parquet(path) as file:
         return file.metadata
 
 
@@ -61,7 +61,7 @@ def schema_of(path: AnyFile) -> pa.Schema:
     """Return the columns of a Parquet file, in types that Spark has as well."""
     import pyarrow as pa
 
-    with parquet_open(path) as file:
+    with open_parquet(path) as file:
         columns = [file.schema.column(number) for number in range(len(file.schema))]
         schema = file.schema_arrow
     # By default Spark writes instants as INT96, which Arrow reads as times without a zone.
@@ -110,7 +110,7 @@ def folders_of(path: AnyFile, base: str) -> dict[str, str | None]:
     return {unquote(name): None if value == NO_VALUE else unquote(value) for name, _, value in names}
 
 
-def spans_read(batches: Iterable[pa.RecordBatch], *, schema: pa.Schema, base: str) -> Iterator[pa.RecordBatch]:
+def read_spans(batches: Iterable[pa.RecordBatch], *, schema: pa.Schema, base: str) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`: read the spans that are rows of (part, path, first, last), in `schema`.
 
     `schema` begins with PART and FILE. A column that a file lacks is null.
@@ -124,7 +124,7 @@ def spans_read(batches: Iterable[pa.RecordBatch], *, schema: pa.Schema, base: st
 
 
 def _tables(path: AnyFile, span: Span, schema: pa.Schema, constants: dict[str, Any]) -> Iterator[pa.Table]:
-    with parquet_open(path, pre_buffer=False, buffer_size=PAGE_BUFFER_BYTES) as file:
+    with open_parquet(path, pre_buffer=False, buffer_size=PAGE_BUFFER_BYTES) as file:
         names = [name for name in schema.names if name not in constants and name in file.schema_arrow.names]
         groups = range(span.first, min(span.last, file.num_row_groups))
         gathered: list[pa.RecordBatch] = []

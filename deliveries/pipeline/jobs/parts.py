@@ -127,19 +127,19 @@ def _message(row: Row) -> NewMessage:
 
 def _frame_items(rows: Iterable[Row], part: PublishPart, fingerprint: Fingerprint) -> Iterator[Item]:
     """Yield the rows of a frame's partition that are left to publish. Raises RuntimeError for a row that is refused."""
-    from deliveries.publish.request import published_messages_read
+    from deliveries.publish.request import read_published_messages
     from pushhub.common.errors import PushHubError
 
     for position, message in messages_left(map(_message, rows), part, fingerprint):
         try:
-            yield position, published_messages_read([message])[0], ""
+            yield position, read_published_messages([message])[0], ""
         except PushHubError as error:
             raise RuntimeError(f"row {position} of part {part.number} is refused: {error.message}") from None
 
 
 def _items(rows: Iterable[Row], part: PublishPart) -> Iterator[Item]:
     """Yield the rows after the part's position, checked as those of a publish."""
-    from deliveries.publish.request import published_messages_read
+    from deliveries.publish.request import read_published_messages
     from pushhub.common.errors import PushHubError
 
     position = 0
@@ -157,7 +157,7 @@ def _items(rows: Iterable[Row], part: PublishPart) -> Iterator[Item]:
             yield position, None, _line(part.number, position, reason, where | {"text": columns["text"][index]})
             continue
         try:
-            yield position, published_messages_read([message])[0], ""
+            yield position, read_published_messages([message])[0], ""
         except PushHubError as error:
             shown = {"data": message.data[:1000].decode(errors="replace"), "attributes": message.attributes}
             yield position, None, _line(part.number, position, error.message, where | shown)
@@ -180,7 +180,7 @@ def _publish(part: PublishPart, batch: Sequence[Item], *, topic: Any, only: int 
     from django.db.models import F
 
     from deliveries.models import PublishPart, PublishReject
-    from deliveries.publish.storing import messages_store
+    from deliveries.publish.storing import store_messages
     from deliveries.store.writelock import write_transaction
 
     messages = [message for _, message, _ in batch if message is not None]
@@ -197,7 +197,7 @@ def _publish(part: PublishPart, batch: Sequence[Item], *, topic: Any, only: int 
         )
         if not moved:
             raise RuntimeError(f"part {part.number} is being published by another attempt of this task")
-        published = messages_store(topic=topic, messages=messages, only=only) if messages else None
+        published = store_messages(topic=topic, messages=messages, only=only) if messages else None
         PublishReject.objects.bulk_create(rejects)
     part.position = position
     if published is not None:

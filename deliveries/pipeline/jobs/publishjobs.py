@@ -57,7 +57,7 @@ def bar(done: int, total: int) -> str:
     return f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}] {share:4.0%}  {done:,} of {total:,}"
 
 
-def job_begin(*, job_id: str, kind: str, spec: dict[str, Any]) -> PublishJob:
+def begin_job(*, job_id: str, kind: str, spec: dict[str, Any]) -> PublishJob:
     """Return the job of this id, or create it. Raises FailedPrecondition if the id belongs to another request."""
     with transaction.atomic():
         job, _ = PublishJob.objects.get_or_create(job_id=job_id, defaults={"kind": kind, "spec": spec})
@@ -66,7 +66,7 @@ def job_begin(*, job_id: str, kind: str, spec: dict[str, Any]) -> PublishJob:
     return job
 
 
-def job_find(job_id: str) -> PublishJob:
+def find_job(job_id: str) -> PublishJob:
     """Return a job. Raises NotFound."""
     job = row_or_none(PublishJob.objects.filter(job_id=job_id))
     if job is None:
@@ -85,7 +85,7 @@ def failure_noted(job: PublishJob) -> Iterator[None]:
         raise
 
 
-def job_divide(job: PublishJob, ends: Sequence[tuple[int, int | None]], *, total: int) -> None:
+def divide_job(job: PublishJob, ends: Sequence[tuple[int, int | None]], *, total: int) -> None:
     """Divide a job of `total` messages into parts, once. `ends` has the position before each part and its last one."""
     with transaction.atomic():
         locked = PublishJob.objects.select_for_update().get(pk=job.pk)
@@ -109,7 +109,7 @@ def progress_of(job: PublishJob) -> Progress:
     return Progress(sums["published"] or 0, sums["rejected"] or 0)
 
 
-def job_run(
+def run_job(
     job: PublishJob,
     frame: DataFrame | None,
     *,
@@ -141,7 +141,7 @@ def job_run(
     job.refresh_from_db()
 
 
-def rejects_write(job: PublishJob, path: Path) -> None:
+def write_rejects(job: PublishJob, path: Path) -> None:
     """Move the rejects of a finished job from the database to a file, a line each."""
     rows = PublishReject.objects.filter(part__job=job)
     if not rows.exists():

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deliveries.models import PublishJob, PublishPart
-from deliveries.pipeline.archiving.files import listing_require
-from deliveries.pipeline.archiving.manifest import manifest_read
+from deliveries.pipeline.archiving.files import require_listing
+from deliveries.pipeline.archiving.manifest import read_manifest
 from deliveries.pipeline.jobs.filters import filter_column
 from deliveries.rules.ids import first_id_at
 from pushhub.common.errors import FailedPrecondition
@@ -52,9 +52,9 @@ def chosen(
     # Below, the ids decide, and they have the publish time to the millisecond. These times may select a few more.
     early, late = (moment.astimezone(UTC) for moment in (since - MILLISECOND, until + MILLISECOND))
     store = Store(root)
-    listing_require(store)
+    require_listing(store)
     selection = Selection(store.address, COLUMNS, topic, early, late)
-    if not any(selection.may_have(file) for file in manifest_read(store)):
+    if not any(selection.may_have(file) for file in read_manifest(store)):
         raise FailedPrecondition("The archive has no messages of that time; `pipeline archive` fills it.")
     register(session)
     options = {"topic": topic, "from": early.isoformat(), "to": late.isoformat(), "columns": ",".join(COLUMNS)}
@@ -91,7 +91,7 @@ def divided(messages: DataFrame, *, count: int) -> list[tuple[int, int | None]]:
 
 
 def frame_of(messages: DataFrame, job: PublishJob, *, in_order: bool) -> DataFrame | None:
-    """Return what is left of a job as the frame that `job_run` takes; None for a job without messages."""
+    """Return what is left of a job as the frame that `run_job` takes; None for a job without messages."""
     parts = list(PublishPart.objects.filter(job=job).order_by("number"))
     return parted(messages, parts, in_order=in_order) if parts else None
 

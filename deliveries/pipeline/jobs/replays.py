@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from hashlib import sha256
 
 from deliveries.models import PublishJob
-from deliveries.pipeline.jobs.filters import filter_check
-from deliveries.pipeline.jobs.publishjobs import Target, job_begin
+from deliveries.pipeline.jobs.filters import check_filter
+from deliveries.pipeline.jobs.publishjobs import Target, begin_job
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
-from subscriptions.selectors import subscription_get, topic_get
+from subscriptions.selectors import get_subscription, get_topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class ReplaySpec:
         """Raise InvalidArgument for a wrong time or filter."""
         if self.since >= self.until:
             raise InvalidArgument("The time to replay ends before it begins.", field="to")
-        filter_check(self.filter)
+        check_filter(self.filter)
 
     def row(self) -> dict[str, str]:
         since, until = self.since.astimezone(UTC).isoformat(), self.until.astimezone(UTC).isoformat()
@@ -49,18 +49,18 @@ class ReplaySpec:
     def target(self, *, rate: int = 0) -> Target:
         """Return who gets the messages. Raises NotFound or FailedPrecondition if there is no such topic any more."""
         if self.topic:
-            return Target(topic_get(name=self.topic, field="topic"), rate=rate)
-        subscription = subscription_get(name=self.subscription)
+            return Target(get_topic(name=self.topic, field="topic"), rate=rate)
+        subscription = get_subscription(name=self.subscription)
         if subscription.topic is None or subscription.detached:
             raise FailedPrecondition(f"{subscription.name} has no topic any more.")
         return Target(subscription.topic, subscription.pk, rate)
 
 
-def replay_begin(spec: ReplaySpec, *, job_id: str = "") -> PublishJob:
+def begin_replay(spec: ReplaySpec, *, job_id: str = "") -> PublishJob:
     """Return the job of a replay, new or as it was left. Refuses what cannot be replayed before it creates a job."""
     spec.check()
     spec.target()
     row = spec.row()
     short = (spec.topic or spec.subscription).rpartition("/")[2][:60]
     digest = sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()[:12]
-    return job_begin(job_id=job_id or f"replay {short} {digest}", kind="replay", spec=row)
+    return begin_job(job_id=job_id or f"replay {short} {digest}", kind="replay", spec=row)

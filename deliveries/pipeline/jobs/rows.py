@@ -170,7 +170,7 @@ def csv_header(path: AnyFile, *, dialect: Dialect = USUAL) -> list[str]:
         return _header(_reader(_Lines(file, dialect.encoding), dialect))
 
 
-def rows_read(path: AnyFile, *, form: str, columns: Columns, dialect: Dialect = USUAL) -> Iterator[Row]:
+def read_rows(path: AnyFile, *, form: str, columns: Columns, dialect: Dialect = USUAL) -> Iterator[Row]:
     """Return the rows of a file in their order. `form` is csv or json. Empty lines are skipped.
 
     If the dialect is strict, raises RowError, which names the first malformed row.
@@ -182,7 +182,7 @@ def rows_read(path: AnyFile, *, form: str, columns: Columns, dialect: Dialect = 
             yield row
 
 
-def files_read(
+def read_files(
     batches: Iterable[pa.RecordBatch], *, form: str, columns: Columns, dialect: Dialect = USUAL
 ) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`: return the rows of the files that are rows of (part, path), in SCHEMA."""
@@ -190,7 +190,7 @@ def files_read(
         for part, path in zip(batch.column("part").to_pylist(), batch.column("path").to_pylist(), strict=True):
             rows: list[Row] = []
             weight = 0
-            for row in rows_read(file_of(path), form=form, columns=columns, dialect=dialect):
+            for row in read_rows(file_of(path), form=form, columns=columns, dialect=dialect):
                 rows.append(row)
                 weight += len(row.data)
                 if len(rows) >= BATCH_ROWS or weight >= BATCH_BYTES:

@@ -25,7 +25,7 @@ def without_archives(path: list[str]) -> list[str]:
     return [entry for entry in path if entry in rest or home not in Path(entry).parents]
 
 
-def path_shorten() -> None:
+def shorten_path() -> None:
     """Take pyspark's archives from the path of this process."""
     sys.path[:] = without_archives(sys.path)
     sys.path_importer_cache.clear()

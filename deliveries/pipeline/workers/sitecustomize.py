@@ -6,6 +6,6 @@ from a module that no setting names. A module of this name that the machine has 
 
 from __future__ import annotations
 
-from deliveries.pipeline.workers.pythonpath import path_shorten
+from deliveries.pipeline.workers.pythonpath import shorten_path
 
-path_shorten()
+shorten_path()

@@ -52,12 +52,12 @@ class Reporter:
         if self._samples:
             self._log(attempted, flows)
         if tracing.is_on():
-            tracing.spans_add(span for flight in attempted for span in flight_spans(flight))
-        filtered_count(flight for flight in flights if flight.verdict is Verdict.DROP and flight.reason == FILTER)
+            tracing.add_spans(span for flight in attempted for span in flight_spans(flight))
+        count_filtered(flight for flight in flights if flight.verdict is Verdict.DROP and flight.reason == FILTER)
         lanes = grouped(attempted, attrgetter("lane"))
         with self._lock:
             for lane, group in lanes.items():
-                attempts_count(lane.subscription_id, group)
+                count_attempts(lane.subscription_id, group)
                 self._observe(lane, group, flows.get(lane))
 
     def report_recovered(self) -> None:
@@ -96,17 +96,17 @@ class Reporter:
                 attempt_logger.info("%s", outcome, extra={"event": event, "fields": fields})
 
 
-def attempts_count(subscription_id: int, flights: Sequence[Flight]) -> None:
+def count_attempts(subscription_id: int, flights: Sequence[Flight]) -> None:
     """Count attempts of one subscription in PushHub's metrics."""
     acks = [flight for flight in flights if flight.verdict is Verdict.ACK]
     nacks = [flight for flight in flights if flight.verdict is not Verdict.ACK] if len(acks) < len(flights) else []
-    recording.attempts_count(subscription_id=subscription_id, acks=acks, nacks=nacks)
+    recording.count_attempts(subscription_id=subscription_id, acks=acks, nacks=nacks)
 
 
-def filtered_count(flights: Iterable[Flight]) -> None:
+def count_filtered(flights: Iterable[Flight]) -> None:
     """Count messages that a subscription's message transforms have filtered."""
     for lane, group in grouped(flights, attrgetter("lane")).items():
-        recording.filtered_count({lane.subscription_id: len(group)})
+        recording.count_filtered({lane.subscription_id: len(group)})
 
 
 def attempt_fields(flight: Flight, flow: LaneFlow | None, *, worker: str, stands_for: int) -> dict[str, Any]:

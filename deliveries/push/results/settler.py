@@ -14,20 +14,20 @@ from functools import partial
 from operator import attrgetter
 from typing import TypeVar
 
-import redis
 from django.conf import settings
 from django.db import close_old_connections, connection
 
+import redis
 from deliveries.activity import note_activity
 from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, Settlement, grouped
-from deliveries.deadletters.forwarding import Forwarded, dead_letters_forward, is_spent
+from deliveries.deadletters.forwarding import Forwarded, forward_dead_letters, is_spent
 from deliveries.push.jobs import LAST_PAUSE_SECONDS, Stopped, persistently
 from deliveries.push.results.gathering import Gathering
 from deliveries.push.sending.flight import Batch, Flight
 from deliveries.rules.outcome import Reason, Verdict
 from deliveries.rules.payload import LEAN_BYTES, wire_size
 from deliveries.rules.retry import countdown_ms
-from deliveries.rules.taskmessage import TaskTemplate, escaped, reference
+from deliveries.rules.taskmessage import TaskTemplate, escape_message, reference
 from deliveries.store import statements
 from deliveries.store.writelock import write_transaction
 from pushhub.common.background import IDLE_SECONDS, BackgroundThread
@@ -262,7 +262,7 @@ def next_task(flight: Flight, attempt: int) -> str:
     )
     is_reference = flight.by_reference or wire_size(task.message) > LEAN_BYTES
     message = reference(flight.message_id) if is_reference else task.message
-    return template.render(str(task.message["messageId"]), escaped(message))
+    return template.render(str(task.message["messageId"]), escape_message(message))
 
 
 def _write(lanes: dict[Lane, list[Flight]]) -> Forwarded:
@@ -292,13 +292,13 @@ def _write_lane(
     """
     settled_ids = [flight.message_id for flight in flights if flight.verdict in NO_LONGER_OWED]
     if settled_ids:
-        statements.deliveries_delete(
+        statements.delete_deliveries(
             subscription_id=lane.subscription_id, region=lane.region, message_ids=settled_ids, seek=seek
         )
     last_flights = [flight for flight in flights if _is_spent(flight)]
     forwarded = None
     if last_flights:
-        forwarded = dead_letters_forward(
+        forwarded = forward_dead_letters(
             subscription_id=lane.subscription_id,
             region=lane.region,
             attempts={flight.message_id: flight.task.attempt for flight in last_flights},

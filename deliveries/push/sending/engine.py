@@ -158,7 +158,7 @@ class Engine:
 
 def _traced(flight: Flight, traceparent: str) -> list[tuple[str, str]]:
     """Record the trace of a flight. Return the header that makes the endpoint's spans children of this attempt."""
-    trace = flight.trace = tracing.context_parse(traceparent)
+    trace = flight.trace = tracing.parse_context(traceparent)
     if trace is None:
         return [("traceparent", traceparent)]
     task = flight.task

@@ -12,7 +12,7 @@ from deliveries.rules.outcome import Reason
 from pushhub.common.errors import PushHubError
 from pushhub.common.repeats import Repeats
 from subscriptions.identity.agents import accounts_signable
-from subscriptions.identity.tokens import IdToken, id_token_mint
+from subscriptions.identity.tokens import IdToken, mint_id_token
 from subscriptions.selectors import PushSettings, push_settings
 from subscriptions.transforms.functions import Function
 
@@ -143,7 +143,7 @@ class PlanBook:
         if len(self._tokens) >= MAX_TOKENS:
             self._tokens.clear()
         try:
-            token = self._tokens[key] = id_token_mint(email=key[0], audience=key[1])
+            token = self._tokens[key] = mint_id_token(email=key[0], audience=key[1])
         except PushHubError as denied:
             if count := self._denials.count((settings.id, denied.message)):
                 often = f" ({count} times in the last minute or longer)" if count > 1 else ""

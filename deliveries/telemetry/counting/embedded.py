@@ -78,7 +78,7 @@ def count(paths: Sequence[Path], *, is_over: Callable[[], bool] = lambda: False)
     while read < len(paths) and not (read and is_over()):
         partials += partials_of(segment_sums(paths[read]))
         read += 1
-    return read, ledger.partials_add(partials, job=JOB, is_over=is_over)
+    return read, ledger.add_partials(partials, job=JOB, is_over=is_over)
 
 
 def uncountable() -> tuple[type[Exception], ...]:
@@ -89,7 +89,7 @@ def uncountable() -> tuple[type[Exception], ...]:
     return (arrow, ValueError, OverflowError, DataError)
 
 
-def segments_count() -> int:
+def count_segments() -> int:
     """Count for one turn in this process; return how many segments were counted."""
     return _counter_of(os.getpid(), settings.JOURNAL).turn() if settings.JOURNAL else 0
 

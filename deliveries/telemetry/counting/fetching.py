@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 FILES_AT_A_TIME = 64
 
 
-def waiting_fetch(folder: Path) -> None:
+def fetch_waiting(folder: Path) -> None:
     """Copy the oldest segments that are not counted, and remove the copies of those that are. Raises OSError."""
     while names := _uncounted():
         counted = ledger.noted(names)

@@ -133,7 +133,7 @@ class _Batch:
         return news
 
 
-def partials_add(partials: Iterable[Partial], *, job: str, is_over: Callable[[], bool] = lambda: False) -> Added:
+def add_partials(partials: Iterable[Partial], *, job: str, is_over: Callable[[], bool] = lambda: False) -> Added:
     """Add the sums whose segment is new, and note the segments. Raises the database's errors.
 
     When it returns, all of a segment is in the metrics, unless `is_over` returned true after one of the transactions.
@@ -153,7 +153,7 @@ def partials_add(partials: Iterable[Partial], *, job: str, is_over: Callable[[],
                 if skipped == len(batch.rows):
                     break
             news = batch.news(keys, rows)
-            sums_add(news)
+            add_sums(news)
             added += _note(batch, rows, job=job, place=_place(keys[-1]) if end < len(batch.keys) else None)
         pace.took(time.monotonic() - began)
         start = end
@@ -163,7 +163,7 @@ def partials_add(partials: Iterable[Partial], *, job: str, is_over: Callable[[],
     return added
 
 
-def sums_add(news: Mapping[Key, Sums]) -> None:
+def add_sums(news: Mapping[Key, Sums]) -> None:
     """Add sums of minutes to the minutes, hours and days, in the caller's transaction."""
     for model, sums in _by_span(news).items():
         _write(model, sums, add=True)
@@ -206,7 +206,7 @@ def noted(names: Iterable[str]) -> set[str]:
     return noted
 
 
-def quarantine_note(name: str, *, reason: str, job: str) -> None:
+def note_quarantine(name: str, *, reason: str, job: str) -> None:
     """Note a file that cannot be read. It was moved away, so it is not found again."""
     Segment.objects.update_or_create(
         name=name,
@@ -284,7 +284,7 @@ def _grouped(finer: Mapping[Key, Sums], span: timedelta) -> dict[Key, Sums]:
 
 
 def _write(model: type[Metric], sums: Mapping[Key, Sums], *, add: bool) -> None:
-    statements.metrics_write(
+    statements.write_metrics(
         model._meta.db_table,
         [
             (

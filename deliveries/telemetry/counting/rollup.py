@@ -266,7 +266,7 @@ def _persistently(new_sums: Sequence[ledger.Partial], *, job: str) -> ledger.Add
     pause = FIRST_PAUSE_SECONDS
     while True:
         try:
-            return ledger.partials_add(new_sums, job=job)
+            return ledger.add_partials(new_sums, job=job)
         except Exception as error:
             outage_or_raise(error)
             logger.warning("the metrics are added again in %.1f s", pause, exc_info=error)

@@ -10,7 +10,7 @@ from pathlib import Path
 from django.conf import settings
 
 from deliveries.telemetry.counting import ledger
-from deliveries.telemetry.counting.fetching import waiting_fetch
+from deliveries.telemetry.counting.fetching import fetch_waiting
 from deliveries.telemetry.journal import files, shipping
 from deliveries.telemetry.journal.parquetfiles import damage, first_line
 from deliveries.telemetry.journal.schemas import EVENT
@@ -35,7 +35,7 @@ class Segments:
     def new(self) -> list[Path]:
         """Return the new segments that can be read, and put the other new files into quarantine."""
         if settings.JOURNAL_BUCKET:
-            waiting_fetch(self._folder)
+            fetch_waiting(self._folder)
         fresh = [path for path in self._fresh() if path.name not in self._seen]
         self._seen.update(path.name for path in fresh)
         noted = ledger.noted(path.name for path in fresh)
@@ -56,7 +56,7 @@ class Segments:
         self._quarantine.mkdir(exist_ok=True)
         for path in [path for folder in hours(self._sealed) if (path := folder / name).exists()]:
             shutil.move(path, self._quarantine / name)
-        ledger.quarantine_note(name, reason=reason, job=self._job)
+        ledger.note_quarantine(name, reason=reason, job=self._job)
         logger.error("segment %s was moved to %s: %s", name, self._quarantine, reason)
 
     def _fresh(self) -> Iterator[Path]:

@@ -39,7 +39,7 @@ class Family:
         self.add(labels, count, suffix="_count")
 
 
-def text_format(families: Iterable[Family]) -> str:
+def format_text(families: Iterable[Family]) -> str:
     lines: list[str] = []
     for family in families:
         lines += [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.type}", *family.lines]

@@ -13,15 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-import redis
 from django.conf import settings
 
+import redis
 from deliveries.models import GaugeMinute, RegionGaugeMinute
 from deliveries.telemetry import counterkinds as kinds
-from deliveries.telemetry.export.exposition import Family, text_format
+from deliveries.telemetry.export.exposition import Family, format_text
 from deliveries.telemetry.export.probes import Component, Status
 from deliveries.telemetry.export.readiness import impatient_redis, probes
-from deliveries.telemetry.sinks.counters import CounterValue, counters_read, counters_remove
+from deliveries.telemetry.sinks.counters import CounterValue, read_counters, remove_counters
 from pushhub.common import names
 from pushhub.common.clock import Clock, utcnow
 from subscriptions.models import Subscription, Topic
@@ -115,13 +115,13 @@ def metrics_text(*, clock: Clock = utcnow) -> str:
         *_region_gauges(clock()),
         *_health(components),
     ]
-    return text_format(families)
+    return format_text(families)
 
 
 def _counter_values() -> list[CounterValue]:
     try:
         with impatient_redis() as client:
-            return list(counters_read(client))
+            return list(read_counters(client))
     except redis.RedisError as error:
         logger.warning("the counters cannot be read", exc_info=error)
         return []
@@ -133,7 +133,7 @@ def _remove_deleted(values: list[CounterValue], resources: ResourceNames) -> Non
     if deleted:
         try:
             with impatient_redis() as client:
-                counters_remove(client, deleted)
+                remove_counters(client, deleted)
         except redis.RedisError as error:
             logger.warning("counters of deleted resources stay", exc_info=error)
 

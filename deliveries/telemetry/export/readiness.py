@@ -7,14 +7,14 @@ from functools import cache
 from pathlib import Path
 
 import orjson
-import redis
 from django.conf import settings
 from django.db import connection
 
+import redis
 from deliveries.backlog.backlog import BYTES_KEY, DEAD_AFTER_MS, PREFIX
 from deliveries.backlog.regions import KEY as AUDIT_KEY
 from deliveries.backlog.regions import KEY_SECONDS as AUDIT_KEPT_SECONDS
-from deliveries.store.trial import refusal, storing_try
+from deliveries.store.trial import refusal, try_to_store
 from deliveries.telemetry.counting.lag import LAG_SECONDS, lag_seconds
 from deliveries.telemetry.counting.lease import state_line
 from deliveries.telemetry.export.probes import Component, Probes, Status
@@ -49,7 +49,7 @@ def database() -> Component:
     if _stored is None or began - _stored[0] > STORED_SECONDS:
         _stored = None
         try:
-            storing_try()
+            try_to_store()
         finally:
             connection.close()
         _stored = began, time.monotonic() - began

@@ -37,7 +37,7 @@ class Events:
         return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def line_parse(line: bytes) -> Events:
+def parse_line(line: bytes) -> Events:
     """Parse a line that `Events.line` wrote. Raises ValueError for any other line."""
     row = orjson.loads(line)
     if not isinstance(row, dict) or not {"count", "columns", "shared"} <= row.keys():

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from deliveries.telemetry.journal import files
-from deliveries.telemetry.journal.columns import Events, line_parse, table_of
+from deliveries.telemetry.journal.columns import Events, parse_line, table_of
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def read_lines(path: Path) -> list[Events]:
             if not line.endswith(b"\n"):
                 break
             try:
-                parts.append(line_parse(line))
+                parts.append(parse_line(line))
             except ValueError as error:
                 logger.error("line %d of %s is left out: %s", number, path.name, error)
     return parts

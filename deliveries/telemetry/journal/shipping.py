@@ -18,7 +18,7 @@ from django.conf import settings
 from deliveries.models import ShippedSegment
 from deliveries.store.writelock import write_transaction
 from deliveries.telemetry.journal import files
-from pushhub.common.stores import AnyFile, RemoteFile, Store, file_of, folders_make, parquet_open
+from pushhub.common.stores import AnyFile, RemoteFile, Store, file_of, make_folders, open_parquet
 
 #: How long one task may upload. The worker has other tasks, one at a time.
 TURN_SECONDS = 3.0
@@ -67,7 +67,7 @@ def id_bounds(path: AnyFile) -> tuple[int, int]:
 
     bounds = []
     try:
-        with parquet_open(path) as file:
+        with open_parquet(path) as file:
             place = file.schema_arrow.names.index(KEY)
             for number in range(file.metadata.num_row_groups):
                 statistics = file.metadata.row_group(number).column(place).statistics
@@ -85,7 +85,7 @@ def fetch(folder: Path, names: Iterable[str]) -> list[Path]:
     Raises OSError.
     """
     fetched = folder / FETCHED
-    folders_make(fetched)
+    make_folders(fetched)
     store = Store(settings.JOURNAL_BUCKET)
     paths = []
     for name in names:

@@ -23,7 +23,7 @@ _bucket_trouble_since = 0.0
 _bucket_retry_at = 0.0
 
 
-def journals_seal() -> int:
+def seal_journals() -> int:
     """Seal closed journals; return how many. If the disk cannot be written, raise the alarm: the next call retries."""
     global _trouble_since
     if not settings.JOURNAL:
@@ -44,7 +44,7 @@ def journals_seal() -> int:
     return count
 
 
-def segments_ship(*, clock: Callable[[], float] = time.time) -> int:
+def ship_segments(*, clock: Callable[[], float] = time.time) -> int:
     """Move segments to the bucket; return how many. If that fails, raise the alarm: a later call tries again."""
     global _bucket_trouble_since, _bucket_retry_at
     if not (settings.JOURNAL and settings.JOURNAL_BUCKET) or clock() < _bucket_retry_at:

@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-import redis
 from django.conf import settings
 
+import redis
 from deliveries.backlog.connection import client_of
 from deliveries.models import CounterSample
 from deliveries.rules.histogram import SCALE
 from deliveries.store.writelock import write_transaction
 from deliveries.telemetry import counterkinds as kinds
-from deliveries.telemetry.counting.ledger import Key, Sums, sums_add
+from deliveries.telemetry.counting.ledger import Key, Sums, add_sums
 from deliveries.telemetry.series.series import MINUTE, floor
-from deliveries.telemetry.sinks.counters import CounterValue, counters_read
+from deliveries.telemetry.sinks.counters import CounterValue, read_counters
 from pushhub.common.clock import Clock, utcnow
 from pushhub.common.names import subscription_name, topic_name
 from subscriptions.models import Subscription, Topic
@@ -33,7 +33,7 @@ CHUNK = 500
 Resources = dict[tuple[str, int], tuple[str, str]]
 
 
-def counters_sample(*, clock: Clock = utcnow) -> int:
+def sample_counters(*, clock: Clock = utcnow) -> int:
     """Add what counters have grown by; return how many have. May raise redis.RedisError and the database's errors.
 
     Values that were read before another process' sample would look like lost counters. So the samples are read before
@@ -41,7 +41,7 @@ def counters_sample(*, clock: Clock = utcnow) -> int:
     """
     samples = dict(CounterSample.objects.values_list("field", "value"))
     client: redis.Redis = client_of(settings.REDIS_URL)
-    values = {value.field: value for value in counters_read(client) if value.kind.is_sampled(value.labels)}
+    values = {value.field: value for value in read_counters(client) if value.kind.is_sampled(value.labels)}
     grown = [value for value in values.values() if samples.get(value.field) != value.value]
     # The growth is that of the minute before; most of it lies in the minute that began half a minute before that.
     at = floor(clock() - timedelta(seconds=30), MINUTE)
@@ -79,7 +79,7 @@ def _add(values: Sequence[CounterValue], samples: Mapping[str, int], resources: 
                 project, name = resource
                 key = (name, value.kind.event, at, _label(value), 0, "")
                 _count(news.setdefault(key, Sums(project)), value, growth)
-        sums_add(news)
+        add_sums(news)
         CounterSample.objects.bulk_create(
             [CounterSample(field=value.field, value=value.value) for value in values],
             update_conflicts=True,

@@ -24,7 +24,7 @@ HOURS_KEPT = timedelta(days=90)
 CHUNK = 5000
 
 
-def metrics_expire(*, clock: Clock = utcnow) -> int:
+def expire_metrics(*, clock: Clock = utcnow) -> int:
     """Delete old rows of minutes and hours, and old entries of the ledger. Return how many. Rows of days stay."""
     now = clock()
     # The ledger's entries stay twice as long as the segments, so that no segment can be counted again.
@@ -43,7 +43,7 @@ def metrics_expire(*, clock: Clock = utcnow) -> int:
     return deleted
 
 
-def segments_expire(folder: Path) -> int:
+def expire_segments(folder: Path) -> int:
     """Delete segments older than PUSHHUB_JOURNAL_DAYS, counted or not, and folders that become empty. Return how many.
 
     Other files, such as the remains of deleted files on NFS, stay and do no harm.

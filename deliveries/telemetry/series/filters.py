@@ -39,7 +39,7 @@ class Comparison:
         return _FUNCTIONS[self.function](value, self.values) is not self.is_negated
 
 
-def filter_parse(text: str) -> list[Comparison]:
+def parse_filter(text: str) -> list[Comparison]:
     """Return the comparisons, all of which must hold. InvalidArgument names the column of the first error."""
     if len(text) > MAX_CHARACTERS:
         raise InvalidArgument(f"The filter is longer than {MAX_CHARACTERS} characters.", field="filter")

@@ -40,7 +40,7 @@ GAUGES = [
 ]
 
 
-def gauges_take(*, clock: Clock = utcnow) -> int:
+def take_gauges(*, clock: Clock = utcnow) -> int:
     """Store a row for each subscription and return how many. May raise redis.RedisError and database errors."""
     now = clock()
     at = now.replace(second=0, microsecond=0)

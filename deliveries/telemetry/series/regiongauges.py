@@ -65,7 +65,7 @@ class Amounts:
 Table = dict[tuple[str, str], Amounts]
 
 
-def region_gauges_take(*, clock: Clock = utcnow) -> int:
+def take_region_gauges(*, clock: Clock = utcnow) -> int:
     """Write a row for each resource and region that has something; return how many. May raise the database's errors."""
     now = clock()
     at = now.replace(second=0, microsecond=0)
@@ -179,7 +179,7 @@ class _Reading:
 
     def _range(self, topic_id: int, from_id: int) -> Mapping[str, Amount]:
         """Return the messages of a topic from an id on, by region, as its first messages are divided among regions."""
-        count = statements.messages_count(topic_id=topic_id, from_id=from_id)
+        count = statements.count_messages(topic_id=topic_id, from_id=from_id)
         sample = statements.messages_bytes(topic_id=topic_id, from_id=from_id, limit=self._limit)
         read = sum(messages for _, messages, _, _ in sample)
         return {

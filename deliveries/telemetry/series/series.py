@@ -16,7 +16,7 @@ from deliveries.rules.histogram import SCALE, bucket_of, coarser, merged, quanti
 from deliveries.telemetry.kinds import KINDS, Kind
 from deliveries.telemetry.series.filters import Comparison
 from pushhub.common.errors import InvalidArgument, clipped
-from pushhub.common.protojson import timestamp_format
+from pushhub.common.protojson import format_timestamp
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -67,7 +67,7 @@ class Series:
     cells: Mapping[datetime, Cell]
 
 
-def series_find(query: Query) -> list[Series]:
+def find_series(query: Query) -> list[Series]:
     """Return the series that match the filter, in order of resource and labels."""
     kind = _kind(query.comparisons)
     if kind.region_gauge:
@@ -81,7 +81,7 @@ def series_find(query: Query) -> list[Series]:
     ]
 
 
-def series_format(series: Series, query: Query, *, with_points: bool = True) -> dict[str, Any]:
+def format_series(series: Series, query: Query, *, with_points: bool = True) -> dict[str, Any]:
     """Return the JSON form of google.monitoring.v3.TimeSeries; the newest point comes first."""
     kind, aligner = series.kind, aligner_of(series.kind, query.aligner)
     value_type = "DOUBLE" if aligner in ("ALIGN_RATE", "ALIGN_MEAN", *PERCENTILES) else kind.value_type
@@ -291,7 +291,7 @@ def floor(at: datetime, period: timedelta) -> datetime:
 def _interval(metric_kind: str, at: datetime, period: timedelta) -> dict[str, str]:
     end = at if metric_kind == "GAUGE" and period == MINUTE else at + period
     start = end if metric_kind == "GAUGE" else at
-    return {"startTime": timestamp_format(start), "endTime": timestamp_format(end)}
+    return {"startTime": format_timestamp(start), "endTime": format_timestamp(end)}
 
 
 def _value(kind: Kind, aligner: str, cell: Cell, query: Query) -> dict[str, Any]:

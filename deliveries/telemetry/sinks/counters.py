@@ -19,9 +19,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-import redis
 from django.conf import settings
 
+import redis
 from deliveries.backlog.connection import client_of
 from deliveries.telemetry.counterkinds import KINDS, CounterKind
 from pushhub.common.background import IDLE_SECONDS, BackgroundThread
@@ -114,7 +114,7 @@ def _counters_of(_pid: int, redis_url: str) -> Counters:
     return created
 
 
-def counters_read(client: redis.Redis) -> Iterator[CounterValue]:
+def read_counters(client: redis.Redis) -> Iterator[CounterValue]:
     """Yield every counter in Redis. May raise redis.RedisError."""
     for name, value in client.hscan_iter(KEY, count=SCAN_SIZE):
         field = name.decode()
@@ -124,7 +124,7 @@ def counters_read(client: redis.Redis) -> Iterator[CounterValue]:
             yield CounterValue(kind, int(resource_id), tuple(labels), int(value), field)
 
 
-def counters_remove(client: redis.Redis, fields: Iterable[str]) -> None:
+def remove_counters(client: redis.Redis, fields: Iterable[str]) -> None:
     """Remove the counters of deleted resources."""
     names = list(fields)
     for start in range(0, len(names), SCAN_SIZE):

@@ -137,7 +137,7 @@ class HttpConnection(asyncio.Protocol):
             return b""
         self._first = None
         try:
-            scheme, address = forwarding.client_read(line)
+            scheme, address = forwarding.read_client(line)
         except BadSignature:
             logger.warning("a line of the gRPC port is not signed with this PUSHHUB_SECRET_KEY, or is too old")
             self._refuse(400, "The request is not valid HTTP/1.1.")

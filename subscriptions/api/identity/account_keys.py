@@ -35,7 +35,7 @@ class ServiceAccountKeyList(ApiView):
         responses=list_of("keys", fields.SERVICE_ACCOUNT_KEY),
     )
     def get(self, request: Request, project: str, account: str) -> Response:
-        owner = selectors.service_account_get(name=names.service_account_name(project, account))
+        owner = selectors.get_service_account(name=names.service_account_name(project, account))
         rows = account_keys.service_account_keys_of(owner, kinds=request.query_params.getlist("keyTypes"))
         keys = [service_account_key_resource(row) for row in rows]
         return Response({"keys": keys} if keys else {})
@@ -48,7 +48,7 @@ class ServiceAccountKeyList(ApiView):
     )
     def post(self, request: Request, project: str, account: str) -> Response:
         """Create a key. Only this response has its private half."""
-        issued = account_keys.service_account_key_create(
+        issued = account_keys.create_service_account_key(
             name=names.service_account_name(project, account), request=request.data
         )
         private = {
@@ -73,7 +73,7 @@ class ServiceAccountKeyUpload(ApiView):
     def post(self, request: Request, project: str, account: str) -> Response:
         name = names.service_account_name(project, account)
         return Response(
-            service_account_key_resource(account_keys.service_account_key_upload(name=name, request=request.data))
+            service_account_key_resource(account_keys.upload_service_account_key(name=name, request=request.data))
         )
 
 
@@ -92,13 +92,13 @@ class ServiceAccountKeyDetail(ApiView):
         responses=message(fields.SERVICE_ACCOUNT_KEY),
     )
     def get(self, request: Request, **segments: str) -> Response:
-        key = account_keys.service_account_key_get(name=names.of_segments(**segments))
+        key = account_keys.get_service_account_key(name=names.of_segments(**segments))
         data = account_keys.public_key_data(key, form=request.query_params.get("publicKeyType", ""))
         return Response(service_account_key_resource(key) | ({"publicKeyData": data} if data else {}))
 
     @extend_schema(operation_id="serviceAccounts_keys_delete", tags=TAGS, responses=EMPTY)
     def delete(self, request: Request, **segments: str) -> Response:
-        account_keys.service_account_key_delete(name=names.of_segments(**segments))
+        account_keys.delete_service_account_key(name=names.of_segments(**segments))
         return Response({})
 
 
@@ -110,7 +110,7 @@ class ServiceAccountKeyDisable(ApiView):
     @extend_schema(operation_id="serviceAccounts_keys_disable", tags=TAGS, request=body(fields.EMPTY), responses=EMPTY)
     def post(self, request: Request, **segments: str) -> Response:
         fields.DISABLE_KEY.read(request.data)
-        account_keys.service_account_key_disable(name=names.of_segments(**segments))
+        account_keys.disable_service_account_key(name=names.of_segments(**segments))
         return Response({})
 
 
@@ -122,7 +122,7 @@ class ServiceAccountKeyEnable(ApiView):
     @extend_schema(operation_id="serviceAccounts_keys_enable", tags=TAGS, request=body(fields.EMPTY), responses=EMPTY)
     def post(self, request: Request, **segments: str) -> Response:
         fields.EMPTY.read(request.data)
-        account_keys.service_account_key_enable(name=names.of_segments(**segments))
+        account_keys.enable_service_account_key(name=names.of_segments(**segments))
         return Response({})
 
 

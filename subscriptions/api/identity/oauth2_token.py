@@ -19,7 +19,7 @@ from subscriptions.api.errors import known_error
 from subscriptions.api.openapi import OAUTH_OBJECT
 from subscriptions.api.parsers import read_body
 from subscriptions.identity import access_tokens
-from subscriptions.identity.exchange import GrantRefused, token_grant
+from subscriptions.identity.exchange import GrantRefused, grant_token
 
 TAGS = ["tokens"]
 MAX_FORM_BYTES = 32 * 1024
@@ -71,7 +71,7 @@ class Token(FormView):
 
     @extend_schema(operation_id="token", tags=TAGS, request=FORM, responses=OAUTH_OBJECT)
     def post(self, request: Request) -> Response:
-        return _uncached(token_grant(_form(request)))
+        return _uncached(grant_token(_form(request)))
 
 
 class Revoke(FormView):
@@ -82,7 +82,7 @@ class Revoke(FormView):
         token = _form(request).get("token") or request.query_params.get("token")
         if not token:
             raise GrantRefused("invalid_request", "Missing required parameter: token")
-        access_tokens.access_token_revoke(token=token)
+        access_tokens.revoke_access_token(token=token)
         return _uncached({})
 
 

@@ -8,7 +8,7 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from pushhub.common.protojson import timestamp_format
+from pushhub.common.protojson import format_timestamp
 from subscriptions import selectors
 from subscriptions.api.base import ApiView, caller_of
 from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, message
@@ -48,7 +48,7 @@ class ProjectList(ApiView):
         operation_id="projects_create", tags=TAGS, request=body(fields.PROJECT), responses=message(fields.OPERATION)
     )
     def post(self, request: Request) -> Response:
-        project_row = projects.project_request_create(request=request.data, caller=caller_of(request))
+        project_row = projects.create_project_request(request=request.data, caller=caller_of(request))
         return Response(_creation(project_row))
 
 
@@ -63,17 +63,17 @@ class ProjectDetail(ApiView):
 
     @extend_schema(operation_id="projects_get", tags=TAGS, responses=message(fields.PROJECT))
     def get(self, request: Request, project: str) -> Response:
-        return Response(projects.project_resource(selectors.project_get(project=project)))
+        return Response(projects.project_resource(selectors.get_project(project=project)))
 
     @extend_schema(
         operation_id="projects_update", tags=TAGS, request=body(fields.PROJECT), responses=message(fields.PROJECT)
     )
     def put(self, request: Request, project: str) -> Response:
-        return Response(projects.project_resource(projects.project_update(project=project, request=request.data)))
+        return Response(projects.project_resource(projects.update_project(project=project, request=request.data)))
 
     @extend_schema(operation_id="projects_delete", tags=TAGS, responses=EMPTY)
     def delete(self, request: Request, project: str) -> Response:
-        projects.project_delete(project=project)
+        projects.delete_project(project=project)
         return Response({})
 
 
@@ -85,7 +85,7 @@ class ProjectUndelete(ApiView):
     @extend_schema(operation_id="projects_undelete", tags=TAGS, request=body(fields.EMPTY), responses=EMPTY)
     def post(self, request: Request, project: str) -> Response:
         fields.EMPTY.read(request.data)
-        projects.project_undelete(project=project)
+        projects.undelete_project(project=project)
         return Response({})
 
 
@@ -99,7 +99,7 @@ class ProjectAncestry(ApiView):
     )
     def post(self, request: Request, project: str) -> Response:
         fields.EMPTY.read(request.data)
-        lineage = tree.lineage(selectors.project_get(project=project))
+        lineage = tree.lineage(selectors.get_project(project=project))
         return Response({"ancestor": [{"resourceId": projects.resource_id(resource)} for resource in lineage]})
 
 
@@ -109,7 +109,7 @@ def _creation(project: Project) -> dict[str, Any]:
         "name": f"operations/cp.{project.number}",
         "metadata": {
             "@type": f"{TYPES}.ProjectCreationStatus",
-            "createTime": timestamp_format(project.created_at),
+            "createTime": format_timestamp(project.created_at),
             "gettable": True,
             "ready": True,
         },

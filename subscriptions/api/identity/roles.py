@@ -14,10 +14,10 @@ from subscriptions.iam import custom_roles
 from subscriptions.iam.custom_roles import Owner, role_resource
 from subscriptions.iam.requests import CREATE_ROLE, ROLE, UNDELETE_ROLE
 from subscriptions.iam.roles import PREDEFINED
-from subscriptions.iam.tree import resource_get
+from subscriptions.iam.tree import get_resource
 from subscriptions.models import Organization
 from subscriptions.paging import Page, paged
-from subscriptions.services.projects import project_ensure
+from subscriptions.services.projects import ensure_project
 
 TAGS = ["roles"]
 #: IAM's page sizes.
@@ -47,7 +47,7 @@ class PredefinedRoleDetail(ApiView):
 
     @extend_schema(operation_id="roles_get", tags=TAGS, responses=message(ROLE))
     def get(self, request: Request, role: str) -> Response:
-        return Response(role_resource(custom_roles.predefined_get(f"roles/{role}")))
+        return Response(role_resource(custom_roles.get_predefined(f"roles/{role}")))
 
 
 class RoleOwnerView(ApiView):
@@ -55,8 +55,8 @@ class RoleOwnerView(ApiView):
 
     def owner(self, request: Request, **kwargs: str) -> Owner:
         if "project" in kwargs:
-            return project_ensure(project=kwargs["project"], caller=caller_of(request))
-        organization = resource_get(names.organization_name(kwargs["organization"]))
+            return ensure_project(project=kwargs["project"], caller=caller_of(request))
+        organization = get_resource(names.organization_name(kwargs["organization"]))
         assert isinstance(organization, Organization)
         return organization
 
@@ -82,7 +82,7 @@ class RoleList(RoleOwnerView):
 
     def post(self, request: Request, **kwargs: str) -> Response:
         owner = self.owner(request, **kwargs)
-        return Response(role_resource(custom_roles.role_create(owner, request.data, caller=caller_of(request))))
+        return Response(role_resource(custom_roles.create_role(owner, request.data, caller=caller_of(request))))
 
 
 class RoleDetail(RoleOwnerView):
@@ -91,17 +91,17 @@ class RoleDetail(RoleOwnerView):
     methods = {"GET": IAM + "GetRole", "PATCH": IAM + "UpdateRole", "DELETE": IAM + "DeleteRole"}
 
     def get(self, request: Request, **kwargs: str) -> Response:
-        return Response(role_resource(custom_roles.role_get(self.role_name(request, **kwargs))))
+        return Response(role_resource(custom_roles.get_role(self.role_name(request, **kwargs))))
 
     def patch(self, request: Request, **kwargs: str) -> Response:
         mask = request.query_params.get("updateMask") or request.query_params.get("update_mask") or ""
         name = self.role_name(request, **kwargs)
-        row = custom_roles.role_update(name, request.data, mask=mask, caller=caller_of(request))
+        row = custom_roles.update_role(name, request.data, mask=mask, caller=caller_of(request))
         return Response(role_resource(row))
 
     def delete(self, request: Request, **kwargs: str) -> Response:
         etag = request.query_params.get("etag", "")
-        row = custom_roles.role_delete(self.role_name(request, **kwargs), etag=etag, caller=caller_of(request))
+        row = custom_roles.delete_role(self.role_name(request, **kwargs), etag=etag, caller=caller_of(request))
         return Response(role_resource(row))
 
 
@@ -112,7 +112,7 @@ class RoleUndelete(RoleOwnerView):
 
     def post(self, request: Request, **kwargs: str) -> Response:
         name = self.role_name(request, **kwargs)
-        return Response(role_resource(custom_roles.role_undelete(name, request.data, caller=caller_of(request))))
+        return Response(role_resource(custom_roles.undelete_role(name, request.data, caller=caller_of(request))))
 
 
 def _is_full(request: Request) -> bool:

@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from pushhub.common import names
-from pushhub.common.protojson import timestamp_format
+from pushhub.common.protojson import format_timestamp
 from subscriptions import selectors
 from subscriptions.api.base import ApiView, caller_of
 from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, message
@@ -20,7 +20,7 @@ from subscriptions.paging import Page, paged
 from subscriptions.resources import fields
 from subscriptions.resources.render import service_account_resource
 from subscriptions.services import service_accounts
-from subscriptions.services.projects import project_ensure
+from subscriptions.services.projects import ensure_project
 
 TAGS = ["service accounts"]
 #: IAM's page sizes, which differ from Pub/Sub's.
@@ -41,7 +41,7 @@ class ServiceAccountList(ApiView):
     )
     def get(self, request: Request, project: str) -> Response:
         page = Page.read(request.query_params, default=DEFAULT_PAGE, cap=LARGEST_PAGE)
-        owner = project_ensure(project=project, caller=caller_of(request))
+        owner = ensure_project(project=project, caller=caller_of(request))
         rows, token = paged(
             selectors.service_accounts_of(owner), page, keys=("email",), scope=f"service accounts {owner.pk}"
         )
@@ -54,7 +54,7 @@ class ServiceAccountList(ApiView):
         responses=message(fields.SERVICE_ACCOUNT),
     )
     def post(self, request: Request, project: str) -> Response:
-        account = service_accounts.service_account_create(
+        account = service_accounts.create_service_account(
             project=project, request=request.data, caller=caller_of(request)
         )
         return Response(service_account_resource(account))
@@ -72,7 +72,7 @@ class ServiceAccountDetail(ApiView):
     @extend_schema(operation_id="serviceAccounts_get", tags=TAGS, responses=message(fields.SERVICE_ACCOUNT))
     def get(self, request: Request, project: str, account: str) -> Response:
         name = names.service_account_name(project, account)
-        return Response(service_account_resource(selectors.service_account_get(name=name)))
+        return Response(service_account_resource(selectors.get_service_account(name=name)))
 
     @extend_schema(
         operation_id="serviceAccounts_patch",
@@ -82,12 +82,12 @@ class ServiceAccountDetail(ApiView):
     )
     def patch(self, request: Request, project: str, account: str) -> Response:
         name = names.service_account_name(project, account)
-        changed = service_accounts.service_account_update(name=name, request=request.data)
+        changed = service_accounts.update_service_account(name=name, request=request.data)
         return Response(service_account_resource(changed))
 
     @extend_schema(operation_id="serviceAccounts_delete", tags=TAGS, responses=EMPTY)
     def delete(self, request: Request, project: str, account: str) -> Response:
-        service_accounts.service_account_delete(name=names.service_account_name(project, account))
+        service_accounts.delete_service_account(name=names.service_account_name(project, account))
         return Response({})
 
 
@@ -99,7 +99,7 @@ class ServiceAccountDisable(ApiView):
     @extend_schema(operation_id="serviceAccounts_disable", tags=TAGS, request=body(fields.EMPTY), responses=EMPTY)
     def post(self, request: Request, project: str, account: str) -> Response:
         fields.EMPTY.read(request.data)
-        service_accounts.service_account_disable(name=names.service_account_name(project, account))
+        service_accounts.disable_service_account(name=names.service_account_name(project, account))
         return Response({})
 
 
@@ -111,7 +111,7 @@ class ServiceAccountEnable(ApiView):
     @extend_schema(operation_id="serviceAccounts_enable", tags=TAGS, request=body(fields.EMPTY), responses=EMPTY)
     def post(self, request: Request, project: str, account: str) -> Response:
         fields.EMPTY.read(request.data)
-        service_accounts.service_account_enable(name=names.service_account_name(project, account))
+        service_accounts.enable_service_account(name=names.service_account_name(project, account))
         return Response({})
 
 
@@ -123,7 +123,7 @@ class ServiceAccountUndelete(ApiView):
     def check_access(self, request: Request, kwargs: Mapping[str, str]) -> None:
         """Check the permission on the account's project, which a name with `-` doesn't tell."""
         if kwargs["project"] == "-":
-            account = selectors.service_account_deleted_find(unique_id=kwargs["account"])
+            account = selectors.find_deleted_service_account(unique_id=kwargs["account"])
             if account is not None and access.allowed(caller_of(request), UNDELETE, account.project):
                 kwargs = {**kwargs, "project": account.project.project_id}
         super().check_access(request, kwargs)
@@ -136,7 +136,7 @@ class ServiceAccountUndelete(ApiView):
     )
     def post(self, request: Request, project: str, account: str) -> Response:
         fields.EMPTY.read(request.data)
-        restored = service_accounts.service_account_undelete(name=names.service_account_name(project, account))
+        restored = service_accounts.undelete_service_account(name=names.service_account_name(project, account))
         return Response({"restoredAccount": service_account_resource(restored)})
 
 
@@ -153,8 +153,8 @@ class ServiceAccountAccessToken(ApiView):
     )
     def post(self, request: Request, project: str, account: str) -> Response:
         name = names.service_account_name(project, account)
-        issued = impersonation.access_token_generate(name=name, request=request.data, caller=caller_of(request))
-        expiry = timestamp_format(issued.row.expires_at.replace(microsecond=0))
+        issued = impersonation.generate_access_token(name=name, request=request.data, caller=caller_of(request))
+        expiry = format_timestamp(issued.row.expires_at.replace(microsecond=0))
         return Response({"accessToken": issued.token, "expireTime": expiry}, headers={"Cache-Control": "no-store"})
 
 
@@ -171,5 +171,5 @@ class ServiceAccountIdToken(ApiView):
     )
     def post(self, request: Request, project: str, account: str) -> Response:
         name = names.service_account_name(project, account)
-        token = impersonation.id_token_generate(name=name, request=request.data, caller=caller_of(request))
+        token = impersonation.generate_id_token(name=name, request=request.data, caller=caller_of(request))
         return Response({"token": token}, headers={"Cache-Control": "no-store"})

@@ -57,7 +57,7 @@ def disable(client: Client, options: Options) -> Result:
     return Result(note=f"Disabled service account [{options['account']}].")
 
 
-def key_create(client: Client, options: Options) -> Result:
+def create_key(client: Client, options: Options) -> Result:
     path = Path(options["output_file"])
     key = client.call("POST", f"projects/-/serviceAccounts/{options['iam_account']}/keys")
     try:
@@ -70,12 +70,12 @@ def key_create(client: Client, options: Options) -> Result:
     return Result(note=f"created key [{key_id}] of type [json] as [{path}] for [{options['iam_account']}]")
 
 
-def key_list(client: Client, options: Options) -> Result:
+def list_keys(client: Client, options: Options) -> Result:
     keys = client.call("GET", f"projects/-/serviceAccounts/{options['iam_account']}/keys").get("keys", [])
     return Result(keys, columns=("name", "validAfterTime", "validBeforeTime", "disabled"))
 
 
-def key_delete(client: Client, options: Options) -> Result:
+def delete_key(client: Client, options: Options) -> Result:
     client.call("DELETE", f"projects/-/serviceAccounts/{options['iam_account']}/keys/{options['key']}")
     return Result(note=f"deleted key [{options['key']}] for service account [{options['iam_account']}]")
 
@@ -92,8 +92,8 @@ VERBS = {
 }
 KEY_VERBS = {
     "create": Verb(
-        "create a key and write its key file", key_create, (flag("output_file", "must not exist"), OF_ACCOUNT)
+        "create a key and write its key file", create_key, (flag("output_file", "must not exist"), OF_ACCOUNT)
     ),
-    "list": Verb("show an account's keys", key_list, (OF_ACCOUNT,)),
-    "delete": Verb("delete a key", key_delete, (flag("key", "the key's id"), OF_ACCOUNT)),
+    "list": Verb("show an account's keys", list_keys, (OF_ACCOUNT,)),
+    "delete": Verb("delete a key", delete_key, (flag("key", "the key's id"), OF_ACCOUNT)),
 }

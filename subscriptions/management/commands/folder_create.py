@@ -21,10 +21,10 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            parent = hierarchy.parent_get(options["parent"])
+            parent = hierarchy.get_parent(options["parent"])
             if parent is None:
                 raise CommandError("--parent must be organizations/NUMBER or folders/NUMBER")
-            folder = hierarchy.folder_create(display_name=options["display_name"], parent=parent)
+            folder = hierarchy.create_folder(display_name=options["display_name"], parent=parent)
         except PushHubError as error:
             raise CommandError(error.message) from error
         self.stdout.write(folder.name)

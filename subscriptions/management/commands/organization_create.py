@@ -20,7 +20,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            organization = hierarchy.organization_create(display_name=options["display_name"])
+            organization = hierarchy.create_organization(display_name=options["display_name"])
         except PushHubError as error:
             raise CommandError(error.message) from error
         self.stdout.write(organization.name)

@@ -41,7 +41,7 @@ class Command(BaseCommand):
             if not is_new:
                 raise CommandError(f"A perimeter named {perimeter.title} exists already.")
             projects = [names.parse_project(f"projects/{project}", field="project") for project in options["projects"]]
-            perimeter.projects.set([selectors.project_get(project=project) for project in projects])
+            perimeter.projects.set([selectors.get_project(project=project) for project in projects])
 
     def _delete(self, options: dict[str, Any]) -> None:
         for perimeter in Perimeter.objects.filter(title=options["title"]):

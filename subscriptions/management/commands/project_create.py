@@ -8,8 +8,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from pushhub.common.errors import PushHubError
-from subscriptions.services.hierarchy import parent_get
-from subscriptions.services.projects import project_create
+from subscriptions.services.hierarchy import get_parent
+from subscriptions.services.projects import create_project
 
 
 class Command(BaseCommand):
@@ -28,9 +28,9 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            project = project_create(
+            project = create_project(
                 project_id=options["project_id"],
-                parent=parent_get(options["parent"]),
+                parent=get_parent(options["parent"]),
                 created_at=_start(options["created"]),
             )
         except PushHubError as error:

@@ -7,8 +7,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from pushhub.common.errors import PushHubError
-from subscriptions.iam.grants import role_grant
-from subscriptions.iam.tree import resource_get
+from subscriptions.iam.grants import grant_role
+from subscriptions.iam.tree import get_resource
 
 
 class Command(BaseCommand):
@@ -23,6 +23,6 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            role_grant(resource_get(options["resource"]), role=options["role"], member=options["member"])
+            grant_role(get_resource(options["resource"]), role=options["role"], member=options["member"])
         except PushHubError as error:
             raise CommandError(error.message) from error

@@ -7,8 +7,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from pushhub.common.errors import PushHubError
-from subscriptions.iam.grants import role_revoke
-from subscriptions.iam.tree import resource_get
+from subscriptions.iam.grants import revoke_role
+from subscriptions.iam.tree import get_resource
 
 
 class Command(BaseCommand):
@@ -23,6 +23,6 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            role_revoke(resource_get(options["resource"]), role=options["role"], member=options["member"])
+            revoke_role(get_resource(options["resource"]), role=options["role"], member=options["member"])
         except PushHubError as error:
             raise CommandError(error.message) from error

@@ -31,7 +31,7 @@ class Command(BaseCommand):
         with os.fdopen(handle, "wb") as file:
             try:
                 name = names.service_account_name("-", options["email"])
-                issued = account_keys.service_account_key_create(name=name, request={})
+                issued = account_keys.create_service_account_key(name=name, request={})
             except PushHubError as error:
                 path.unlink()
                 raise CommandError(error.message) from error

@@ -35,12 +35,12 @@ class Command(BaseCommand):
             self.stdout.write(f"{row.kid}\t{rotation.key_state(row)}\t{row.signs_from:%F %T}")
 
     def rotate(self) -> None:
-        row = rotation.key_rotate()
+        row = rotation.rotate_key()
         self.stdout.write(f"{row.kid} signs from {row.signs_from:%F %T} UTC")
 
     def replace(self) -> None:
-        row = rotation.keys_replace()
+        row = rotation.replace_keys()
         self.stdout.write(f"{row.kid} signs from now on. Restart the push workers: they have tokens of the old keys.")
 
     def reencrypt(self) -> None:
-        self.stdout.write(f"re-encrypted keys: {rotation.keys_reencrypt()}")
+        self.stdout.write(f"re-encrypted keys: {rotation.reencrypt_keys()}")

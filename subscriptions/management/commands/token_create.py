@@ -22,7 +22,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            issued = access_tokens.access_token_create(member=options["member"], lifetime=options["lifetime"])
+            issued = access_tokens.create_access_token(member=options["member"], lifetime=options["lifetime"])
         except PushHubError as error:
             raise CommandError(error.message) from error
         self.stdout.write(issued.token)

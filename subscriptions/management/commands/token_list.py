@@ -18,5 +18,5 @@ class Command(BaseCommand):
         parser.add_argument("--member", default="", help="only the tokens of user:ada@example.com")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        for row in access_tokens.access_tokens_list(member=options["member"]):
+        for row in access_tokens.list_access_tokens(member=options["member"]):
             self.stdout.write(f"{row.pk}\t{row.expires_at:%F %T}\t{row.member}")

@@ -21,7 +21,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if bool(options["ids"]) == bool(options["member"]):
             raise CommandError("Pass either ids or --member.")
-        revoked = access_tokens.access_tokens_revoke(ids=options["ids"], member=options["member"])
+        revoked = access_tokens.revoke_access_tokens(ids=options["ids"], member=options["member"])
         self.stdout.write(f"revoked {revoked}")
         if not revoked:
             raise CommandError("There was no such token.")

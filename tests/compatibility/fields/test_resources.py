@@ -173,7 +173,7 @@ def test_a_policy_grants_what_its_bindings_say(shop: Shop) -> None:
 
     stored = shop.publisher.set_iam_policy(iam_policy_pb2.SetIamPolicyRequest(resource=TOPIC, policy=policy))
 
-    topic = selectors.topic_get(name=TOPIC)
+    topic = selectors.get_topic(name=TOPIC)
     access.forget_decisions()
     assert access.allowed(ada, "pubsub.topics.publish", topic)
     assert not access.allowed(ada, "pubsub.topics.delete", topic)
@@ -186,7 +186,7 @@ def test_a_policy_grants_what_its_bindings_say(shop: Shop) -> None:
             iam_policy_pb2.SetIamPolicyRequest(resource=TOPIC, policy=policy_pb2.Policy(version=2))
         )
     permissions = ["pubsub.topics.publish", "pubsub.topics.delete"]
-    held = grants.permissions_test(TOPIC, {"permissions": permissions}, caller=ada)
+    held = grants.list_held_permissions(TOPIC, {"permissions": permissions}, caller=ada)
     assert held == {"permissions": ["pubsub.topics.publish"]}
     wanted = iam_policy_pb2.TestIamPermissionsRequest(resource=TOPIC, permissions=permissions)
     assert shop.publisher.test_iam_permissions(wanted).permissions == permissions, "the developer owns everything"

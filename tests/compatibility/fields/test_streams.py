@@ -11,10 +11,10 @@ import pytest
 from google.api_core import exceptions
 
 from deliveries.models import Delivery
-from deliveries.pull.deadlines import ack_deadlines_modify, leases_give_back
-from deliveries.pull.leases import ack_ids_read
-from deliveries.pull.leasing import messages_pull
-from subscriptions.selectors import subscription_get
+from deliveries.pull.deadlines import give_back_leases, modify_ack_deadlines
+from deliveries.pull.leases import read_ack_ids
+from deliveries.pull.leasing import pull_messages
+from subscriptions.selectors import get_subscription
 from tests.compatibility.fields.trials import SUBSCRIPTION, TOPIC, Shop, make_due, seconds_left, tries
 from tests.ports import wait_for
 
@@ -106,19 +106,19 @@ def test_a_stream_that_ends_releases_the_messages_that_its_client_never_touched(
 
 @pytest.mark.parametrize("seconds", [20, 600])
 def test_only_unused_leases_are_given_back(shop: Shop, seconds: int) -> None:
-    subscription = subscription_get(name=shop.subscription().name)
+    subscription = get_subscription(name=shop.subscription().name)
     shop.publish("x")
-    [first] = messages_pull(subscription=subscription, max_messages=1, lease_seconds=300)
-    ack_deadlines_modify(subscription=subscription, ack_ids=[first.ack_id], seconds=seconds)
-    leases_give_back(subscription=subscription, ends_ms={first.ack_id: first.ends_ms})
-    assert messages_pull(subscription=subscription, max_messages=1) == []
+    [first] = pull_messages(subscription=subscription, max_messages=1, lease_seconds=300)
+    modify_ack_deadlines(subscription=subscription, ack_ids=[first.ack_id], seconds=seconds)
+    give_back_leases(subscription=subscription, ends_ms={first.ack_id: first.ends_ms})
+    assert pull_messages(subscription=subscription, max_messages=1) == []
     make_due("l")
-    [second] = messages_pull(subscription=subscription, max_messages=1, lease_seconds=300)
-    leases_give_back(subscription=subscription, ends_ms={first.ack_id: second.ends_ms})
-    assert messages_pull(subscription=subscription, max_messages=1) == [], "ending an older lease releases nothing"
-    leases_give_back(subscription=subscription, ends_ms={second.ack_id: second.ends_ms})
-    [third] = messages_pull(subscription=subscription, max_messages=1)
-    leases = ack_ids_read(subscription, [second.ack_id, third.ack_id])
+    [second] = pull_messages(subscription=subscription, max_messages=1, lease_seconds=300)
+    give_back_leases(subscription=subscription, ends_ms={first.ack_id: second.ends_ms})
+    assert pull_messages(subscription=subscription, max_messages=1) == [], "ending an older lease releases nothing"
+    give_back_leases(subscription=subscription, ends_ms={second.ack_id: second.ends_ms})
+    [third] = pull_messages(subscription=subscription, max_messages=1)
+    leases = read_ack_ids(subscription, [second.ack_id, third.ack_id])
     assert [lease.attempt for lease in leases] == [2, 2], "the released lease counts no attempt"
 
 

@@ -16,7 +16,7 @@ from deliveries.retention import sweep
 from deliveries.rules.ids import first_id_at
 from pushhub.common.clock import utcnow
 from subscriptions.models import Subscription
-from subscriptions.services.service_accounts import service_account_create
+from subscriptions.services.service_accounts import create_service_account
 from tests.compatibility.fields.trials import SUBSCRIPTION, TOPIC, Shop, make_due, seconds_left, tries
 from tests.ports import wait_for
 from tests.receiver import Receiver, Request
@@ -66,7 +66,7 @@ def test_acknowledged_messages_are_kept_if_the_subscription_retains_them(
         shop.ack(shop.pull(name), name)
 
     monkeypatch.setattr(sweep, "SETTLED_GRACE_MS", -1_000)
-    assert sweep.settled_sweep() == 1
+    assert sweep.sweep_settled() == 1
 
     for name, expected in ((SUBSCRIPTION, []), (keeping, [b"x"])):
         shop.subscriber.seek({"subscription": name, "time": start})
@@ -83,7 +83,7 @@ def test_a_message_is_owed_as_long_as_it_is_retained(shop: Shop) -> None:
     Message.objects.filter(pk=message_id).update(id=older)
     Delivery.objects.update(message_id=older)
 
-    sweep.expired_sweep()
+    sweep.sweep_expired()
 
     left = Delivery.objects.values_list("subscription_id", flat=True)
     assert list(left) == [Subscription.objects.get(subscription_id="worker-long").pk]
@@ -112,7 +112,7 @@ def test_an_idle_subscription_expires(shop: Shop) -> None:
     past = utcnow() - timedelta(days=3)
     Subscription.objects.update(active_at=past, updated_at=past)
 
-    assert activity.expired_subscriptions_delete() == 1
+    assert activity.delete_expired_subscriptions() == 1
 
     left = Subscription.objects.order_by("subscription_id").values_list("subscription_id", flat=True)
     assert list(left) == ["worker-2", "worker-3"]
@@ -205,7 +205,7 @@ def test_a_push_config_is_replaced(shop: Shop) -> None:
 @tries("OidcToken", "serviceAccountEmail", "audience")
 @tries("NoWrapper", "writeMetadata")
 def test_a_push_has_the_form_that_its_config_asks_for(shop: Shop, receiver: Receiver, redis_url: str) -> None:
-    account = service_account_create(project="shop", request={"accountId": "pusher"}).email
+    account = create_service_account(project="shop", request={"accountId": "pusher"}).email
     oidc_token = {"service_account_email": account, "audience": "the-shop"}
     configs: dict[str, Any] = {
         "wrapped": {"pubsub_wrapper": {}, "attributes": {"x-goog-version": "v1"}},

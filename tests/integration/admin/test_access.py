@@ -9,7 +9,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from subscriptions.iam import grants
-from subscriptions.iam.tree import resource_get
+from subscriptions.iam.tree import get_resource
 from subscriptions.models import Organization, Project, ServiceAccount, Subscription, Topic
 from tests.integration.admin.test_resources import errors, form
 from tests.restapi import Api
@@ -34,7 +34,7 @@ def ada(redis_url: str) -> Client:
 
 
 def grant(resource: str, role: str) -> None:
-    grants.role_grant(resource_get(resource), role=role, member=ADA)
+    grants.grant_role(get_resource(resource), role=role, member=ADA)
 
 
 def is_denied(response: Any) -> bool:
@@ -136,21 +136,21 @@ def test_the_grant_action_gives_the_service_agent_the_token_creator_role_once(
 ) -> None:
     account = ServiceAccount.objects.get()
     agent = f"serviceAccount:{account.project.service_agent}"
-    grants.role_revoke(account.project, role="roles/pubsub.serviceAgent", member=agent)
+    grants.revoke_role(account.project, role="roles/pubsub.serviceAgent", member=agent)
     page = f"{ADMIN}serviceaccount/"
     click = {"action": "grant_agent", "_selected_action": [account.pk]}
 
     ada.post(page, click)
-    assert "bindings" not in grants.policy_get(account), "Ada may not see the account"
+    assert "bindings" not in grants.get_policy(account), "Ada may not see the account"
     grant("projects/shop", "roles/iam.serviceAccountViewer")
     ada.post(page, click)
-    assert "bindings" not in grants.policy_get(account), "Ada may not grant"
+    assert "bindings" not in grants.get_policy(account), "Ada may not grant"
     assert 'icon-no.svg" alt="False"' in ada.get(f"{page}{account.pk}/change/").content.decode()
 
     grant(account.name, "roles/iam.serviceAccountAdmin")
     for _ in range(2):
         ada.post(page, click)
-    assert {"role": "roles/iam.serviceAccountTokenCreator", "members": [agent]} in grants.policy_get(account)[
+    assert {"role": "roles/iam.serviceAccountTokenCreator", "members": [agent]} in grants.get_policy(account)[
         "bindings"
     ]
     assert 'icon-yes.svg" alt="True"' in ada.get(f"{page}{account.pk}/change/").content.decode()

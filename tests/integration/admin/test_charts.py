@@ -13,10 +13,10 @@ from django.test.utils import CaptureQueriesContext
 
 from deliveries.models import CountingLease, GaugeMinute, GaugeRound
 from deliveries.rules.histogram import bucket_of
-from deliveries.telemetry.counting.ledger import Partial, Sums, partials_add
+from deliveries.telemetry.counting.ledger import Partial, Sums, add_partials
 from deliveries.telemetry.series import curves
 from deliveries.telemetry.series.coverage import counting, coverage
-from deliveries.telemetry.series.gauges import gauges_take
+from deliveries.telemetry.series.gauges import take_gauges
 from pushhub.common.clock import utcnow
 from subscriptions.models import Subscription, Topic
 from tests.restapi import Api
@@ -52,7 +52,7 @@ def pushes(*, minutes_ago: int, count: int, event: str = "push") -> None:
     at = NOW - minutes_ago * MINUTE
     key = (PUSH, event, at, "ack" if event == "push" else "", 204 if event == "push" else 0, "127.0.0.1")
     sums = Sums("shop", count, 50, 5000, 1000, {bucket_of(1000): count} if event == "push" else {})
-    partials_add([Partial(f"{event}-{minutes_ago}-{count}", key, sums)], job="test")
+    add_partials([Partial(f"{event}-{minutes_ago}-{count}", key, sums)], job="test")
 
 
 def counted(*, minutes_ago: float, counter: str = "embedded", runs: bool = True, waiting: int = 0) -> None:
@@ -92,8 +92,8 @@ def test_a_minute_without_a_row_is_zero_if_gauges_were_taken_and_a_gap_otherwise
 
 
 def test_a_round_of_gauges_is_noted_once_a_minute(subscription: Subscription) -> None:
-    gauges_take(clock=lambda: NOW)
-    gauges_take(clock=lambda: NOW + timedelta(seconds=30))
+    take_gauges(clock=lambda: NOW)
+    take_gauges(clock=lambda: NOW + timedelta(seconds=30))
     assert GaugeRound.objects.get().at == NOW
 
 

@@ -97,7 +97,7 @@ def test_all_dead_letters_are_moved_by_a_job_whose_progress_is_shown(api: Api, c
     assert messages_of(page) == ["3 dead letters will be moved, at most 1 a second."]
     assert page.context["job"]["text"] == "Redriving: 0 of 3, at most 1 a second."
     assert f'data-live-source="{LIST}job/{source.pk}/"' in page.content.decode()
-    jobs.jobs_advance()
+    jobs.advance_jobs()
     live = client.get(f"{LIST}job/{source.pk}/").json()
     assert live == {"sentence": "Redriving: 1 of 3, at most 1 a second.", "level": ""}
     page = client.get(page_of(source))
@@ -109,8 +109,8 @@ def test_all_dead_letters_are_moved_by_a_job_whose_progress_is_shown(api: Api, c
     question = act(client, source, do="discard-all", rate="1000")
     assert "Discarding all 2 dead letters" in question.content.decode()
     act(client, source, do="discard-all", rate="1000", confirmed="yes")
-    jobs.jobs_advance()
-    jobs.jobs_advance()
+    jobs.advance_jobs()
+    jobs.advance_jobs()
     page = client.get(page_of(source))
     assert page.context["job"]["text"] == "Discarded 2 dead letters."
     assert owed_to("worker") == ["0"]
@@ -129,7 +129,7 @@ def test_chosen_dead_letters_are_moved_at_the_rate_of_the_form(api: Api, client:
     page = act(client, source, do="redrive", letter=[first, third], rate="1")
     assert messages_of(page) == ["2 dead letters will be moved, at most 1 a second."]
     assert page.context["job"]["text"] == "Redriving: 0 of 2, at most 1 a second."
-    jobs.jobs_advance()
+    jobs.advance_jobs()
     assert client.get(f"{LIST}job/{source.pk}/").json()["sentence"] == "Redriving: 1 of 2, at most 1 a second."
     client.post(f"{LIST}stop/{source.pk}/")
     question = act(client, source, do="discard", letter=[second], rate="7")
@@ -137,7 +137,7 @@ def test_chosen_dead_letters_are_moved_at_the_rate_of_the_form(api: Api, client:
     assert messages_of(act(client, source, do="discard", letter=[second], rate="7", confirmed="yes")) == [
         "1 dead letter will be moved, at most 7 a second."
     ]
-    jobs.jobs_advance()
+    jobs.advance_jobs()
     assert list(DeadLetter.objects.values_list("message_id", flat=True)) == [third]
     assert owed_to("worker") == ["0"]
 
@@ -145,7 +145,7 @@ def test_chosen_dead_letters_are_moved_at_the_rate_of_the_form(api: Api, client:
 def person(name: str, role: str, resource: Any) -> Client:
     user = User.objects.create(username=name, email=f"{name}@example.com", is_staff=True)
     user.user_permissions.set(Permission.objects.all())
-    grants.role_grant(resource, role=role, member=f"user:{name}@example.com")
+    grants.grant_role(resource, role=role, member=f"user:{name}@example.com")
     client = Client()
     client.force_login(user)
     return client

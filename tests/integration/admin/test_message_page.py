@@ -130,7 +130,7 @@ def test_a_caller_without_a_role_finds_no_message(api: Api, folder: Path) -> Non
     api.sign_in("ada@example.com")
     assert api.get(f"messages/{message_id}").status == 404
     pull = Subscription.objects.get(subscription_id="pull")
-    grants.role_grant(pull, role="roles/pubsub.subscriber", member="user:ada@example.com")
+    grants.grant_role(pull, role="roles/pubsub.subscriber", member="user:ada@example.com")
     assert api.get(f"messages/{message_id}").body["deliveries"][0]["state"] == "WAITING"
 
 
@@ -171,6 +171,6 @@ def test_a_reader_sees_the_way_only_to_subscriptions_that_it_may_pull(
     ada.force_login(user)
     assert ada.get(f"/admin/deliveries/message/way/{message_id}/").status_code == 404
     pull = Subscription.objects.get(subscription_id="pull")
-    grants.role_grant(pull, role="roles/pubsub.subscriber", member="user:ada@example.com")
+    grants.grant_role(pull, role="roles/pubsub.subscriber", member="user:ada@example.com")
     assert set(ways(ada, message_id)) == {"projects/shop/subscriptions/pull"}
     assert ada.post(f"/admin/deliveries/message/replay/{message_id}/").status_code == 403

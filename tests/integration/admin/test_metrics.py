@@ -11,9 +11,9 @@ from django.test import Client
 
 from deliveries.models import Segment
 from deliveries.rules.histogram import bucket_of
-from deliveries.telemetry.counting.ledger import Partial, Sums, partials_add, quarantine_note
+from deliveries.telemetry.counting.ledger import Partial, Sums, add_partials, note_quarantine
 from deliveries.telemetry.journal import alarm
-from deliveries.telemetry.series.gauges import gauges_take
+from deliveries.telemetry.series.gauges import take_gauges
 from pushhub.common.clock import utcnow
 from subscriptions.models import Subscription
 from tests.restapi import Api
@@ -40,8 +40,8 @@ def subscription(redis_url: str) -> Subscription:
     at = utcnow().replace(second=0, microsecond=0) - timedelta(minutes=5)
     for kind, code in (("ack", 204), ("remote_server_5xx", 503)):
         key = ("projects/shop/subscriptions/push", "push", at, kind, code, "127.0.0.1")
-        partials_add([Partial(kind, key, Sums("shop", 5, 50, 5000, 1000, {bucket_of(1000): 5}))], job="test")
-    gauges_take()
+        add_partials([Partial(kind, key, Sums("shop", 5, 50, 5000, 1000, {bucket_of(1000): 5}))], job="test")
+    take_gauges()
     return Subscription.objects.get()
 
 
@@ -107,7 +107,7 @@ def test_segments_that_wait_for_the_bucket_are_shown(console: Client, redis_url:
 
 
 def test_the_ledger_shows_what_is_in_quarantine(console: Client, redis_url: str, settings: Any) -> None:
-    quarantine_note("holiday.csv", reason="foreign: not a name of ours", job="rollup")
+    note_quarantine("holiday.csv", reason="foreign: not a name of ours", job="rollup")
 
     page = console.get("/admin/deliveries/segment/?state__exact=quarantined").content.decode()
 
@@ -121,7 +121,7 @@ def test_a_segment_in_quarantine_is_shown_as_an_alarm_for_a_day(
     """Given a segment in quarantine, when the charts or the ledger are opened within a day, then they show it."""
     pages = [f"/admin/deliveries/segment/charts/{subscription.pk}/", "/admin/deliveries/segment/"]
     words = "Segments put into quarantine in the last day: 1. Their events are not counted."
-    quarantine_note("host-1-1795237020000-1.parquet", reason="it cannot be read", job="rollup")
+    note_quarantine("host-1-1795237020000-1.parquet", reason="it cannot be read", job="rollup")
 
     shown = [console.get(page).content.decode() for page in pages]
     Segment.objects.update(at=utcnow() - timedelta(days=2))

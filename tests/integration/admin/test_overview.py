@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-import redis
 import requests
 from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+import redis
 from deliveries.admin import demoreceiver
 from deliveries.backlog.default import default_backlog
 from deliveries.inspection import failing as failing_endpoints
@@ -217,7 +217,7 @@ def test_a_quiet_console_says_that_all_is_well(api: Api, client: Client) -> None
 @pytest.fixture
 def stops_demo_receiver() -> Iterator[None]:
     yield
-    demoreceiver.receiver_stop()
+    demoreceiver.stop_receiver()
 
 
 @pytest.mark.usefixtures("stops_demo_receiver")
@@ -250,7 +250,7 @@ def test_an_empty_console_shows_three_steps_and_a_demo_that_delivers(api: Api, c
         wait_for(lambda: client.get(f"{demo}?project=shop").context["rows"])
         [arrival] = client.get(f"{demo}?project=shop").context["rows"]
         assert (arrival["data"], arrival["message_id"].isdecimal()) == ("Hello from PushHub", True)
-        demoreceiver.receiver_stop()
+        demoreceiver.stop_receiver()
         client.post(demo, {"project": "shop"})
         wait_for(lambda: not Delivery.objects.exists())
     assert len(client.get(f"{demo}?project=shop").context["rows"]) == 2, "a new receiver took over"
@@ -300,7 +300,7 @@ def test_a_reader_sees_only_the_figures_of_its_own_projects(api: Api, client: Cl
     user.user_permissions.set(Permission.objects.all())
     ada = Client()
     ada.force_login(user)
-    grants.role_grant(Project.objects.get(project_id="other"), role="roles/owner", member="user:ada@example.com")
+    grants.grant_role(Project.objects.get(project_id="other"), role="roles/owner", member="user:ada@example.com")
     page = ada.get("/admin/")
     assert page.context["failing"] == [] and page.context["health"] == []
     assert page.context["figures"][0][:2] == ("Undelivered messages", "0")

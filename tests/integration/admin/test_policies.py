@@ -9,7 +9,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from subscriptions.iam import grants
-from subscriptions.iam.tree import resource_get
+from subscriptions.iam.tree import get_resource
 from subscriptions.identity import access_tokens, agents
 from subscriptions.models import ServiceAccount, Subscription
 from subscriptions.models.credentials import AccessToken, ServiceAccountKey
@@ -52,14 +52,14 @@ def ada(api: Api) -> Client:
 
 
 def bindings() -> list[Any]:
-    bindings: list[Any] = grants.policy_get(resource_get(TOPIC)).get("bindings", [])
+    bindings: list[Any] = grants.get_policy(get_resource(TOPIC)).get("bindings", [])
     return bindings
 
 
 def agent_role_revoke(account: ServiceAccount) -> None:
     """Revoke the role that the service agent got when the project was created."""
     member = agents.service_agent(account.project).member
-    grants.role_revoke(account.project, role="roles/pubsub.serviceAgent", member=member)
+    grants.revoke_role(account.project, role="roles/pubsub.serviceAgent", member=member)
 
 
 def test_a_role_is_granted_and_revoked(admin: Client) -> None:
@@ -83,8 +83,8 @@ def test_members_that_match_nobody_are_marked(admin: Client, ada: Client, api: A
     }
     somebody = {ADA, "allUsers", "domain:example.com", "serviceAccount:pusher@shop.iam.gserviceaccount.com"}
     for member in nobody | somebody:
-        grants.role_grant(resource_get(TOPIC), role="roles/pubsub.viewer", member=member)
-    grants.role_grant(resource_get("projects/shop"), role="roles/iam.securityReviewer", member=ADA)
+        grants.grant_role(get_resource(TOPIC), role="roles/pubsub.viewer", member=member)
+    grants.grant_role(get_resource("projects/shop"), role="roles/iam.securityReviewer", member=ADA)
 
     def marked(client: Client) -> set[str]:
         page = client.get(PAGE)
@@ -101,7 +101,7 @@ def test_members_that_match_nobody_are_marked(admin: Client, ada: Client, api: A
 
 
 def test_inherited_bindings_are_shown(admin: Client) -> None:
-    grants.role_grant(resource_get("projects/shop"), role="roles/pubsub.viewer", member=ADA)
+    grants.grant_role(get_resource("projects/shop"), role="roles/pubsub.viewer", member=ADA)
     page = admin.get(PAGE).content.decode()
     assert "Inherited from projects/shop" in page
     assert ADA in page
@@ -125,9 +125,9 @@ def test_an_invalid_grant_is_an_error_at_its_field(admin: Client, fields: dict[s
 
 def test_the_page_checks_the_policies(ada: Client) -> None:
     assert ada.get(PAGE).status_code == 403
-    grants.role_grant(resource_get(TOPIC), role="roles/pubsub.viewer", member=ADA)
+    grants.grant_role(get_resource(TOPIC), role="roles/pubsub.viewer", member=ADA)
     assert ada.get(PAGE).status_code == 403, "a viewer may not read policies"
-    grants.role_grant(resource_get("projects/shop"), role="roles/iam.securityReviewer", member=ADA)
+    grants.grant_role(get_resource("projects/shop"), role="roles/iam.securityReviewer", member=ADA)
     assert ada.get(PAGE).status_code == 200
     before = bindings()
     refused = ada.post(PAGE, {"grant": "1", "member": ADA, "role": "roles/pubsub.admin"})
@@ -138,17 +138,17 @@ def test_the_page_checks_the_policies(ada: Client) -> None:
 
 
 def test_inherited_bindings_and_roles_are_shown_only_to_those_who_may_read_them(ada: Client) -> None:
-    project = resource_get("projects/shop")
+    project = get_resource("projects/shop")
     RoleResource.objects.create(project=project, role_id="packer", title="Packs parcels", permissions=[])
-    grants.role_grant(project, role="roles/viewer", member="user:bob@example.com")
-    grants.role_grant(resource_get(TOPIC), role="roles/pubsub.admin", member=ADA)
+    grants.grant_role(project, role="roles/viewer", member="user:bob@example.com")
+    grants.grant_role(get_resource(TOPIC), role="roles/pubsub.admin", member=ADA)
 
     page = ada.get(PAGE).content.decode()
     assert "bob@example.com" not in page
     assert "Packs parcels" not in page
     assert "you may not read those policies" in page
 
-    grants.role_grant(project, role="roles/viewer", member=ADA)
+    grants.grant_role(project, role="roles/viewer", member=ADA)
     page = ada.get(PAGE).content.decode()
     assert "bob@example.com" in page
     assert "Packs parcels" in page
@@ -165,7 +165,7 @@ def test_the_page_of_a_resource_is_found_by_its_name(admin: Client) -> None:
 
 
 def test_the_list_names_the_resources(admin: Client) -> None:
-    grants.role_grant(resource_get(TOPIC), role=PUBLISHER, member=ADA)
+    grants.grant_role(get_resource(TOPIC), role=PUBLISHER, member=ADA)
     page = admin.get(f"{ADMIN}policy/").content.decode()
     assert PAGE in page
     assert f"{PUBLISHER}: {ADA}" in page
@@ -190,7 +190,7 @@ def test_the_form_says_whether_the_service_agent_may_sign_for_an_account_and_a_b
     assert admin.get(button).status_code == 405, "a link must not grant a role"
     assert admin.post(button).status_code == 302
 
-    assert agents.agent_may_mint(account)
+    assert agents.can_agent_mint(account)
     page = admin.get(change).content.decode()
     assert button not in page
     assert "The service agent may sign for the account." in page
@@ -201,7 +201,7 @@ def test_the_button_checks_the_policies(admin: Client, ada: Client) -> None:
     admin.post(f"{ADMIN}subscription/add/", form())
     agent_role_revoke(account)
     ada.post(f"{ADMIN}subscription/{Subscription.objects.get().pk}/grant-agent/")
-    assert not agents.agent_may_mint(account)
+    assert not agents.can_agent_mint(account)
 
 
 def test_a_deleted_account_cannot_be_chosen(admin: Client, api: Api) -> None:
@@ -211,8 +211,8 @@ def test_a_deleted_account_cannot_be_chosen(admin: Client, api: Api) -> None:
 
 
 def test_tokens_are_listed_without_their_secret_and_revoked(admin: Client, ada: Client) -> None:
-    issued = access_tokens.access_token_create(member=ADA)
-    access_tokens.access_token_create(member="user:bob@example.com")
+    issued = access_tokens.create_access_token(member=ADA)
+    access_tokens.create_access_token(member="user:bob@example.com")
     page = admin.get(f"{ADMIN}accesstoken/").content.decode()
     assert ADA in page
     assert "user:bob@example.com" in page

@@ -66,7 +66,7 @@ def test_a_reader_finds_only_what_it_may_see(client: Client) -> None:
     ada = Client()
     ada.force_login(user)
     assert found(ada, "orders") == []
-    grants.role_grant(Topic.objects.get(topic_id="orders"), role="roles/pubsub.viewer", member="user:ada@example.com")
+    grants.grant_role(Topic.objects.get(topic_id="orders"), role="roles/pubsub.viewer", member="user:ada@example.com")
     pk = Topic.objects.get(topic_id="orders").pk
     assert ada.get(SEARCH, {"q": "orders"}).headers["Location"] == f"/admin/subscriptions/topic/{pk}/overview/"
     assert Client().get(SEARCH, {"q": "orders"}).status_code == 302

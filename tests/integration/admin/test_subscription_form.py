@@ -44,7 +44,7 @@ def person(name: str, *roles: tuple[str, Any]) -> Client:
     user = User.objects.create(username=name, email=f"{name}@example.com", is_staff=True)
     user.user_permissions.set(Permission.objects.all())
     for role, resource in roles:
-        grants.role_grant(resource, role=role, member=f"user:{name}@example.com")
+        grants.grant_role(resource, role=role, member=f"user:{name}@example.com")
     access.forget_decisions()
     client = Client()
     client.force_login(user)
@@ -222,7 +222,7 @@ def test_topics_and_an_account_are_created_with_the_subscription_and_get_their_r
     assert row.dead_letter_topic is not None
     assert (row.topic.topic_id, row.dead_letter_topic.topic_id) == ("fresh", "letters")
     assert row.oidc_service_account_email == account.email
-    assert agents.agent_may_mint(account)
+    assert agents.can_agent_mint(account)
     agent = agents.service_agent(row.project)
     assert access.allowed(agent, "pubsub.topics.publish", row.dead_letter_topic)
     assert access.allowed(agent, "pubsub.subscriptions.consume", row)
@@ -267,7 +267,7 @@ def test_a_missing_permission_to_act_as_an_account_is_an_error_that_an_admin_can
     assert list(errors(amy.post(ADD, form(**push)))) == ["service_account"]
     response = amy.post(ADD, form(**push, grant_act_as="on", grant_agent="on"))
     assert response.status_code == 302, errors(response)
-    assert agents.agent_may_mint(ServiceAccount.objects.get())
+    assert agents.can_agent_mint(ServiceAccount.objects.get())
 
 
 def test_the_form_offers_only_what_the_user_may_create(api: Api) -> None:

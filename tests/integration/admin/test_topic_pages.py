@@ -80,7 +80,7 @@ def test_a_reader_sees_only_the_subscriptions_and_buttons_that_it_may_use(client
     ada.force_login(user)
     address = f"/admin/subscriptions/topic/{topic.pk}/overview/"
     assert ada.get(address).status_code == 404
-    grants.role_grant(topic, role="roles/pubsub.viewer", member="user:ada@example.com")
+    grants.grant_role(topic, role="roles/pubsub.viewer", member="user:ada@example.com")
     context = ada.get(address).context
     assert (context["subscriptions"], context["publish"]) == ([], "")
     assert [tab["label"] for tab in context["tabs"]] == ["Overview", "Configuration", "Permissions"][

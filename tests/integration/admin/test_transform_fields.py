@@ -197,16 +197,16 @@ def test_a_viewer_reads_the_functions_and_cannot_run_any(admin: Client, api: Api
     rows(api, "first")
     viewer = User.objects.create(username="viewer", email="viewer@example.com", is_staff=True)
     viewer.user_permissions.set(Permission.objects.all())
-    grants.role_grant(Project.objects.get(project_id="shop"), role="roles/viewer", member="user:viewer@example.com")
+    grants.grant_role(Project.objects.get(project_id="shop"), role="roles/viewer", member="user:viewer@example.com")
     access.forget_decisions()
     client = Client()
     client.force_login(viewer)
     page = client.get(address_of(kind)).content.decode()
     assert "function first(message)" in page
     assert "transform_2" not in page
-    service.function_check.cache_clear()
+    service.check_function.cache_clear()
     assert client.post(address_of(kind), function(1, "f")).status_code == 403
-    assert service.function_check.cache_info().misses == 0
+    assert service.check_function.cache_info().misses == 0
     assert stored(kind) == ["first"]
 
 
@@ -221,7 +221,7 @@ def test_users_code_runs_outside_of_transactions(admin: Client, api: Api, monkey
         return check(*arguments)
 
     monkeypatch.setattr(sandboxes, "check", check_recorded)
-    service.function_check.cache_clear()
+    service.check_function.cache_clear()
     for kind in KINDS:
         assert save_form(admin, kind, **function(2, f"{kind}_function")).status_code == 302
     assert transactions

@@ -10,7 +10,7 @@ from google.pubsub_v1.types import pubsub
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deliveries.publish.request import encoded_bytes, published_messages_read
+from deliveries.publish.request import encoded_bytes, read_published_messages
 from deliveries.rules.payload import NewMessage
 from pushhub.common.errors import InvalidArgument
 from tests.restapi import Answer, Api
@@ -245,10 +245,10 @@ def test_data_is_bounded_by_the_request_it_comes_in(shop: Api) -> None:
     fits = 10_000_000 - 10  # the rest are tags and lengths
     request = PublishRequest(messages=[{"data": b"A" * fits}])
     assert request.ByteSize() == 10_000_000
-    assert len(published_messages_read(request.messages)) == 1
+    assert len(read_published_messages(request.messages)) == 1
     request.messages[0].data += b"A"
     with pytest.raises(InvalidArgument) as refused:
-        published_messages_read(request.messages)
+        read_published_messages(request.messages)
     assert refused.value.message.endswith("You passed 10000001 in the request, but the maximum value is 10000000.")
 
 
@@ -258,7 +258,7 @@ def test_the_bound_counts_the_encoding_around_many_small_messages(shop: Api) -> 
     request = PublishRequest(messages=[{"attributes": attributes} for _ in range(1000)])
     assert request.ByteSize() > 10_000_000
     with pytest.raises(InvalidArgument) as refused:
-        published_messages_read(request.messages)
+        read_published_messages(request.messages)
     assert f"You passed {request.ByteSize()} in the request" in refused.value.message
 
 

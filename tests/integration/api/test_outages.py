@@ -14,10 +14,10 @@ from urllib.parse import quote
 import orjson
 import psycopg.errors
 import pytest
-import redis
 from django.urls import resolve
 from redis.exceptions import NoScriptError
 
+import redis
 from pushhub.common.outages import outage_of
 from subscriptions.api.base import ApiView
 from subscriptions.iam import access
@@ -232,8 +232,8 @@ def caller(redis_url: str) -> Caller:
         ("POST", "serviceAccounts", {"accountId": "pusher"}),
     ]:
         assert caller.send(*request).status == 200, request
-    organization = hierarchy.organization_create(display_name="Everything")
-    folder = hierarchy.folder_create(display_name="Some", parent=organization)
+    organization = hierarchy.create_organization(display_name="Everything")
+    folder = hierarchy.create_folder(display_name="Some", parent=organization)
     caller.values |= {"ORGANIZATION": str(organization.number), "FOLDER": str(folder.number)}
     return caller
 

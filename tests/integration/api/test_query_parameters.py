@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from subscriptions.iam import grants
-from subscriptions.iam.tree import resource_get
+from subscriptions.iam.tree import get_resource
 from subscriptions.identity import access_tokens
 from tests.restapi import Api
 
@@ -23,9 +23,9 @@ ADA = "user:ada@example.com"
 def token(api: Api, settings: Any) -> str:
     """Return an access token of Ada, who may view the project `shop`. Anonymous callers are refused."""
     api.create("topics/orders", {"labels": {"team": "shop"}})
-    grants.role_grant(resource_get("projects/shop"), role="roles/pubsub.viewer", member=ADA)
+    grants.grant_role(get_resource("projects/shop"), role="roles/pubsub.viewer", member=ADA)
     settings.ANONYMOUS = ""
-    return access_tokens.access_token_create(member=ADA).token
+    return access_tokens.create_access_token(member=ADA).token
 
 
 def test_answers_are_partial_and_pretty_on_demand(api: Api) -> None:
@@ -69,7 +69,7 @@ def test_an_access_token_in_the_query_is_never_written_down(
 
     queries = [f"access_token={token}", f"a=b&access_token={token}&fields=a(", f"oauth_token={token}x"]
     statuses = [api.get(f"{path}?{query}").status for path in ("topics/orders", "none", "topics/") for query in queries]
-    monkeypatch.setattr("subscriptions.selectors.topic_get", fail)
+    monkeypatch.setattr("subscriptions.selectors.get_topic", fail)
     answer = api.get(f"topics/orders?access_token={token}")
     assert {*statuses, answer.status} >= {200, 400, 401, 404, 500}
     assert caplog.records

@@ -10,7 +10,7 @@ import pytest
 
 from deliveries.models import GaugeMinute
 from deliveries.rules.histogram import bucket_of
-from deliveries.telemetry.counting.ledger import Partial, Sums, partials_add
+from deliveries.telemetry.counting.ledger import Partial, Sums, add_partials
 from deliveries.telemetry.kinds import KINDS
 from subscriptions.models import Project
 from tests.restapi import Answer, Api
@@ -28,7 +28,7 @@ def count(
     """Count `n` events of 1000 µs each, `minute` minutes past noon."""
     sums = Sums("shop", n, 10 * n, 1000 * n, 1000, {bucket_of(1000): n})
     key = (f"projects/shop/{name}", event, NOON + timedelta(minutes=minute), kind, code, "example.com")
-    partials_add([Partial(f"{minute}{event}{kind}{code}{name}", key, sums)], job="test")
+    add_partials([Partial(f"{minute}{event}{kind}{code}{name}", key, sums)], job="test")
 
 
 def ask(api: Api, metric: str, more: str = "", *, project: str = "shop", **query: str) -> Answer:

@@ -455,7 +455,7 @@ def test_an_unexpected_exception_is_an_internal_error_without_details(
     def broken(**_: object) -> None:
         raise RuntimeError("the secret is 42")
 
-    monkeypatch.setattr("subscriptions.selectors.topic_get", broken)
+    monkeypatch.setattr("subscriptions.selectors.get_topic", broken)
 
     answer = api.get("topics/orders")
 

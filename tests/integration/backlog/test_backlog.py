@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import redis
 
+import redis
 from deliveries.backlog import backlog as backlogs
 from deliveries.backlog.backlog import (
     Backlog,
@@ -29,7 +29,7 @@ from deliveries.rules.flow import Flow
 from deliveries.rules.ids import EPOCH_MS, first_id_at
 from deliveries.rules.limits import Limits
 from deliveries.rules.outcome import Verdict
-from deliveries.rules.taskmessage import TaskTemplate, escaped, queue_name
+from deliveries.rules.taskmessage import TaskTemplate, escape_message, queue_name
 from tests.lanes import lane_change, lane_state, page_requests
 from tests.ports import wait_for
 
@@ -56,7 +56,7 @@ def tasks(backlog: Backlog, message_ids: Iterable[int], *, lane: Lane = LANE) ->
 
 
 def text(message_id: int) -> str:
-    return escaped({"messageId": str(message_id), "publishTime": "t"})
+    return escape_message({"messageId": str(message_id), "publishTime": "t"})
 
 
 def offer(backlog: Backlog, *ids: int, lane: Lane = LANE) -> None:

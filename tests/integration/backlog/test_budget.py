@@ -10,7 +10,7 @@ from deliveries.backlog.backlog import BYTES_KEY, Backlog, Lane, Offer, OfferedL
 from deliveries.backlog.codes import STATE_CODES, Mode
 from deliveries.backlog.connection import client_of
 from deliveries.rules.outcome import Verdict
-from deliveries.rules.taskmessage import escaped
+from deliveries.rules.taskmessage import escape_message
 from tests.integration.backlog.test_backlog import (
     FIRST,
     LANE,
@@ -50,7 +50,7 @@ def offer_texts(backlog: Backlog, lanes: list[Lane], texts: list[str]) -> None:
 
 
 def text_of_size(size: int) -> str:
-    return escaped({"messageId": "1", "publishTime": "t", "data": "x" * size})
+    return escape_message({"messageId": "1", "publishTime": "t", "data": "x" * size})
 
 
 def taken(backlog: Backlog) -> int:

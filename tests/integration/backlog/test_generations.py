@@ -9,7 +9,7 @@ import pytest
 from deliveries.backlog.backlog import Backlog, Leases, PageRequest, Settlement
 from deliveries.backlog.codes import Mode, Place
 from deliveries.rules.outcome import Verdict
-from deliveries.rules.taskmessage import generation_of, own_parse
+from deliveries.rules.taskmessage import generation_of, parse_own
 from tests.integration.backlog.test_backlog import (
     FIRST,
     LANE,
@@ -80,7 +80,7 @@ def test_the_messages_of_a_lane_carry_its_generation(backlog: Backlog) -> None:
     offer(backlog, *ids(1, start=4))
     # Then all have it
     messages = fetch(backlog)[0] + backlog.client.lrange(f"ph:{LANE.key}:b", 0, -1)
-    task_ids = [parts[0] for message in messages if (parts := own_parse(message))]
+    task_ids = [parts[0] for message in messages if (parts := parse_own(message))]
     assert list(map(generation_of, task_ids)) == ["drawn"] * 5
 
 

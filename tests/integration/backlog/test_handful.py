@@ -11,7 +11,7 @@ from deliveries.backlog.backlog import Backlog, Offer, OfferedLane, PageRequest,
 from deliveries.backlog.codes import Mode, Place
 from deliveries.backlog.connection import client_of
 from deliveries.rules.outcome import Verdict
-from deliveries.rules.taskmessage import escaped
+from deliveries.rules.taskmessage import escape_message
 from tests.integration.backlog.test_backlog import (
     FIRST,
     LANE,
@@ -130,8 +130,8 @@ def test_a_larger_message_for_an_endpoint_that_is_down_stays_in_the_database(bac
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(3))
     go_down(backlog, *fetched_ids(backlog))
-    large = escaped({"messageId": str(FIRST + 4), "publishTime": "t", "data": "x" * 3000})
-    small = escaped({"messageId": str(FIRST + 3), "publishTime": "t"})
+    large = escape_message({"messageId": str(FIRST + 4), "publishTime": "t", "data": "x" * 3000})
+    small = escape_message({"messageId": str(FIRST + 3), "publishTime": "t"})
     backlog.offer([Offer(LANE.region, [OfferedLane(LANE, Mode.PUSH)], [(FIRST + 3, small), (FIRST + 4, large)])])
     assert waiting(backlog) == 1
     assert (lane_state(backlog, LANE).spilled, lane_state(backlog, LANE).cursor) == (True, FIRST + 4)

@@ -17,7 +17,7 @@ from deliveries.backlog.paging import page_in
 from deliveries.models import Delivery
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import LEAN_BYTES
-from deliveries.rules.taskmessage import DeliverTask, body_parse, own_parse, queue_name
+from deliveries.rules.taskmessage import DeliverTask, parse_body, parse_own, queue_name
 from deliveries.store import statements
 from tests.lanes import page_requests
 from tests.restapi import Api
@@ -48,7 +48,7 @@ def requested_again(lane: Lane, *, read_to: int) -> PageRequest:
 
 def acknowledge(lane: Lane, message_id: int) -> None:
     """Do what a push worker does with an ack: the database first, then Redis."""
-    statements.deliveries_delete(subscription_id=lane.subscription_id, region=lane.region, message_ids=[message_id])
+    statements.delete_deliveries(subscription_id=lane.subscription_id, region=lane.region, message_ids=[message_id])
     settlement = Settlement()
     settlement.add(str(message_id), Verdict.ACK, 1.0)
     default_backlog().settle({lane: settlement}, dice=0.0, finished={})
@@ -59,14 +59,14 @@ def test_a_row_that_is_acknowledged_while_it_is_read_again_does_not_go_out_again
 ) -> None:
     # Given rows that the lane has read before, and an ack that arrives between the read and the offer of the page
     first, *others = ids_of(lane)
-    page_read = statements.page_read
+    read_page = statements.read_page
 
     def read_then_acknowledge(**arguments: Any) -> list[statements.PageRow]:
-        rows = page_read(**arguments)
+        rows = read_page(**arguments)
         acknowledge(lane, first)
         return rows
 
-    monkeypatch.setattr(statements, "page_read", read_then_acknowledge)
+    monkeypatch.setattr(statements, "read_page", read_then_acknowledge)
 
     # When the page is read
     page_in(requested_again(lane, read_to=others[-1]))
@@ -101,5 +101,5 @@ def test_a_lean_page_leaves_larger_payloads_to_the_database(lane: Lane, api: Api
 
 
 def task_of(text: bytes) -> DeliverTask:
-    _, body = own_parse(text) or ("", "")
-    return body_parse(body)
+    _, body = parse_own(text) or ("", "")
+    return parse_body(body)

@@ -22,7 +22,7 @@ from deliveries.models import Delivery, Message
 from deliveries.retention import sweep
 from deliveries.rules.ids import EPOCH_MS, first_id_at
 from deliveries.rules.shards import SHARDS
-from deliveries.rules.taskmessage import TaskTemplate, escaped
+from deliveries.rules.taskmessage import TaskTemplate, escape_message
 from deliveries.store import statements
 from subscriptions.models import Project, Subscription, Topic
 from tests.restapi import Api
@@ -84,7 +84,7 @@ def page_offer(lane: Lane, *numbers: int) -> None:
     for number in numbers:
         name = str(FIRST + number)
         pipe.hset(lane.places_key, name, "b")
-        pipe.rpush(f"ph:{lane.key}:b", template.render(name, escaped({"messageId": name, "publishTime": "t"})))
+        pipe.rpush(f"ph:{lane.key}:b", template.render(name, escape_message({"messageId": name, "publishTime": "t"})))
     pipe.execute()
 
 
@@ -104,7 +104,7 @@ def test_ten_thousand_lanes_are_audited_in_fifty_round_trips(shop: None, monkeyp
     # When they are audited
     with round_trips(monkeypatch) as requests, CaptureQueriesContext(connection) as queries:
         for shard in range(SHARDS):
-            assert tasks.backlog_audit(shard) == {"orphans": 0, "tokens": 0, "purged": 0}
+            assert tasks.audit_backlog(shard) == {"orphans": 0, "tokens": 0, "purged": 0}
     # Then that took few statements and requests
     assert len(queries) + len(requests) <= 50, (len(queries), len(requests))
 
@@ -184,7 +184,7 @@ def test_the_sweep_writes_only_where_something_has_expired(shop: None) -> None:
     Delivery.objects.filter(subscription_id=lanes[0].subscription_id).update(message_id=young)
     # When they are swept
     with CaptureQueriesContext(connection) as queries:
-        assert sweep.expired_sweep() == 2
+        assert sweep.sweep_expired() == 2
     # Then there is a transaction for each of those in which something has expired
     assert sum(query["sql"].startswith("DELETE") for query in queries) == 2
     assert list(Delivery.objects.values_list("message_id", flat=True)) == [young]
@@ -215,5 +215,5 @@ def test_a_sweep_that_was_frozen_heeds_a_retention_that_was_prolonged_meanwhile(
 
     monkeypatch.setattr(reconcile, "settings_of", freeze)
     # Then the message stays
-    assert sweep.expired_sweep() == 0
+    assert sweep.sweep_expired() == 0
     assert Delivery.objects.count() == 1

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import redis
 from bench.law import RULES, Law, rule
 from deliveries.backlog.codes import RULE_CODES, STATE_CODES
-from deliveries.backlog.lanestate import lane_state_parse
+from deliveries.backlog.lanestate import parse_lane_state
 from deliveries.rules.flow import Flow
 
 NOW_MS = 1_790_000_000_000
@@ -118,7 +118,7 @@ def test_whatever_happens_a_lane_stays_within_its_bounds(flow: Flow, calls: list
 def test_a_lane_state_is_read_back_by_the_names_of_its_fields(flow: Flow, calls: list[Call]) -> None:
     flow = played(flow, calls).flow
     held = {RULE_CODES[name].encode(): repr(value).encode() for name, value in flow._asdict().items()}
-    state = lane_state_parse({STATE_CODES["mode"].encode(): b"1", **held})
+    state = parse_lane_state({STATE_CODES["mode"].encode(): b"1", **held})
     assert state is not None
     assert state.flow == flow
 

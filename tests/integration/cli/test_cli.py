@@ -14,10 +14,10 @@ import yaml
 from pytest_django.live_server_helper import LiveServer
 
 from subscriptions.iam import grants
-from subscriptions.iam.tree import resource_get
+from subscriptions.iam.tree import get_resource
 from subscriptions.identity import access_tokens
 from subscriptions.management.commands import iam, projects, pubsub
-from subscriptions.services.topics import topic_create
+from subscriptions.services.topics import create_topic
 from tests.ports import free_port
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
@@ -189,11 +189,11 @@ def test_tokens_and_key_files(cli: Any, tmp_path: Path, settings: Any, monkeypat
     assert "UNAUTHENTICATED" in cli("pubsub topics describe orders").err
     said = cli(f"pubsub topics describe orders --key-file {key}")
     assert "PERMISSION_DENIED" in said.err
-    topic = resource_get("projects/shop/topics/orders")
-    grants.role_grant(topic, role="roles/pubsub.viewer", member=f"serviceAccount:{PUSHER}")
+    topic = get_resource("projects/shop/topics/orders")
+    grants.grant_role(topic, role="roles/pubsub.viewer", member=f"serviceAccount:{PUSHER}")
     assert cli(f"pubsub topics describe orders --key-file {key}").code == 0
     token = tmp_path / "token"
-    token.write_text(access_tokens.access_token_create(member=f"serviceAccount:{PUSHER}").token)
+    token.write_text(access_tokens.create_access_token(member=f"serviceAccount:{PUSHER}").token)
     assert cli(f"pubsub topics describe orders --access-token-file {token}").code == 0
     monkeypatch.setenv("PUSHHUB_TOKEN", token.read_text())
     assert cli("pubsub topics describe orders").code == 0
@@ -204,7 +204,7 @@ def test_tokens_and_key_files(cli: Any, tmp_path: Path, settings: Any, monkeypat
 
 def test_lists_go_on_past_the_first_page(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(5):
-        topic_create(name=f"projects/shop/topics/topic-{number}", topic={})
+        create_topic(name=f"projects/shop/topics/topic-{number}", topic={})
     monkeypatch.setattr("subscriptions.paging.Page.read", lambda query, **_: _page(query))
     assert cli("pubsub topics list --format table").out.splitlines() == [
         "NAME",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from deliveries.deadletters.forwarding import dead_letters_forward
+from deliveries.deadletters.forwarding import forward_dead_letters
 from deliveries.models import DeadLetter, Delivery
 from deliveries.store.writelock import write_transaction
 from subscriptions.models import Subscription
@@ -37,7 +37,7 @@ def letters_create(api: Api, source: Subscription, count: int, *, result: str = 
     answer = api.post("topics/orders:publish", {"messages": messages})
     ids = [int(text) for text in answer.body["messageIds"]]
     with write_transaction():
-        forwarded = dead_letters_forward(
+        forwarded = forward_dead_letters(
             subscription_id=source.pk,
             region="local",
             attempts=dict.fromkeys(ids, 5),
@@ -54,7 +54,7 @@ def owed_to(subscription_id: str) -> list[str]:
     return [bytes(row.message.data).decode() for row in rows.select_related("message").order_by("message_id")]
 
 
-def messages_pull(api: Api, name: str, count: int = 100) -> list[Any]:
+def pull_messages(api: Api, name: str, count: int = 100) -> list[Any]:
     body = {"maxMessages": count, "returnImmediately": True}
     received: list[Any] = api.post(f"subscriptions/{name}:pull", body).body.get("receivedMessages", [])
     return received

@@ -36,7 +36,7 @@ def test_dead_letters_are_listed_redriven_and_discarded(
     assert (DeadLetterJob.objects.get().action, DeadLetterJob.objects.get().rate) == ("discard", 5)
     assert main(["dead-letters", "redrive", *common, f"--message-ids={third}", "--rate=5"]) == 1
     assert "Dead letters are being moved already" in capsys.readouterr().err
-    jobs.job_stop(source)
+    jobs.stop_job(source)
     assert main(["dead-letters", "redrive", *common, f"--message-ids={third}", "--rate=5"]) == 0
     assert capsys.readouterr().err == f"1 dead letter of [{source.name}] will be moved.\n"
     assert DeadLetterJob.objects.latest("pk").chosen_ids == [third]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deliveries.deadletters import jobs, listing
-from deliveries.deadletters.moving import Action, letters_move
+from deliveries.deadletters.moving import Action, move_letters
 from deliveries.models import DeadLetter, DeadLetterJob, Delivery, Message
 from deliveries.retention import sweep
 from pushhub.common.clock import utcnow
@@ -17,7 +17,7 @@ from pushhub.common.principals import OPERATOR, Principal
 from subscriptions.iam import grants
 from subscriptions.models import Subscription
 from subscriptions.models.iam import AuditEntry
-from tests.integration.deadletters.letters import LETTERS, letters_create, messages_pull, owed_to, source_create
+from tests.integration.deadletters.letters import LETTERS, letters_create, owed_to, pull_messages, source_create
 from tests.ports import wait_for
 from tests.receiver import Receiver
 from tests.restapi import Api
@@ -50,29 +50,29 @@ def test_a_redrive_returns_the_original_message_and_removes_it_from_the_dead_let
     attributes = {"lang": "en", "CloudPubSubDeadLetterSourceSubscription": "older"}
     [letter] = letters_create(api, source, 1, attributes=attributes, orderingKey="k")
     assert owed_to("worker") == []
-    assert letters_move(source, [letter], action=Action.REDRIVE, caller=OPERATOR) == 1
+    assert move_letters(source, [letter], action=Action.REDRIVE, caller=OPERATOR) == 1
     [delivery] = Delivery.objects.filter(subscription=source).select_related("message")
     assert bytes(delivery.message.data) == b"0"
     assert delivery.message.ordering_key == "k"
     assert api_attributes(delivery.message) == attributes
     assert delivery.attempts == 0
     assert owed_to("other") == ["0"], "the other subscription of the topic gets no second copy"
-    assert messages_pull(api, "reader") == []
+    assert pull_messages(api, "reader") == []
     assert not DeadLetter.objects.exists()
-    assert letters_move(source, [letter], action=Action.REDRIVE, caller=OPERATOR) == 0
+    assert move_letters(source, [letter], action=Action.REDRIVE, caller=OPERATOR) == 0
     assert owed_to("worker") == ["0"]
 
 
 def api_attributes(message: Message) -> dict[str, str]:
-    from deliveries.rules.payload import attributes_parse
+    from deliveries.rules.payload import parse_attributes
 
-    return attributes_parse(message.attributes)
+    return parse_attributes(message.attributes)
 
 
 def test_discarded_dead_letters_are_deleted_and_the_audit_log_has_an_entry(api: Api) -> None:
     source = source_create(api)
     first, second = letters_create(api, source, 2)
-    assert letters_move(source, [first], action=Action.DISCARD, caller=OPERATOR) == 1
+    assert move_letters(source, [first], action=Action.DISCARD, caller=OPERATOR) == 1
     assert owed_to("worker") == []
     assert owed_to("reader") == ["1"]
     assert list(DeadLetter.objects.values_list("message_id", flat=True)) == [second]
@@ -85,19 +85,19 @@ def test_subscriptions_of_the_dead_letter_topic_that_the_caller_may_not_pull_fro
     api.create("subscriptions/foreign", {"topic": LETTERS})
     for name in ("worker", "reader"):
         row = Subscription.objects.get(subscription_id=name)
-        grants.role_grant(row, role="roles/pubsub.subscriber", member=ADA.member)
+        grants.grant_role(row, role="roles/pubsub.subscriber", member=ADA.member)
     [letter] = letters_create(api, source, 1)
-    letters_move(source, [letter], action=Action.REDRIVE, caller=ADA)
+    move_letters(source, [letter], action=Action.REDRIVE, caller=ADA)
     assert (owed_to("worker"), owed_to("reader"), owed_to("foreign")) == (["0"], [], ["0"])
 
 
 def test_a_dead_letter_that_a_subscriber_acknowledges_is_no_longer_listed(api: Api) -> None:
     source = source_create(api)
     letters = letters_create(api, source, 2)
-    [received] = messages_pull(api, "reader", 1)
+    [received] = pull_messages(api, "reader", 1)
     api.post("subscriptions/reader:acknowledge", {"ackIds": [received["ackId"]]})
     [unsettled_id] = listing.unsettled(source).values_list("message_id", flat=True)
-    assert letters_move(source, letters, action=Action.REDRIVE, caller=OPERATOR) == 1
+    assert move_letters(source, letters, action=Action.REDRIVE, caller=OPERATOR) == 1
     assert unsettled_id == max(letters)
     assert owed_to("worker") == ["1"]
 
@@ -105,9 +105,9 @@ def test_a_dead_letter_that_a_subscriber_acknowledges_is_no_longer_listed(api: A
 def test_the_sweep_forgets_acknowledged_dead_letters_only(api: Api) -> None:
     source = source_create(api)
     letters_create(api, source, 2)
-    [received] = messages_pull(api, "reader", 1)
+    [received] = pull_messages(api, "reader", 1)
     api.post("subscriptions/reader:acknowledge", {"ackIds": [received["ackId"]]})
-    assert listing.settled_sweep() == 0
+    assert listing.sweep_settled() == 0
     assert DeadLetter.objects.count() == 1
 
 
@@ -116,15 +116,15 @@ def test_a_dead_letter_topic_without_a_subscription_loses_nothing(api: Api, monk
     source = source_create(api, has_reader=False)
     [letter] = letters_create(api, source, 1)
     monkeypatch.setattr(sweep, "SETTLED_GRACE_MS", -60_000)
-    sweep.settled_sweep()
-    listing.settled_sweep()
+    sweep.sweep_settled()
+    listing.sweep_settled()
     assert Message.objects.filter(pk=letter).exists()
-    assert letters_move(source, [letter], action=Action.REDRIVE, caller=OPERATOR) == 1
+    assert move_letters(source, [letter], action=Action.REDRIVE, caller=OPERATOR) == 1
     assert owed_to("worker") == ["0"]
     [letter] = letters_create(api, source, 1)
     Subscription.objects.filter(pk=source.pk).update(message_retention_seconds=0)
-    wait_for(lambda: listing.settled_sweep() == 0 and not DeadLetter.objects.exists(), what="the end of its retention")
-    sweep.settled_sweep()
+    wait_for(lambda: listing.sweep_settled() == 0 and not DeadLetter.objects.exists(), what="the end of its retention")
+    sweep.sweep_settled()
     assert not Message.objects.filter(pk=letter).exists()
 
 
@@ -134,14 +134,14 @@ def test_a_redrive_that_cannot_be_delivered_changes_nothing(api: Api) -> None:
     api.post("subscriptions/worker:detach", {})
     source = Subscription.objects.select_related("project", "topic__project").get(pk=source.pk)
     for move in (
-        lambda: letters_move(source, letters, action=Action.REDRIVE, caller=OPERATOR),
-        lambda: jobs.job_begin(source, action=Action.REDRIVE, rate=1, caller=OPERATOR),
+        lambda: move_letters(source, letters, action=Action.REDRIVE, caller=OPERATOR),
+        lambda: jobs.begin_job(source, action=Action.REDRIVE, rate=1, caller=OPERATOR),
     ):
         with pytest.raises(FailedPrecondition, match="detached"):
             move()
     assert sorted(owed_to("reader")) == ["0", "1"]
     assert DeadLetter.objects.count() == 2
-    assert letters_move(source, letters, action=Action.DISCARD, caller=OPERATOR) == 2
+    assert move_letters(source, letters, action=Action.DISCARD, caller=OPERATOR) == 2
 
 
 def test_a_dead_letter_that_no_longer_passes_the_filter_stays(api: Api) -> None:
@@ -149,7 +149,7 @@ def test_a_dead_letter_that_no_longer_passes_the_filter_stays(api: Api) -> None:
     [letter] = letters_create(api, source, 1)
     Subscription.objects.filter(pk=source.pk).update(filter='attributes.lang = "en"')
     with pytest.raises(FailedPrecondition, match="filter"):
-        letters_move(source, [letter], action=Action.REDRIVE, caller=OPERATOR)
+        move_letters(source, [letter], action=Action.REDRIVE, caller=OPERATOR)
     assert (owed_to("worker"), owed_to("reader")) == ([], ["0"])
     assert DeadLetter.objects.count() == 1
 
@@ -165,14 +165,14 @@ class Ticks:
 
     def later(self, seconds: float) -> int:
         self.now += timedelta(seconds=seconds)
-        return jobs.jobs_advance(clock=self)
+        return jobs.advance_jobs(clock=self)
 
 
 def test_a_job_moves_all_at_its_rate_and_leaves_later_dead_letters(api: Api) -> None:
     source = source_create(api)
     letters_create(api, source, 7)
     ticks = Ticks()
-    job = jobs.job_begin(source, action=Action.REDRIVE, rate=2, caller=OPERATOR)
+    job = jobs.begin_job(source, action=Action.REDRIVE, rate=2, caller=OPERATOR)
     [later_id] = letters_create(api, source, 1)
     assert [ticks.later(1), ticks.later(1), ticks.later(1.5)] == [2, 2, 3]
     ticks.later(1)
@@ -187,9 +187,9 @@ def test_a_job_for_chosen_dead_letters_moves_only_those_at_its_rate(api: Api) ->
     source = source_create(api)
     letters = letters_create(api, source, 5)
     settled_id = letters[4]
-    letters_move(source, [settled_id], action=Action.DISCARD, caller=OPERATOR)
+    move_letters(source, [settled_id], action=Action.DISCARD, caller=OPERATOR)
     chosen_ids = [letters[3], letters[1], letters[1], letters[0], settled_id, 7]
-    job = jobs.job_begin(source, action=Action.REDRIVE, rate=2, caller=OPERATOR, chosen_ids=chosen_ids)
+    job = jobs.begin_job(source, action=Action.REDRIVE, rate=2, caller=OPERATOR, chosen_ids=chosen_ids)
     assert job.total == 3
     ticks = Ticks()
     assert [ticks.later(1), ticks.later(1), ticks.later(1)] == [2, 1, 0]
@@ -198,14 +198,14 @@ def test_a_job_for_chosen_dead_letters_moves_only_those_at_its_rate(api: Api) ->
     assert owed_to("worker") == ["0", "1", "3"]
     assert list(DeadLetter.objects.values_list("message_id", flat=True)) == [letters[2]]
     with pytest.raises(FailedPrecondition, match="no dead letters"):
-        jobs.job_begin(source, action=Action.REDRIVE, rate=2, caller=OPERATOR, chosen_ids=[settled_id])
+        jobs.begin_job(source, action=Action.REDRIVE, rate=2, caller=OPERATOR, chosen_ids=[settled_id])
 
 
 def test_a_job_survives_a_crash_between_any_two_steps(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the process dies before a commit, or after it and before Redis is told, each message still comes back once."""
     source = source_create(api)
     letters_create(api, source, 6)
-    job = jobs.job_begin(source, action=Action.REDRIVE, rate=2, caller=OPERATOR)
+    job = jobs.begin_job(source, action=Action.REDRIVE, rate=2, caller=OPERATOR)
     ticks = Ticks()
     save = DeadLetterJob.save
     with monkeypatch.context() as broken:
@@ -233,28 +233,28 @@ def _die(*_: Any, **__: Any) -> None:
 def test_a_job_can_be_stopped_and_only_one_runs_at_a_time(api: Api) -> None:
     source = source_create(api)
     letters_create(api, source, 5)
-    jobs.job_begin(source, action=Action.DISCARD, rate=2, caller=OPERATOR)
+    jobs.begin_job(source, action=Action.DISCARD, rate=2, caller=OPERATOR)
     with pytest.raises(FailedPrecondition, match="already"):
-        jobs.job_begin(source, action=Action.REDRIVE, rate=2, caller=OPERATOR)
+        jobs.begin_job(source, action=Action.REDRIVE, rate=2, caller=OPERATOR)
     ticks = Ticks()
     ticks.later(1)
-    assert jobs.job_stop(source)
-    assert not jobs.job_stop(source)
+    assert jobs.stop_job(source)
+    assert not jobs.stop_job(source)
     ticks.later(5)
     assert DeadLetter.objects.count() == 3
     with pytest.raises(InvalidArgument) as refused:
-        jobs.job_begin(source, action=Action.REDRIVE, rate=0, caller=OPERATOR)
+        jobs.begin_job(source, action=Action.REDRIVE, rate=0, caller=OPERATOR)
     assert refused.value.field == "messagesPerSecond"
 
 
 def test_a_job_ends_when_its_owner_loses_the_permission(api: Api) -> None:
     source = source_create(api)
     letters_create(api, source, 3)
-    grants.role_grant(source, role="roles/pubsub.subscriber", member=ADA.member)
-    job = jobs.job_begin(source, action=Action.REDRIVE, rate=1, caller=ADA)
+    grants.grant_role(source, role="roles/pubsub.subscriber", member=ADA.member)
+    job = jobs.begin_job(source, action=Action.REDRIVE, rate=1, caller=ADA)
     ticks = Ticks()
     assert ticks.later(1) == 1
-    grants.role_revoke(source, role="roles/pubsub.subscriber", member=ADA.member)
+    grants.revoke_role(source, role="roles/pubsub.subscriber", member=ADA.member)
     assert ticks.later(1) == 0
     job.refresh_from_db()
     assert "pubsub.subscriptions.consume" in job.failure

@@ -40,7 +40,7 @@ def test_dead_letters_are_redriven_and_discarded_by_id_or_all_at_a_rate(api: Api
     assert api.post(f"{WORKER}:redriveDeadLetters", {"messageIds": [str(first)]}).body == {"messages": 1}
     assert api.post(f"{WORKER}:discardDeadLetters", {"messageIds": [str(second), "7"]}).body == {"messages": 1}
     assert api.post(f"{WORKER}:redriveDeadLetters", {"all": True, "messagesPerSecond": 5}).body == {"messages": 2}
-    jobs.jobs_advance()
+    jobs.advance_jobs()
     assert sorted(owed_to("worker")) == ["0", "2", "3"]
     assert api.get(f"{WORKER}/deadLetters").body == {}
 
@@ -51,7 +51,7 @@ def test_dead_letters_chosen_by_id_are_moved_at_the_requested_rate(api: Api) -> 
     body = {"messageIds": [str(first), str(third)], "messagesPerSecond": 1}
     assert api.post(f"{WORKER}:redriveDeadLetters", body).body == {"messages": 2}
     assert owed_to("worker") == []
-    jobs.jobs_advance()
+    jobs.advance_jobs()
     assert owed_to("worker") == ["0"]
     answer = api.post(f"{WORKER}:discardDeadLetters", {"messageIds": [str(second)], "messagesPerSecond": 1})
     assert (answer.status, answer.error["status"]) == (400, "FAILED_PRECONDITION")

@@ -18,14 +18,14 @@ from django.utils import translation
 
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.lanes import lanes_configure
+from deliveries.backlog.lanes import configure_lanes
 from deliveries.backlog.regions import KEY as UNSERVED_KEY
 from deliveries.client.result import PushResult
 from deliveries.diagnosis.endpoint import answer_step
 from deliveries.models import Delivery
 from deliveries.rules.outcome import Reason
 from subscriptions.iam import grants
-from subscriptions.iam.tree import resource_get
+from subscriptions.iam.tree import get_resource
 from subscriptions.models import Project, ServiceAccount, Subscription
 from tests.certificates import Authority
 from tests.integration.admin.test_chinese import english_in
@@ -71,7 +71,7 @@ class SetUp:
     def change(self, **columns: Any) -> None:
         """Change columns, also to values that the API refuses, and pass them on to Redis."""
         Subscription.objects.filter(subscription_id="hello").update(**columns)
-        lanes_configure(self.row.pk, action="known")
+        configure_lanes(self.row.pk, action="known")
 
     def endpoint(self, url: str) -> None:
         self.change(push_endpoint=url)
@@ -136,7 +136,7 @@ def agent_without_role(setup: SetUp) -> None:
     setup.account()
     project = Project.objects.get(project_id="shop")
     agent = f"serviceAccount:{project.service_agent}"
-    grants.role_revoke(resource_get("projects/shop"), role="roles/pubsub.serviceAgent", member=agent)
+    grants.revoke_role(get_resource("projects/shop"), role="roles/pubsub.serviceAgent", member=agent)
 
 
 def no_worker(setup: SetUp) -> None:
@@ -365,7 +365,7 @@ def test_no_step_reveals_an_address_or_why_it_is_denied(setup: SetUp) -> None:
 
 
 def test_viewers_may_not_diagnose(setup: SetUp) -> None:
-    grants.role_grant(resource_get("projects/shop"), role="roles/pubsub.viewer", member="user:ada@example.com")
+    grants.grant_role(get_resource("projects/shop"), role="roles/pubsub.viewer", member="user:ada@example.com")
     ada = Api()
     ada.sign_in("ada@example.com")
     answer = ada.post("subscriptions/hello:diagnose", {})
@@ -406,7 +406,7 @@ def test_the_console_diagnoses_and_sends_a_probe_on_request(setup: SetUp) -> Non
 
 
 def test_the_console_offers_no_diagnosis_that_would_be_refused(setup: SetUp) -> None:
-    grants.role_grant(resource_get("projects/shop"), role="roles/pubsub.viewer", member="user:ada@example.com")
+    grants.grant_role(get_resource("projects/shop"), role="roles/pubsub.viewer", member="user:ada@example.com")
     user = User.objects.create(username="ada", email="ada@example.com", is_staff=True)
     user.user_permissions.set(Permission.objects.all())
     client = Client()

@@ -12,10 +12,10 @@ from pushhub.common.errors import PermissionDenied
 from pushhub.common.principals import OPERATOR, Principal
 from subscriptions.iam import access, grants
 from subscriptions.iam.methods import authorize
-from subscriptions.iam.tree import resource_get
+from subscriptions.iam.tree import get_resource
 from subscriptions.models import Organization, Project, Topic
 from subscriptions.models.iam import Policy
-from subscriptions.services.projects import project_create
+from subscriptions.services.projects import create_project
 from tests.restapi import Answer, Api
 
 ADA = "user:ada@example.com"
@@ -35,11 +35,11 @@ def ada(api: Api, redis_url: str) -> Api:
 
 
 def grant(resource: str, role: str, member: str = ADA) -> None:
-    grants.role_grant(resource_get(resource), role=role, member=member)
+    grants.grant_role(get_resource(resource), role=role, member=member)
 
 
 def revoke(resource: str, role: str, member: str = ADA) -> None:
-    grants.role_revoke(resource_get(resource), role=role, member=member)
+    grants.revoke_role(get_resource(resource), role=role, member=member)
 
 
 def is_denied(answer: Answer) -> bool:
@@ -204,12 +204,12 @@ def test_not_everybody_may_create_projects_without_a_parent(db: None, settings: 
     ada = Principal(ADA)
     for parent in (None, organization):
         with pytest.raises(PermissionDenied, match="resourcemanager.projects.create"):
-            project_create(project_id="shop", parent=parent, caller=ada)
+            create_project(project_id="shop", parent=parent, caller=ada)
     grant(organization.name, "roles/resourcemanager.projectCreator")
 
-    project = project_create(project_id="shop", parent=organization, caller=ada)
+    project = create_project(project_id="shop", parent=organization, caller=ada)
 
-    assert grants.policy_get(project)["bindings"][0] == {"role": "roles/owner", "members": [ADA]}
+    assert grants.get_policy(project)["bindings"][0] == {"role": "roles/owner", "members": [ADA]}
     authorize(ada, "google.pubsub.v1.Publisher.CreateTopic", {"name": ORDERS})
 
 

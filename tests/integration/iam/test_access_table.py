@@ -16,7 +16,7 @@ from subscriptions.api.base import ApiView, PublicView
 from subscriptions.iam import grants
 from subscriptions.iam.methods import METHODS, On, authorize, request_names
 from subscriptions.iam.roles import PERMISSIONS, PREDEFINED
-from subscriptions.iam.tree import resource_get
+from subscriptions.iam.tree import get_resource
 from tests.restapi import Api
 
 pytestmark = pytest.mark.any_database
@@ -127,7 +127,7 @@ def test_the_matrix_has_every_role_and_every_method() -> None:
 
 @pytest.mark.parametrize("role", sorted(PREDEFINED))
 def test_each_method_by_each_predefined_role_on_the_project(shop: Api, role: str) -> None:
-    grants.role_grant(resource_get("projects/shop"), role=role, member=ADA)
+    grants.grant_role(get_resource("projects/shop"), role=role, member=ADA)
 
     assert callable_by(ADA) == EXPECTED[role] | EXPECTED[ANYBODY]
 

@@ -67,12 +67,12 @@ def test_grant_the_google_managed_service_account_the_token_creator_role(client:
     policy["bindings"] = [binding for binding in policy["bindings"] if binding["role"] != "roles/pubsub.serviceAgent"]
     projects.setIamPolicy(resource="shop", body={"policy": policy}).execute()
     with pytest.raises(tokens.TokenDenied):
-        tokens.id_token_mint(email=EMAIL, audience="x")
+        tokens.mint_id_token(email=EMAIL, audience="x")
 
     answer = add_binding(projects, "shop", CREATOR, agent)
 
     assert bound(answer, CREATOR) == [agent]
-    assert tokens.id_token_mint(email=EMAIL, audience="x").token
+    assert tokens.mint_id_token(email=EMAIL, audience="x").token
 
 
 def test_policies_of_service_accounts_with_the_iam_client(client: Client) -> None:

@@ -9,7 +9,7 @@ import pytest
 from pushhub.common.errors import Aborted
 from pushhub.common.principals import Principal
 from subscriptions.iam import access, grants
-from subscriptions.iam.tree import resource_get
+from subscriptions.iam.tree import get_resource
 from subscriptions.models import Folder, Organization, Project
 from subscriptions.models.iam import Group, Policy
 from tests.restapi import Api
@@ -29,7 +29,7 @@ def ada(api: Api) -> Api:
 
 
 def grant(resource: str, role: str, member: str = ADA) -> None:
-    grants.role_grant(resource_get(resource), role=role, member=member)
+    grants.grant_role(get_resource(resource), role=role, member=member)
 
 
 def test_an_unset_policy_reads_as_empty_with_etag_acab(api: Api) -> None:
@@ -69,13 +69,13 @@ def test_a_stale_etag_is_a_conflict_and_changes_nothing(api: Api) -> None:
 
 def test_two_first_writes_of_one_policy_do_not_both_win(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     api.create("topics/orders")
-    topic = resource_get("projects/shop/topics/orders")
+    topic = get_resource("projects/shop/topics/orders")
     unstored = Policy(kind="topic", resource_pk=topic.pk, generation=0)
-    grants.policy_set(topic, {"policy": {"bindings": [PUBLISHER]}})
+    grants.set_policy(topic, {"policy": {"bindings": [PUBLISHER]}})
     monkeypatch.setattr(grants, "_row", lambda *_, **__: unstored)
 
     with pytest.raises(Aborted):
-        grants.policy_set(topic, {"policy": {}})
+        grants.set_policy(topic, {"policy": {}})
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_permissions_are_inherited_from_the_organization_down_to_the_topic(ada: 
         assert ada.get("topics/orders").status == 403
         grant(above.name, "roles/pubsub.viewer")
         assert ada.get("topics/orders").status == 200
-        grants.role_revoke(above, role="roles/pubsub.viewer", member=ADA)
+        grants.revoke_role(above, role="roles/pubsub.viewer", member=ADA)
 
 
 def test_a_grant_on_one_topic_does_not_cover_others(api: Api, ada: Api) -> None:
@@ -204,7 +204,7 @@ def test_a_recreated_account_does_not_inherit_the_grants_of_the_deleted_one(api:
     bindings = [{"role": "roles/pubsub.publisher", "members": [f"serviceAccount:{email}"]}]
     api.post("topics/orders:setIamPolicy", {"policy": {"bindings": bindings}})
     caller = Principal(f"serviceAccount:{email}")
-    topic = resource_get("projects/shop/topics/orders")
+    topic = get_resource("projects/shop/topics/orders")
     assert access.allowed(caller, "pubsub.topics.publish", topic)
 
     api.delete(f"serviceAccounts/{email}")
@@ -321,7 +321,7 @@ def test_a_member_is_renamed_in_policies_and_groups_and_nowhere_else(api: Api) -
     crew.members.create(member=old)
     before = api.get("topics/orders:getIamPolicy").body
 
-    grants.member_rename(old=old, new=new)
+    grants.rename_member(old=old, new=new)
 
     after = api.get("topics/orders:getIamPolicy").body
     assert after["bindings"] == [{"role": "roles/pubsub.publisher", "members": [new, other]}]

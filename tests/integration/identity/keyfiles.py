@@ -30,12 +30,12 @@ GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 def key_file(account_id: str = "pusher") -> dict[str, Any]:
     """The account of the project `shop`, made here, and the content of a key file of it."""
-    service_accounts.service_account_create(project="shop", request={"accountId": account_id})
+    service_accounts.create_service_account(project="shop", request={"accountId": account_id})
     return another_key(f"projects/shop/serviceAccounts/{account_id}@shop.iam.gserviceaccount.com")
 
 
 def another_key(name: str = NAME) -> dict[str, Any]:
-    content: dict[str, Any] = orjson.loads(account_keys.service_account_key_create(name=name, request={}).key_file)
+    content: dict[str, Any] = orjson.loads(account_keys.create_service_account_key(name=name, request={}).key_file)
     return content
 
 
@@ -117,15 +117,15 @@ def take_out_of_use(key: dict[str, Any], what: str) -> None:
     """Delete or disable the account or the key, or let the key expire, so that its tokens must be refused."""
     key_name = f"{NAME}/keys/{key['private_key_id']}"
     if what == "key deleted":
-        account_keys.service_account_key_delete(name=key_name)
+        account_keys.delete_service_account_key(name=key_name)
     elif what == "key disabled":
-        account_keys.service_account_key_disable(name=key_name)
+        account_keys.disable_service_account_key(name=key_name)
     elif what == "key expired":
         ServiceAccountKey.objects.update(expires_at=utcnow())
     elif what == "account disabled":
-        service_accounts.service_account_disable(name=NAME)
+        service_accounts.disable_service_account(name=NAME)
     else:
-        service_accounts.service_account_delete(name=NAME)
+        service_accounts.delete_service_account(name=NAME)
 
 
 OUT_OF_USE = ["key deleted", "key disabled", "key expired", "account disabled", "account deleted"]

@@ -37,7 +37,7 @@ def account(api: Api, settings: Any) -> None:
 
 
 def token_of(member: str = ADA, **options: Any) -> str:
-    return access_tokens.access_token_create(member=member, **options).token
+    return access_tokens.create_access_token(member=member, **options).token
 
 
 def caller_of(token: str) -> str:
@@ -120,7 +120,7 @@ def test_a_revoked_token_is_refused_at_once(db: None) -> None:
     token, other = token_of(), token_of()
     assert caller_of(token) == ADA
 
-    assert access_tokens.access_token_revoke(token=token)
+    assert access_tokens.revoke_access_token(token=token)
 
     assert is_refused(token)
     assert caller_of(other) == ADA
@@ -133,7 +133,7 @@ def test_a_token_is_stored_as_its_digest_only(db: None) -> None:
         cursor.execute("SELECT * FROM subscriptions_accesstoken")
         stored = str(cursor.fetchall())
     assert token.removeprefix("pushhub_") not in stored
-    assert token not in repr(access_tokens.access_token_create(member=ADA))
+    assert token not in repr(access_tokens.create_access_token(member=ADA))
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_a_database_that_cannot_be_used_is_unavailable(api: Api, monkeypatch: py
     def broken(**_: object) -> None:
         raise OperationalError("could not connect to server: the password is 42")
 
-    monkeypatch.setattr("subscriptions.selectors.topic_get", broken)
+    monkeypatch.setattr("subscriptions.selectors.get_topic", broken)
 
     answer = api.get("topics/orders")
 

@@ -8,13 +8,13 @@ import pytest
 
 from pushhub.common.clock import utcnow
 from subscriptions.iam import grants
-from subscriptions.iam.tree import resource_get
+from subscriptions.iam.tree import get_resource
 from subscriptions.identity import access_tokens
 from subscriptions.models import ServiceAccount
 from subscriptions.models.credentials import AccessToken, UsedAssertion
 from subscriptions.models.iam import Policy
 from subscriptions.services import service_accounts
-from subscriptions.tasks import credentials_sweep
+from subscriptions.tasks import sweep_credentials
 
 pytestmark = pytest.mark.django_db
 ACCOUNT = "projects/shop/serviceAccounts/pusher@shop.iam.gserviceaccount.com"
@@ -23,21 +23,21 @@ ACCOUNT = "projects/shop/serviceAccounts/pusher@shop.iam.gserviceaccount.com"
 def test_tokens_and_assertions_are_removed_when_they_have_ended() -> None:
     for minutes in (-1, 1):
         end = utcnow() + timedelta(minutes=minutes)
-        issued = access_tokens.access_token_create(member="user:ada@example.com")
+        issued = access_tokens.create_access_token(member="user:ada@example.com")
         AccessToken.objects.filter(pk=issued.row.pk).update(expires_at=end)
         UsedAssertion.objects.create(digest=str(minutes), first_used_at=utcnow(), expires_at=end)
 
-    assert credentials_sweep() == {"tokens": 1, "assertions": 1, "accounts": 0}
+    assert sweep_credentials() == {"tokens": 1, "assertions": 1, "accounts": 0}
 
     assert AccessToken.objects.count() == UsedAssertion.objects.count() == 1
 
 
 def test_a_deleted_account_is_removed_with_its_policy_after_thirty_days() -> None:
-    service_accounts.service_account_create(project="shop", request={"accountId": "pusher"})
-    grants.role_grant(resource_get(ACCOUNT), role="roles/iam.serviceAccountUser", member="user:ada@example.com")
-    service_accounts.service_account_delete(name=ACCOUNT)
+    service_accounts.create_service_account(project="shop", request={"accountId": "pusher"})
+    grants.grant_role(get_resource(ACCOUNT), role="roles/iam.serviceAccountUser", member="user:ada@example.com")
+    service_accounts.delete_service_account(name=ACCOUNT)
     for days, left in ((29, 1), (31, 0)):
         ServiceAccount.objects.update(deleted_at=utcnow() - timedelta(days=days))
-        credentials_sweep()
+        sweep_credentials()
         assert ServiceAccount.objects.count() == left
     assert not Policy.objects.filter(kind="serviceAccount").exists()

@@ -25,7 +25,7 @@ from pushhub.common.principals import Principal
 from subscriptions.iam import access, grants
 from subscriptions.models import Project, ServiceAccount
 from subscriptions.services import service_accounts
-from subscriptions.services.projects import project_create
+from subscriptions.services.projects import create_project
 
 pytestmark = pytest.mark.any_database
 
@@ -42,14 +42,14 @@ def hub(transactional_db: None, live_server: LiveServer, settings: Any) -> str:
     settings.DEVELOPMENT = False
     settings.PUBLIC_URL = settings.ISSUER = live_server.url
     settings.AUDIENCES = [live_server.url]
-    project_create(project_id="shop")
-    service_accounts.service_account_create(project="shop", request={"accountId": "pusher"})
+    create_project(project_id="shop")
+    service_accounts.create_service_account(project="shop", request={"accountId": "pusher"})
     grant("roles/pubsub.editor")
     return str(live_server.url)
 
 
 def grant(role: str, member: str = f"serviceAccount:{EMAIL}", on: Any = None) -> None:
-    grants.role_grant(on or Project.objects.get(), role=role, member=member)
+    grants.grant_role(on or Project.objects.get(), role=role, member=member)
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def _token_of(credentials: Any) -> bytes:
 def test_impersonation_needs_a_permission(
     hub: str, key_file: str, transport: google.auth.transport.requests.Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service_accounts.service_account_create(project="shop", request={"accountId": "target"})
+    service_accounts.create_service_account(project="shop", request={"accountId": "target"})
     target = "target@shop.iam.gserviceaccount.com"
     for name in ("_IAM_ENDPOINT", "_IAM_IDTOKEN_ENDPOINT"):
         path = {"_IAM_ENDPOINT": "generateAccessToken", "_IAM_IDTOKEN_ENDPOINT": "generateIdToken"}[name]

@@ -28,9 +28,9 @@ def account(api: Api) -> dict[str, Any]:
 
 def test_the_service_itself_asks_for_the_permission(account: dict[str, Any]) -> None:
     with pytest.raises(PermissionDenied, match="getOpenIdToken"):
-        impersonation.id_token_generate(name=NAME, request={"audience": "x"}, caller=ADA)
+        impersonation.generate_id_token(name=NAME, request={"audience": "x"}, caller=ADA)
     with pytest.raises(PermissionDenied, match="getAccessToken"):
-        impersonation.access_token_generate(name=NAME, request={"scope": [CLOUD_PLATFORM]}, caller=ADA)
+        impersonation.generate_access_token(name=NAME, request={"scope": [CLOUD_PLATFORM]}, caller=ADA)
     assert not AccessToken.objects.exists()
 
 

@@ -157,7 +157,7 @@ def test_a_deleted_or_disabled_key_or_account_is_no_longer_accepted(key: dict[st
 
 
 def test_tokens_of_one_kind_do_not_pass_for_another(key: dict[str, Any]) -> None:
-    push_token = tokens.id_token_mint(email=EMAIL, audience="https://pubsub.googleapis.com/").token
+    push_token = tokens.mint_id_token(email=EMAIL, audience="https://pubsub.googleapis.com/").token
 
     assert is_refused(signed(key, assertion_claims())), "an assertion is for /token"
     assert is_refused(signed(key, assertion_claims(sub=EMAIL))), "an assertion is for /token"

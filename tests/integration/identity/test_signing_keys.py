@@ -20,7 +20,7 @@ from pushhub.common.clock import utcnow
 from subscriptions.identity import keys, rotation, tokens
 from subscriptions.models.iam import SigningKey
 from subscriptions.services import service_accounts
-from subscriptions.tasks import credentials_sweep, signing_keys_maintain
+from subscriptions.tasks import maintain_signing_keys, sweep_credentials
 from tests.restapi import Api
 
 EMAIL = "pusher@shop.iam.gserviceaccount.com"
@@ -29,11 +29,11 @@ AUDIENCE = "https://shop.example/push"
 
 @pytest.fixture
 def account(api: Api) -> None:
-    service_accounts.service_account_create(project="shop", request={"accountId": "pusher"})
+    service_accounts.create_service_account(project="shop", request={"accountId": "pusher"})
 
 
 def minted() -> str:
-    return tokens.id_token_mint(email=EMAIL, audience=AUDIENCE).token
+    return tokens.mint_id_token(email=EMAIL, audience=AUDIENCE).token
 
 
 def kid_of(token: str) -> str:
@@ -63,11 +63,11 @@ def verified(transactional_db: None, live_server: LiveServer) -> Iterator[Any]:
 
 
 def test_old_tokens_verify_through_the_overlap(verified: Any) -> None:
-    service_accounts.service_account_create(project="shop", request={"accountId": "pusher"})
+    service_accounts.create_service_account(project="shop", request={"accountId": "pusher"})
     # Given a token, and a next key
     old = minted()
     first = kid_of(old)
-    second = rotation.key_rotate().kid
+    second = rotation.rotate_key().kid
     # Then verifiers see the next key while the first key signs
     assert set(requests_of_certs(verified)) == {first, second}
     assert kid_of(minted()) == first
@@ -80,10 +80,10 @@ def test_old_tokens_verify_through_the_overlap(verified: Any) -> None:
     assert verified(new)
     # Until all tokens of the first key have expired
     signs_since(2, rotation.OUTLIVED - timedelta(seconds=10))
-    assert rotation.keys_retire() == 0
+    assert rotation.retire_keys() == 0
     assert verified(old)
     signs_since(2, rotation.OUTLIVED)
-    assert rotation.keys_retire() == 1
+    assert rotation.retire_keys() == 1
     assert not verified(old)
     assert verified(new)
 
@@ -125,7 +125,7 @@ def test_whenever_a_verifier_asked_it_knows_each_token_that_may_reach_it(
         assert reaching <= served
         assert signed_with[-1] in (known or served)
         known = served
-        signing_keys_maintain()
+        maintain_signing_keys()
         now += step
 
     assert len(set(signed_with)) == 4
@@ -140,34 +140,34 @@ def test_the_next_key_is_created_when_the_last_is_old_enough(
     keys.signing_key()
     SigningKey.objects.update(created_at=utcnow() - timedelta(days=age))
 
-    assert rotation.keys_maintain() == {"created": created, "retired": 0}
-    assert rotation.keys_maintain() == {"created": 0, "retired": 0}
+    assert rotation.maintain_keys() == {"created": created, "retired": 0}
+    assert rotation.maintain_keys() == {"created": 0, "retired": 0}
     assert SigningKey.objects.count() == 1 + created
 
 
 def test_the_schedule_does_not_create_the_first_key(db: None) -> None:
-    assert rotation.keys_maintain() == {"created": 0, "retired": 0}
+    assert rotation.maintain_keys() == {"created": 0, "retired": 0}
     assert not SigningKey.objects.exists()
 
 
 def test_asking_twice_for_the_next_key_creates_one_key(db: None) -> None:
-    assert rotation.key_rotate() == rotation.key_rotate()
+    assert rotation.rotate_key() == rotation.rotate_key()
     assert SigningKey.objects.count() == 2
 
 
 def test_the_private_half_of_a_retired_key_is_deleted(db: None) -> None:
     keys.signing_key()
-    rotation.key_rotate()
+    rotation.rotate_key()
     signs_since(2, rotation.OUTLIVED)
 
-    rotation.keys_retire()
+    rotation.retire_keys()
 
     assert SigningKey.objects.get(generation=1).private_key == ""
 
 
 def test_after_a_leak_no_token_of_the_leaked_key_is_valid(api: Api, account: None) -> None:
     stolen = minted()
-    rotation.key_rotate()
+    rotation.rotate_key()
 
     call_command("signing_keys", "replace")
 
@@ -181,11 +181,11 @@ def test_a_new_secret_re_encrypts_the_keys_and_creates_none(db: None, settings: 
     settings.KEY_ENCRYPTION_KEY_PREVIOUS, settings.KEY_ENCRYPTION_KEY = settings.KEY_ENCRYPTION_KEY, "the new secret"
     assert keys.signing_key().kid == old
 
-    assert rotation.keys_reencrypt() == 1
+    assert rotation.reencrypt_keys() == 1
 
     settings.KEY_ENCRYPTION_KEY_PREVIOUS = ""
     assert keys.signing_key().kid == old
-    assert rotation.keys_reencrypt() == 0
+    assert rotation.reencrypt_keys() == 0
 
 
 def test_a_key_that_cannot_be_decrypted_stays_unchanged(db: None, settings: Any) -> None:
@@ -193,7 +193,7 @@ def test_a_key_that_cannot_be_decrypted_stays_unchanged(db: None, settings: Any)
     before = SigningKey.objects.get().private_key
     settings.KEY_ENCRYPTION_KEY = "another secret"
 
-    assert rotation.keys_reencrypt() == 0
+    assert rotation.reencrypt_keys() == 0
     assert SigningKey.objects.get().private_key == before
 
 
@@ -201,7 +201,7 @@ def test_a_published_next_key_is_preferred_to_a_new_one(db: None, settings: Any)
     keys.signing_key()
     settings.KEY_ENCRYPTION_KEY = "another secret"
     with_new_secret = SigningKey.objects.count()
-    keys.key_make(signs_from=utcnow() + timedelta(hours=1))
+    keys.make_key(signs_from=utcnow() + timedelta(hours=1))
 
     assert keys.signing_key().kid == SigningKey.objects.get(generation=with_new_secret + 1).kid
 
@@ -217,7 +217,7 @@ def test_an_operator_lists_and_rotates_keys_without_seeing_a_secret(
     signs_since(2, timedelta(0))
     call_command("signing_keys", "list")
     signs_since(2, rotation.OUTLIVED)
-    signing_keys_maintain()
+    maintain_signing_keys()
     call_command("signing_keys", "list")
 
     printed = capsys.readouterr()
@@ -243,4 +243,4 @@ def test_beat_schedules_only_tasks_that_exist() -> None:
     asked = {entry["task"] for entry in app.conf.beat_schedule.values()}
 
     app.loader.import_default_modules()
-    assert {signing_keys_maintain.name, credentials_sweep.name} <= asked <= set(app.tasks)
+    assert {maintain_signing_keys.name, sweep_credentials.name} <= asked <= set(app.tasks)

@@ -60,7 +60,7 @@ def verify(
 def test_google_auth_accepts_our_token(
     served: Api, live_server: LiveServer, transport: google.auth.transport.requests.Request
 ) -> None:
-    minted = tokens.id_token_mint(email=EMAIL, audience=AUDIENCE)
+    minted = tokens.mint_id_token(email=EMAIL, audience=AUDIENCE)
 
     claims = verify(live_server, transport, minted.token)
 
@@ -76,7 +76,7 @@ def test_google_auth_accepts_our_token_as_googles_if_the_issuer_is_googles(
 ) -> None:
     settings.ISSUER = "https://accounts.google.com"
     monkeypatch.setattr(id_token, "_GOOGLE_OAUTH2_CERTS_URL", f"{live_server.url}/oauth2/v1/certs")
-    minted = tokens.id_token_mint(email=EMAIL, audience=AUDIENCE)
+    minted = tokens.mint_id_token(email=EMAIL, audience=AUDIENCE)
 
     assert id_token.verify_oauth2_token(minted.token, transport, audience=AUDIENCE)["email"] == EMAIL
 
@@ -84,7 +84,7 @@ def test_google_auth_accepts_our_token_as_googles_if_the_issuer_is_googles(
 def test_google_auth_refuses_a_token_for_another_audience(
     served: Api, live_server: LiveServer, transport: google.auth.transport.requests.Request
 ) -> None:
-    minted = tokens.id_token_mint(email=EMAIL, audience="https://other.example")
+    minted = tokens.mint_id_token(email=EMAIL, audience="https://other.example")
 
     with pytest.raises(google.auth.exceptions.InvalidValue, match="wrong audience"):
         verify(live_server, transport, minted.token)
@@ -117,7 +117,7 @@ FORGERIES = ["alg none", "another key", "our certificate as a shared secret", "a
 def test_google_auth_and_tokeninfo_refuse_a_forged_token(
     served: Api, live_server: LiveServer, transport: google.auth.transport.requests.Request, kind: str
 ) -> None:
-    token = forged(tokens.id_token_mint(email=EMAIL, audience=AUDIENCE).token, kind)
+    token = forged(tokens.mint_id_token(email=EMAIL, audience=AUDIENCE).token, kind)
 
     with pytest.raises(google.auth.exceptions.GoogleAuthError):
         verify(live_server, transport, token)
@@ -128,7 +128,7 @@ def test_a_token_has_the_form_of_the_documentation(account: dict[str, Any], sett
     settings.ISSUER = "https://accounts.google.com"
     before = time.time()
 
-    minted = tokens.id_token_mint(email=EMAIL, audience=AUDIENCE)
+    minted = tokens.mint_id_token(email=EMAIL, audience=AUDIENCE)
 
     header = jwt.get_unverified_header(minted.token)
     claims = jwt.decode(minted.token, options={"verify_signature": False})
@@ -150,16 +150,16 @@ def test_a_token_has_the_form_of_the_documentation(account: dict[str, Any], sett
 
 def test_no_token_for_an_account_that_is_unknown_or_disabled(api: Api, account: dict[str, Any]) -> None:
     with pytest.raises(tokens.TokenDenied) as unknown:
-        tokens.id_token_mint(email="nobody@shop.iam.gserviceaccount.com", audience=AUDIENCE)
+        tokens.mint_id_token(email="nobody@shop.iam.gserviceaccount.com", audience=AUDIENCE)
     api.post(f"serviceAccounts/{EMAIL}:disable")
     with pytest.raises(tokens.TokenDenied) as disabled:
-        tokens.id_token_mint(email=EMAIL, audience=AUDIENCE)
+        tokens.mint_id_token(email=EMAIL, audience=AUDIENCE)
 
     assert (unknown.value.reason, disabled.value.reason) == ("account_unknown", "account_disabled")
 
 
 def test_tokeninfo_returns_the_claims_as_text(api: Api, account: dict[str, Any]) -> None:
-    minted = tokens.id_token_mint(email=EMAIL, audience=AUDIENCE)
+    minted = tokens.mint_id_token(email=EMAIL, audience=AUDIENCE)
 
     answer = api.get(f"/tokeninfo?id_token={minted.token}")
 
@@ -188,7 +188,7 @@ def test_tokeninfo_refuses_malformed_tokens(api: Api, token: str) -> None:
 
 def test_tokeninfo_refuses_an_expired_token(api: Api, account: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("subscriptions.identity.tokens.BACKDATE_SECONDS", 3700)
-    minted = tokens.id_token_mint(email=EMAIL, audience=AUDIENCE)
+    minted = tokens.mint_id_token(email=EMAIL, audience=AUDIENCE)
 
     assert api.get(f"/tokeninfo?id_token={minted.token}").status == 400
 

@@ -285,8 +285,8 @@ def test_the_task_counts_the_journal(tmp_path: Path, settings: Any) -> None:
     settings.JOURNAL = str(tmp_path)
     paths = segments_make(tmp_path, range(2), seed=12)
 
-    assert tasks.segments_count() == 2
+    assert tasks.count_segments() == 2
     settings.JOURNAL = ""
-    assert tasks.segments_count() == 0
+    assert tasks.count_segments() == 0
 
     assert_counted(paths)

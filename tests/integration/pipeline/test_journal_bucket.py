@@ -18,7 +18,7 @@ from deliveries.telemetry.export import readiness
 from deliveries.telemetry.export.probes import Status
 from deliveries.telemetry.journal import shipping, upkeep
 from deliveries.telemetry.journal.alarm import alarms
-from deliveries.telemetry.series.expiry import segments_expire
+from deliveries.telemetry.series.expiry import expire_segments
 from pushhub.common import stores
 from pushhub.common.stores import Store
 from tests.objectstores import BUCKET, SECRET, STORES, ObjectStore
@@ -80,13 +80,13 @@ def test_segments_are_counted_and_found_in_the_bucket_and_expire_there(
     assert before
 
     with kind.server(port):
-        assert tasks.segments_ship() == 3
+        assert tasks.ship_segments() == 3
         assert list(shipping.waiting(tmp_path / "journal")) == []
         names = [f"{path.parent.parent.name}/{path.parent.name}/{path.name}" for path in paths]
         assert bucket_names(settings) == sorted(names)
         assert events_of(message_id) == before
 
-        assert [tasks.segments_count() for _ in range(3)] == [2, 1, 0]
+        assert [tasks.count_segments() for _ in range(3)] == [2, 1, 0]
         assert_counted(paths)
         fetched = tmp_path / "journal" / shipping.FETCHED
         assert list(fetched.iterdir()) == [], "copies of counted segments are removed"
@@ -94,7 +94,7 @@ def test_segments_are_counted_and_found_in_the_bucket_and_expire_there(
         assert shipping.expire(before_ms=(BEGIN + 10) * 1000) == 2
         assert bucket_names(settings) == [f"dt=2026-11-21/hour=04/{paths[2].name}"]
         settings.JOURNAL_DAYS = -100_000
-        assert segments_expire(tmp_path / "journal") == 1
+        assert expire_segments(tmp_path / "journal") == 1
         assert bucket_names(settings) == []
 
 
@@ -106,19 +106,19 @@ def test_a_segment_that_was_uploaded_before_a_crash_is_moved_again_and_counted_o
     before = events_of(message_id)
 
     with kind.server(port):
-        assert tasks.segments_ship() == 2
-        assert tasks.segments_count() == 2
+        assert tasks.ship_segments() == 2
+        assert tasks.count_segments() == 2
         shutil.copytree(tmp_path / "copies", tmp_path / "journal", dirs_exist_ok=True)
         assert events_of(message_id) == before, "no attempt is shown twice"
-        assert tasks.segments_ship() == 2
-        assert tasks.segments_count() == 0
+        assert tasks.ship_segments() == 2
+        assert tasks.count_segments() == 0
         assert_counted(paths)
 
         lost = segments_make(tmp_path / "lost", [7], seed=2)[0]
         shutil.copytree(tmp_path / "lost", tmp_path / "journal", dirs_exist_ok=True)
-        tasks.segments_ship()
+        tasks.ship_segments()
         Store(settings.JOURNAL_BUCKET).delete(f"{lost.parent.parent.name}/{lost.parent.name}/{lost.name}")
-        assert tasks.segments_count() == 0
+        assert tasks.count_segments() == 0
         assert not ShippedSegment.objects.filter(is_counted=False).exists(), "a lost segment does not stop the others"
     assert Segment.objects.count() == 2
 
@@ -129,20 +129,20 @@ def test_segments_wait_while_the_bucket_is_unavailable_and_move_there_later(
     monkeypatch.setattr(stores, "GCS_RETRY_SECONDS", 1)
     paths = segments_seal(tmp_path, 3)
 
-    assert upkeep.segments_ship(clock=lambda: 1000.0) == 0
+    assert upkeep.ship_segments(clock=lambda: 1000.0) == 0
     assert len(list(shipping.waiting(tmp_path / "journal"))) == 3
     [alarm] = alarms()
     assert (alarm.waiting, alarm.lost) == (3, 0)
     component = readiness.journal()
     assert (component.status, component.reason) == (Status.DEGRADED, "3 segments wait for the bucket")
-    assert tasks.segments_count() == 0, "no segment is in the bucket"
+    assert tasks.count_segments() == 0, "no segment is in the bucket"
 
     with kind.server(port):
         stores._filesystem.cache_clear()
-        assert upkeep.segments_ship(clock=lambda: 1001.0) == 0, "a bucket that failed is not tried again for a while"
-        assert upkeep.segments_ship(clock=lambda: 1000.0 + upkeep.BUCKET_RETRY_SECONDS) == 3
+        assert upkeep.ship_segments(clock=lambda: 1001.0) == 0, "a bucket that failed is not tried again for a while"
+        assert upkeep.ship_segments(clock=lambda: 1000.0 + upkeep.BUCKET_RETRY_SECONDS) == 3
         assert alarms() == []
         assert readiness.journal().status == Status.OK
-        assert tasks.segments_count() == 3
+        assert tasks.count_segments() == 3
         assert_counted(paths)
     assert SECRET not in caplog.text

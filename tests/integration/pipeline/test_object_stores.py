@@ -17,10 +17,10 @@ from deliveries.models import ArchiveFile, ArchiveLeftover, ArchiveOwner
 from deliveries.pipeline.archiving import files
 from deliveries.pipeline.archiving.archive import Archiver
 from deliveries.pipeline.archiving.locks import no_readers, only_archiver, reading
-from deliveries.pipeline.archiving.manifest import manifest_read
+from deliveries.pipeline.archiving.manifest import read_manifest
 from deliveries.pipeline.jobs import ingest
-from deliveries.pipeline.jobs.parquetrows import FILE, PART, Span, folders_of, schema_of, spans_read
-from deliveries.pipeline.jobs.rows import Columns, csv_header, files_read
+from deliveries.pipeline.jobs.parquetrows import FILE, PART, Span, folders_of, read_spans, schema_of
+from deliveries.pipeline.jobs.rows import Columns, csv_header, read_files
 from pushhub.common import stores
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
 from pushhub.common.stores import AnyFile, Store
@@ -98,7 +98,7 @@ def test_an_archive_is_adopted_and_verified(archive: str, settings: Any, capsys:
     assert f"1 added to the manifest:\n  {path}" in capsys.readouterr().out
     call_command("pipeline", "archive", "verify")
     assert "1 files with 20 messages are as the manifest says" in capsys.readouterr().out
-    [row] = manifest_read(Store(archive))
+    [row] = read_manifest(Store(archive))
     assert (row.path, row.first_step, row.last_step, row.rows) == (path, 1, 2, 20)
     assert {path, replaced, f"{FOLDER}/part-0.parquet"} == paths(archive), "no file is deleted"
 
@@ -148,7 +148,7 @@ def test_a_sweep_deletes_only_what_a_recorded_write_left(archive: str) -> None:
     assert archiver.sweep() == 1
     assert paths(archive) == {kept, foreign}
     assert leftover not in paths(archive)
-    assert [row.path for row in manifest_read(Store(archive))] == [kept]
+    assert [row.path for row in read_manifest(Store(archive))] == [kept]
 
     Store(archive).delete(kept)
     ArchiveLeftover.objects.create(token="bbbbbbbbbbbb")
@@ -207,7 +207,7 @@ def test_rows_are_read_from_a_bucket_as_from_a_folder(archive: str) -> None:
     assert csv_header(files[1]) == ["body", "kind"]
 
     paths = pa.RecordBatch.from_pydict({"part": [0, 1], "path": [str(file) for file in files]})
-    batches = files_read(iter([paths]), form="csv", columns=Columns(data="body"))
+    batches = read_files(iter([paths]), form="csv", columns=Columns(data="body"))
     rows = [row for batch in batches for row in batch.to_pylist()]
     assert [(row["file"], row["data"], bool(row["reason"])) for row in rows] == [
         ("a.csv", b"two\nlines", False),
@@ -236,7 +236,7 @@ def test_parquet_files_are_read_from_a_bucket_as_from_a_folder(archive: str) -> 
 
     spans = [{"part": number, "path": str(file), "first": 1, "last": 2} for number, file in enumerate(files)]
     schema = pa.schema([(PART, pa.int32()), (FILE, pa.string()), ("n", pa.int16()), ("day", pa.string())])
-    batches = spans_read([pa.RecordBatch.from_pylist(spans)], schema=schema, base=base)
+    batches = read_spans([pa.RecordBatch.from_pylist(spans)], schema=schema, base=base)
     read = [row for batch in batches for row in batch.to_pylist()]
     assert read == [{PART: day - 1, FILE: "x.parquet", "n": n, "day": str(day)} for day in (1, 2) for n in (2, 3)]
     store.write_bytes("day=3/x.parquet", b"none")

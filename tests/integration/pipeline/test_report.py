@@ -14,7 +14,7 @@ from django.core.management import CommandError, call_command
 from deliveries.models import GaugeMinute
 from deliveries.pipeline.report import Scope, report
 from deliveries.rules.histogram import bucket_of
-from deliveries.telemetry.counting.ledger import Partial, Sums, partials_add
+from deliveries.telemetry.counting.ledger import Partial, Sums, add_partials
 from subscriptions.models import Project
 
 pytestmark = pytest.mark.django_db
@@ -51,7 +51,7 @@ def push(
     key = ("projects/shop/subscriptions/orders", "push", NOW - timedelta(hours=hours_ago), kind, code, host)
     key = (key[0], key[1], key[2].replace(second=0), *key[3:])
     sums = Sums("shop", n, 0, us * n, us, {bucket_of(us): n})
-    partials_add([Partial(f"{hours_ago}{kind}{host}", key, sums)], job="test")
+    add_partials([Partial(f"{hours_ago}{kind}{host}", key, sums)], job="test")
 
 
 def scope(**more: object) -> Scope:

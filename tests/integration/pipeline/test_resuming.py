@@ -9,10 +9,10 @@ import pytest
 from deliveries.models import Message, PublishPart
 from deliveries.pipeline.jobs import resuming
 from deliveries.pipeline.jobs.parts import Pace, Task, publish_part
-from deliveries.pipeline.jobs.publishjobs import job_begin
+from deliveries.pipeline.jobs.publishjobs import begin_job
 from deliveries.pipeline.service import Service
-from subscriptions.selectors import topic_get
-from subscriptions.services.topics import topic_create
+from subscriptions.selectors import get_topic
+from subscriptions.services.topics import create_topic
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -25,9 +25,9 @@ class KilledError(Exception):
 
 @pytest.fixture
 def task(redis_url: str) -> Task:
-    topic_create(name=TOPIC, topic={})
-    job = job_begin(job_id="stream q 1", kind="stream", spec={"topic": TOPIC})
-    return Task(Service({}), job.pk, topic_get(name=TOPIC).pk, None, 0, is_open=True)
+    create_topic(name=TOPIC, topic={})
+    job = begin_job(job_id="stream q 1", kind="stream", spec={"topic": TOPIC})
+    return Task(Service({}), job.pk, get_topic(name=TOPIC).pk, None, 0, is_open=True)
 
 
 class Batches:

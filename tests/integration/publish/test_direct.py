@@ -19,7 +19,7 @@ from deliveries.models import Delivery, Message
 from deliveries.publish.writer import SmallPublish, publish_writer
 from deliveries.rules.payload import NewMessage
 from subscriptions.iam import grants, tree
-from subscriptions.identity.access_tokens import access_token_create, access_token_revoke
+from subscriptions.identity.access_tokens import create_access_token, revoke_access_token
 from subscriptions.models import Subscription, Topic
 from tests.integration.publish.directapi import DirectApi, direct_api
 from tests.restapi import Api
@@ -195,7 +195,7 @@ def test_a_connection_that_postgresql_ended_is_replaced(api: DirectApi, monkeypa
 def test_publishes_that_are_stored_together_are_told_apart(api: DirectApi, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[list[int]] = []
     monkeypatch.setattr(
-        "deliveries.telemetry.recording.publish_count",
+        "deliveries.telemetry.recording.count_published",
         lambda *, topic_id, requests: counted.append([len(request) for request in requests]),
     )
 
@@ -257,7 +257,7 @@ def test_a_change_by_another_process_takes_effect_with_its_answer(redis_url: str
     api = Api()
     api.create("topics/orders")
     topic = Topic.objects.get()
-    token = access_token_create(member=ADA).token
+    token = create_access_token(member=ADA).token
 
     with WebServer(redis_url, PUSHHUB_ANONYMOUS="") as server:
 
@@ -272,17 +272,17 @@ def test_a_change_by_another_process_takes_effect_with_its_answer(redis_url: str
                 client.close()
 
         assert publish() == 403
-        grants.role_grant(topic, role="roles/pubsub.publisher", member=ADA)
+        grants.grant_role(topic, role="roles/pubsub.publisher", member=ADA)
         assert publish() == 200
         api.create("subscriptions/late", {"topic": topic.name})
         assert (publish(), Delivery.objects.count()) == (200, 1)
-        grants.role_revoke(topic, role="roles/pubsub.publisher", member=ADA)
+        grants.revoke_role(topic, role="roles/pubsub.publisher", member=ADA)
         assert publish() == 403
-        grants.role_grant(tree.resource_get("projects/shop"), role="roles/pubsub.publisher", member=ADA)
+        grants.grant_role(tree.get_resource("projects/shop"), role="roles/pubsub.publisher", member=ADA)
         assert publish() == 200
-        access_token_revoke(token=token)
+        revoke_access_token(token=token)
         assert publish() == 401
-        other = access_token_create(member=ADA).token
+        other = create_access_token(member=ADA).token
         assert publish(other) == 200
         assert api.delete("topics/orders").status == 200
         assert publish(other) == 404

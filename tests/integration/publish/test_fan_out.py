@@ -15,19 +15,19 @@ from django.db import OperationalError, connection, connections, transaction
 from deliveries.backlog.reconcile import audit
 from deliveries.models import Delivery, Message, PendingPublish
 from deliveries.publish import storing
-from deliveries.publish.service import message_publish
-from deliveries.pull.leasing import messages_pull
-from deliveries.retention.seeking import subscription_seek
-from deliveries.retention.snapshots import snapshot_create
+from deliveries.publish.service import publish_message
+from deliveries.pull.leasing import pull_messages
+from deliveries.retention.seeking import seek_subscription
+from deliveries.retention.snapshots import create_snapshot
 from deliveries.rules.payload import NewMessage
 from deliveries.store import fanout, statements
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import ResourceExhausted
 from pushhub.common.tenantpool import TenantPool
 from subscriptions.models import Subscription
-from subscriptions.selectors import topic_get
-from subscriptions.services.subscriptions import subscription_create
-from subscriptions.services.topics import topic_create
+from subscriptions.selectors import get_topic
+from subscriptions.services.subscriptions import create_subscription
+from subscriptions.services.topics import create_topic
 from tests.ports import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -40,19 +40,19 @@ MESSAGES = [NewMessage(b"x", {"kind": "a", "n": str(number)}) for number in rang
 @pytest.fixture(autouse=True)
 def tenants(redis_url: str) -> None:
     """A loud tenant with many filtered subscriptions, and a quiet one."""
-    topic_create(name=LOUD, topic={})
+    create_topic(name=LOUD, topic={})
     for number in range(SUBSCRIBERS):
         subscribe(f"projects/loud/subscriptions/loud-{number}", LOUD, filter='attributes.kind = "a"')
-    topic_create(name=QUIET, topic={})
+    create_topic(name=QUIET, topic={})
     subscribe("projects/quiet/subscriptions/quiet", QUIET)
 
 
 def subscribe(name: str, topic: str, **more: str) -> None:
-    subscription_create(name=name, subscription={"topic": topic, **more})
+    create_subscription(name=name, subscription={"topic": topic, **more})
 
 
 def publish(topic: str, messages: list[NewMessage]) -> list[str]:
-    return message_publish(topic=topic_get(name=topic), messages=messages)
+    return publish_message(topic=get_topic(name=topic), messages=messages)
 
 
 def in_thread(work: Callable[[], Any]) -> Any:
@@ -70,19 +70,19 @@ def in_thread(work: Callable[[], Any]) -> Any:
 def inserts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Record the number of rows of each insert of deliveries."""
     seen: list[int] = []
-    real = statements.deliveries_insert
+    real = statements.insert_deliveries
 
     def insert(rows: Any) -> None:
         seen.append(len(rows))
         real(rows)
 
-    monkeypatch.setattr("deliveries.store.statements.deliveries_insert", insert)
+    monkeypatch.setattr("deliveries.store.statements.insert_deliveries", insert)
     yield seen
 
 
 def fail_at(monkeypatch: pytest.MonkeyPatch, number: int, error: BaseException) -> None:
     """Let an insert of deliveries raise, by its number counted from 1."""
-    count, real = 0, statements.deliveries_insert
+    count, real = 0, statements.insert_deliveries
 
     def insert(rows: Any) -> None:
         nonlocal count
@@ -91,7 +91,7 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, number: int, error: BaseException) 
             raise error
         real(rows)
 
-    monkeypatch.setattr("deliveries.store.statements.deliveries_insert", insert)
+    monkeypatch.setattr("deliveries.store.statements.insert_deliveries", insert)
 
 
 def between_slices(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> None:
@@ -145,7 +145,7 @@ def test_each_subscription_is_owed_its_messages_in_publish_order() -> None:
     for subscription in Subscription.objects.filter(topic__topic_id="events", project__project_id="loud"):
         owed = Delivery.objects.filter(subscription=subscription).order_by("message_id")
         assert list(owed.values_list("message_id", flat=True)) == ids
-        received = messages_pull(subscription=subscription, max_messages=10)
+        received = pull_messages(subscription=subscription, max_messages=10)
         assert [int(entry.message["messageId"]) for entry in received] == ids[:10]
 
 
@@ -170,16 +170,16 @@ def test_the_rows_of_a_crashed_publish_are_invisible_and_removed_later(monkeypat
         publish(LOUD, MESSAGES)
     assert Delivery.objects.count() == fanout.SLICE_ROWS
     subscription = Subscription.objects.get(subscription_id="loud-0")
-    assert messages_pull(subscription=subscription, max_messages=10) == []
-    assert fanout.abandoned_remove() == 0  # the publisher might be alive
-    assert fanout.abandoned_remove(clock=lambda: utcnow() + timedelta(minutes=5)) == 1
+    assert pull_messages(subscription=subscription, max_messages=10) == []
+    assert fanout.remove_abandoned() == 0  # the publisher might be alive
+    assert fanout.remove_abandoned(clock=lambda: utcnow() + timedelta(minutes=5)) == 1
     assert not Delivery.objects.exists()
     assert not PendingPublish.objects.exists()
 
 
 def test_a_publish_that_was_declared_dead_does_not_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     later = lambda: utcnow() + timedelta(minutes=5)  # noqa: E731
-    between_slices(monkeypatch, lambda: fanout.abandoned_remove(clock=later))
+    between_slices(monkeypatch, lambda: fanout.remove_abandoned(clock=later))
     with pytest.raises(Exception, match="took too long"):
         publish(LOUD, MESSAGES)
     assert not Message.objects.exists()
@@ -193,22 +193,22 @@ def test_no_delivery_of_an_incomplete_publish_is_pulled_or_counted_as_lost(monke
     def look() -> None:
         assert Delivery.objects.filter(subscription=subscription).exists()
         monkeypatch.setattr("deliveries.backlog.reconcile.GRACE_MS", -60_000)
-        seen.append(messages_pull(subscription=subscription, max_messages=10))
+        seen.append(pull_messages(subscription=subscription, max_messages=10))
         audit()  # the first audit tells Redis of every lane
         seen.append(audit())
 
     between_slices(monkeypatch, look)
     publish(LOUD, MESSAGES)
     assert seen == [[], 0]
-    assert len(messages_pull(subscription=subscription, max_messages=10)) == 10
+    assert len(pull_messages(subscription=subscription, max_messages=10)) == 10
 
 
 def test_a_snapshot_made_meanwhile_includes_all_of_the_publish(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deliveries.retention.snapshots.COMMITTING_MS", 0)
     name, snapshot = "projects/loud/subscriptions/loud-0", "projects/loud/snapshots/meanwhile"
-    between_slices(monkeypatch, lambda: snapshot_create(name=snapshot, request={"subscription": name}))
+    between_slices(monkeypatch, lambda: create_snapshot(name=snapshot, request={"subscription": name}))
     ids = publish(LOUD, MESSAGES)
-    subscription_seek(name=name, request={"snapshot": snapshot})
+    seek_subscription(name=name, request={"snapshot": snapshot})
     assert Delivery.objects.filter(subscription__subscription_id="loud-0").count() == len(ids)
 
 

@@ -22,7 +22,7 @@ from google.protobuf.message import Message as ProtobufMessage
 from google.pubsub_v1.types import pubsub
 
 from subscriptions.iam import grants
-from subscriptions.identity.access_tokens import access_token_create
+from subscriptions.identity.access_tokens import create_access_token
 from subscriptions.models import Topic
 from tests.grpcservers import GrpcServer
 from tests.integration.publish.directapi import DirectApi, direct_api
@@ -172,10 +172,10 @@ def api(redis_url: str, settings: Any) -> Iterator[DirectApi]:
 @pytest.fixture
 def tokens(api: DirectApi) -> list[str]:
     """Credentials of somebody who may publish to one topic, and of somebody who may do nothing."""
-    grants.role_grant(
+    grants.grant_role(
         Topic.objects.get(topic_id="orders"), role="roles/pubsub.publisher", member="user:ada@example.com"
     )
-    return [f"Bearer {access_token_create(member=f'user:{name}@example.com').token}" for name in ("ada", "bob")]
+    return [f"Bearer {create_access_token(member=f'user:{name}@example.com').token}" for name in ("ada", "bob")]
 
 
 def by_rest(api: DirectApi, case: Case, **headers: str) -> tuple[Outcome, list[tuple[str, str]], bytes]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deliveries.publish.request import publish_request_parse
+from deliveries.publish.request import parse_publish_request
 from deliveries.rules.payload import NewMessage
 from pushhub.common.errors import PushHubError
 
@@ -17,7 +17,7 @@ HELLO = base64.b64encode(b"hello").decode()
 def read(item: dict[str, Any]) -> Any:
     """Return the message, or the error's text."""
     try:
-        return publish_request_parse({"messages": [item]})
+        return parse_publish_request({"messages": [item]})
     except PushHubError as error:
         return type(error), error.message, error.field
 

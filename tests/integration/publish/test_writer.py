@@ -14,7 +14,7 @@ from django.db import Error, connection, connections
 from deliveries.models import Message
 from deliveries.publish import storing, writer
 from deliveries.publish.offering import Published
-from deliveries.publish.storing import Request, messages_store, owed_by
+from deliveries.publish.storing import Request, owed_by, store_messages
 from deliveries.publish.writer import PublishWriter, SmallPublish, publish_writer
 from deliveries.rules.payload import NewMessage
 from subscriptions.models import Topic
@@ -42,13 +42,13 @@ class Disk:
             assert self.go_on.wait(60)
         if self.fails:
             raise Error("the disk is full")
-        return storing.requests_commit(requests)
+        return storing.commit_requests(requests)
 
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     disk = Disk()
-    monkeypatch.setattr(writer, "requests_commit", disk.commit)
+    monkeypatch.setattr(writer, "commit_requests", disk.commit)
     return disk
 
 
@@ -156,12 +156,12 @@ def test_a_request_that_cannot_be_stored_fails_alone(
 
     def store(data: bytes) -> None:
         try:
-            messages_store(topic=topic, messages=[NewMessage(data, {})])
+            store_messages(topic=topic, messages=[NewMessage(data, {})])
         finally:
             connections.close_all()
 
-    insert, first_request = storing.requests_commit, request_of(topic, b"first")
-    monkeypatch.setattr(storing, "requests_commit", commit)
+    insert, first_request = storing.commit_requests, request_of(topic, b"first")
+    monkeypatch.setattr(storing, "commit_requests", commit)
 
     async def test(running: PublishWriter) -> None:
         first = threads.submit(running.commit, first_request)

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from deliveries.models import Delivery
-from deliveries.publish.service import message_publish
-from deliveries.pull.leasing import Received, messages_pull
-from deliveries.pull.settling import messages_acknowledge
+from deliveries.publish.service import publish_message
+from deliveries.pull.leasing import Received, pull_messages
+from deliveries.pull.settling import acknowledge_messages
 from deliveries.rpc.flow import MOST_AT_ONCE, NO_LIMIT, Outstanding
 from deliveries.rules.payload import NewMessage, wire_message, wire_size
 from subscriptions.models import Subscription
-from subscriptions.selectors import topic_get
-from subscriptions.services.subscriptions import subscription_create
-from subscriptions.services.topics import topic_create
+from subscriptions.selectors import get_topic
+from subscriptions.services.subscriptions import create_subscription
+from subscriptions.services.topics import create_topic
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
@@ -26,20 +26,20 @@ MB = 1_000_000
 
 @pytest.fixture(autouse=True)
 def topics(redis_url: str) -> None:
-    topic_create(name=TOPIC, topic={})
-    topic_create(name=DEAD, topic={})
+    create_topic(name=TOPIC, topic={})
+    create_topic(name=DEAD, topic={})
 
 
 def subscribe(**fields: Any) -> Subscription:
-    return subscription_create(name=NAME, subscription={"topic": TOPIC, **fields})
+    return create_subscription(name=NAME, subscription={"topic": TOPIC, **fields})
 
 
 def publish(count: int, size: int, *, key: str = "") -> list[str]:
-    topic = topic_get(name=TOPIC)
+    topic = get_topic(name=TOPIC)
     return [
         message_id
         for number in range(count)
-        for message_id in message_publish(topic=topic, messages=[NewMessage(bytes([number % 256]) * size, {}, key)])
+        for message_id in publish_message(topic=topic, messages=[NewMessage(bytes([number % 256]) * size, {}, key)])
     ]
 
 
@@ -50,14 +50,14 @@ def ids(received: list[Received]) -> list[str]:
 def test_a_pull_returns_no_more_than_ten_megabytes() -> None:
     subscription = subscribe()
     published = publish(5, 3 * MB)
-    assert ids(messages_pull(subscription=subscription, max_messages=100)) == published[:3]
-    assert ids(messages_pull(subscription=subscription, max_messages=100)) == published[3:]
+    assert ids(pull_messages(subscription=subscription, max_messages=100)) == published[:3]
+    assert ids(pull_messages(subscription=subscription, max_messages=100)) == published[3:]
 
 
 def test_small_messages_count_with_their_bytes_too() -> None:
     subscription = subscribe()
     publish(40, 60_000)
-    received = messages_pull(subscription=subscription, max_messages=100, max_bytes=10 * 60_000)
+    received = pull_messages(subscription=subscription, max_messages=100, max_bytes=10 * 60_000)
     assert len(received) == 10
     assert sum(message.size for message in received) == 10 * 60_000
 
@@ -66,7 +66,7 @@ def test_a_message_that_is_too_large_comes_alone() -> None:
     subscription = subscribe()
     published = publish(2, 2 * MB)
     for message_id in published:
-        assert ids(messages_pull(subscription=subscription, max_messages=9, max_bytes=MB)) == [message_id]
+        assert ids(pull_messages(subscription=subscription, max_messages=9, max_bytes=MB)) == [message_id]
 
 
 def test_a_message_that_was_released_counts_no_attempt() -> None:
@@ -74,9 +74,9 @@ def test_a_message_that_was_released_counts_no_attempt() -> None:
     published = publish(8, MB)
     seen: list[str] = []
     for _ in published:
-        [received] = messages_pull(subscription=subscription, max_messages=9, max_bytes=MB)
+        [received] = pull_messages(subscription=subscription, max_messages=9, max_bytes=MB)
         assert received.delivery_attempt == 1
-        messages_acknowledge(subscription=subscription, ack_ids=[received.ack_id])
+        acknowledge_messages(subscription=subscription, ack_ids=[received.ack_id])
         seen += ids([received])
     assert seen == published
     assert not Delivery.objects.exists()
@@ -87,9 +87,9 @@ def test_messages_of_an_ordering_key_keep_their_order() -> None:
     published = publish(4, 2 * MB, key="k")
     seen: list[str] = []
     while len(seen) < len(published):
-        received = messages_pull(subscription=subscription, max_messages=9, max_bytes=3 * MB)
+        received = pull_messages(subscription=subscription, max_messages=9, max_bytes=3 * MB)
         assert received
-        messages_acknowledge(subscription=subscription, ack_ids=[message.ack_id for message in received])
+        acknowledge_messages(subscription=subscription, ack_ids=[message.ack_id for message in received])
         seen += ids(received)
     assert seen == published
 
@@ -97,10 +97,10 @@ def test_messages_of_an_ordering_key_keep_their_order() -> None:
 def test_a_lease_holds_while_others_of_its_pull_were_given_back() -> None:
     subscription = subscribe(enableExactlyOnceDelivery=True)
     publish(3, 2 * MB)
-    first = messages_pull(subscription=subscription, max_messages=9, max_bytes=2 * MB)
-    rest = messages_pull(subscription=subscription, max_messages=9)
+    first = pull_messages(subscription=subscription, max_messages=9, max_bytes=2 * MB)
+    rest = pull_messages(subscription=subscription, max_messages=9)
     assert (len(first), len(rest)) == (1, 2)
-    messages_acknowledge(subscription=subscription, ack_ids=[message.ack_id for message in first + rest])
+    acknowledge_messages(subscription=subscription, ack_ids=[message.ack_id for message in first + rest])
     assert not Delivery.objects.exists()
 
 

@@ -11,18 +11,18 @@ from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.reconcile import audit, rebuild
 from deliveries.models import Delivery, Message
-from deliveries.publish.service import message_publish
-from deliveries.pull.deadlines import ack_deadlines_modify, keys_hand_over, leases_give_back
-from deliveries.pull.leases import ack_ids_read, leases_by_origin
-from deliveries.pull.leasing import Received, messages_pull
-from deliveries.pull.settling import deliveries_forget, messages_acknowledge
-from deliveries.retention.seeking import subscription_seek
+from deliveries.publish.service import publish_message
+from deliveries.pull.deadlines import give_back_leases, hand_over_keys, modify_ack_deadlines
+from deliveries.pull.leases import leases_by_origin, read_ack_ids
+from deliveries.pull.leasing import Received, pull_messages
+from deliveries.pull.settling import acknowledge_messages, forget_deliveries
+from deliveries.retention.seeking import seek_subscription
 from deliveries.rules.payload import NewMessage
 from pushhub.common.errors import FailedPrecondition
 from subscriptions.models import Subscription
-from subscriptions.selectors import topic_get
-from subscriptions.services.subscriptions import subscription_create
-from subscriptions.services.topics import topic_create
+from subscriptions.selectors import get_topic
+from subscriptions.services.subscriptions import create_subscription
+from subscriptions.services.topics import create_topic
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -41,7 +41,7 @@ class Puller:
         self.ends_ms: dict[str, int] = {}
 
     def pull(self, count: int = 100) -> list[str]:
-        received = messages_pull(subscription=self.subscription, max_messages=count, puller=self.name)
+        received = pull_messages(subscription=self.subscription, max_messages=count, puller=self.name)
         texts = [text_of(message) for message in received]
         self.ack_ids |= dict(zip(texts, [message.ack_id for message in received], strict=True))
         self.attempts |= dict(zip(texts, [message.delivery_attempt for message in received], strict=True))
@@ -49,22 +49,22 @@ class Puller:
         return texts
 
     def ack(self, *texts: str) -> None:
-        messages_acknowledge(subscription=self.subscription, ack_ids=[self.ack_ids[text] for text in texts])
+        acknowledge_messages(subscription=self.subscription, ack_ids=[self.ack_ids[text] for text in texts])
 
     def extend(self, seconds: int, *texts: str) -> None:
         ack_ids = [self.ack_ids[text] for text in texts]
-        ack_deadlines_modify(subscription=self.subscription, ack_ids=ack_ids, seconds=seconds)
+        modify_ack_deadlines(subscription=self.subscription, ack_ids=ack_ids, seconds=seconds)
 
     def nack(self, *texts: str) -> None:
         self.extend(0, *texts)
 
     def give_back(self, *texts: str) -> None:
         ends_ms = {self.ack_ids[text]: self.ends_ms[self.ack_ids[text]] for text in texts}
-        leases_give_back(subscription=self.subscription, ends_ms=ends_ms)
+        give_back_leases(subscription=self.subscription, ends_ms=ends_ms)
 
     def lapse(self, *texts: str) -> None:
         """Let these leases end now, as if their time had passed."""
-        leases = ack_ids_read(self.subscription, [self.ack_ids[text] for text in texts])
+        leases = read_ack_ids(self.subscription, [self.ack_ids[text] for text in texts])
         key = f"ph:{Lane(self.subscription.pk, 'local').key}:l"
         default_backlog().client.zadd(key, {str(lease.message_id): 1 for lease in leases})
 
@@ -75,10 +75,10 @@ def text_of(received: Received) -> str:
 
 
 def ordered(**fields: Any) -> Subscription:
-    topic_create(name=TOPIC, topic={})
-    topic_create(name=DEAD, topic={})
+    create_topic(name=TOPIC, topic={})
+    create_topic(name=DEAD, topic={})
     name = "projects/shop/subscriptions/puller"
-    return subscription_create(name=name, subscription={"topic": TOPIC, "enableMessageOrdering": True} | fields)
+    return create_subscription(name=name, subscription={"topic": TOPIC, "enableMessageOrdering": True} | fields)
 
 
 @pytest.fixture
@@ -87,9 +87,9 @@ def puller(redis_url: str) -> Puller:
 
 
 def publish(key: str, count: int, *, start: int = 1, size: int = 1) -> list[str]:
-    topic = topic_get(name=TOPIC)
+    topic = get_topic(name=TOPIC)
     numbers = range(start, start + count)
-    message_publish(topic=topic, messages=[NewMessage(b"x" * size, {"n": str(number)}, key) for number in numbers])
+    publish_message(topic=topic, messages=[NewMessage(b"x" * size, {"n": str(number)}, key) for number in numbers])
     return [f"{key}{number}" for number in numbers]
 
 
@@ -192,7 +192,7 @@ def test_messages_whose_acks_were_lost_before_the_database_heard_of_them_come_ag
     """As if the process died between the two."""
     publish("k", 2)
     puller.pull()
-    leases = ack_ids_read(puller.subscription, [puller.ack_ids["k1"], puller.ack_ids["k2"]])
+    leases = read_ack_ids(puller.subscription, [puller.ack_ids["k1"], puller.ack_ids["k2"]])
     pairs = [(lease.message_id, lease.times) for lease in leases]
     default_backlog().acknowledge(Lane(puller.subscription.pk, "local"), pairs, generation=leases[0].generation)
     puller.lapse("k1", "k2")
@@ -203,13 +203,13 @@ def test_messages_whose_leases_end_while_their_acks_are_stored_leave_nothing_beh
     publish("k", 3)
     puller.pull()
     # Given two acks that are on their way to the database
-    leases = ack_ids_read(puller.subscription, [puller.ack_ids["k1"], puller.ack_ids["k2"]])
+    leases = read_ack_ids(puller.subscription, [puller.ack_ids["k1"], puller.ack_ids["k2"]])
     [(origin, _)] = leases_by_origin(leases).items()
     pairs = [(lease.message_id, lease.times) for lease in leases]
     settled_ids, _ = default_backlog().acknowledge(origin.lane, pairs, generation=origin.generation)
     # When a nack ends the first lease, which takes the others back, and the acks arrive
     puller.nack("k1")
-    deliveries_forget(origin, sorted(settled_ids))
+    forget_deliveries(origin, sorted(settled_ids))
     # Then the third message is next, alone
     assert puller.pull() == ["k3"]
     puller.ack("k3")
@@ -296,7 +296,7 @@ def test_a_stream_takes_over_the_keys_of_its_client_when_the_one_that_holds_them
     assert [other.pull() for other in others] == [[], [], []], "one stream at a time, also of one client"
     closing.extend(60, "k1")
     closing.give_back("k2")
-    keys_hand_over(subscription=puller.subscription, puller=closing.name)
+    hand_over_keys(subscription=puller.subscription, puller=closing.name)
     successor, *others = others
     assert successor.pull(2) == ["k2", "k3"], "its client holds k1, and puts them behind it"
     assert [other.pull() for other in others] == [[], []]
@@ -310,7 +310,7 @@ def test_keys_of_a_stream_that_has_closed_wait_for_no_one_else_of_its_client(pul
     publish("k", 3)
     assert closing.pull(2) == ["k1", "k2"]
     closing.extend(60, "k1", "k2")
-    keys_hand_over(subscription=puller.subscription, puller=closing.name)
+    hand_over_keys(subscription=puller.subscription, puller=closing.name)
     assert other.pull() == []
     closing.lapse("k1")
     assert other.pull() == ["k1", "k2", "k3"]
@@ -356,5 +356,5 @@ def test_after_a_seek_a_key_is_delivered_from_its_start(redis_url: str) -> None:
     publish("k", 4)
     puller.pull()
     puller.ack("k1", "k2")
-    subscription_seek(name=puller.subscription.name, request={"time": "1970-01-01T00:00:00Z"})
+    seek_subscription(name=puller.subscription.name, request={"time": "1970-01-01T00:00:00Z"})
     assert puller.pull() == ["k1", "k2", "k3", "k4"]

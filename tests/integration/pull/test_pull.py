@@ -13,11 +13,11 @@ from deliveries.backlog.backlog import Lane
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
 from deliveries.models import Delivery, Message
-from deliveries.publish.service import message_publish
-from deliveries.rules.ackids import AckId, ack_id_parse, ack_id_text
+from deliveries.publish.service import publish_message
+from deliveries.rules.ackids import AckId, ack_id_text, parse_ack_id
 from deliveries.rules.payload import NewMessage
 from subscriptions.models import Subscription
-from subscriptions.selectors import topic_get
+from subscriptions.selectors import get_topic
 from tests.ports import wait_for
 from tests.receiver import Receiver
 from tests.restapi import Answer, Api
@@ -73,7 +73,7 @@ def puller(api: Api) -> Puller:
 
 def publish(count: int, *, start: int = 0, key: str = "", data: bytes = b"") -> list[str]:
     messages = [NewMessage(data or str(i).encode(), {"n": str(i)}, key) for i in range(start, start + count)]
-    return message_publish(topic=topic_get(name=TOPIC), messages=messages)
+    return publish_message(topic=get_topic(name=TOPIC), messages=messages)
 
 
 def ids(received: list[dict[str, Any]]) -> list[str]:
@@ -351,6 +351,6 @@ def test_an_ack_id_can_be_an_argument_of_a_command_line() -> None:
     """An ack id that begins with a hyphen would be read as a flag."""
     texts = [ack_id_text(AckId(1, "local", number, 1, 1), secret=b"x") for number in range(500)]
     assert {text[0] for text in texts} <= set("MNO")
-    assert [ack_id_parse(text, secret=b"x") for text in texts] == [AckId(1, "local", n, 1, 1) for n in range(500)]
-    assert ack_id_parse(texts[0], secret=b"y") is None
-    assert ack_id_parse("", secret=b"x") is None
+    assert [parse_ack_id(text, secret=b"x") for text in texts] == [AckId(1, "local", n, 1, 1) for n in range(500)]
+    assert parse_ack_id(texts[0], secret=b"y") is None
+    assert parse_ack_id("", secret=b"x") is None

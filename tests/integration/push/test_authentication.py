@@ -9,13 +9,13 @@ import pytest
 from django.core.management import call_command
 
 from deliveries.models import Delivery
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
 from subscriptions.iam import grants
-from subscriptions.iam.tree import resource_get
+from subscriptions.iam.tree import get_resource
 from subscriptions.identity import tokens
 from subscriptions.models import Folder, Organization, Project
-from subscriptions.selectors import topic_get
+from subscriptions.selectors import get_topic
 from tests.ports import wait_for
 from tests.receiver import Receiver
 from tests.restapi import Answer, Api
@@ -65,11 +65,11 @@ def ada(shop: Api) -> Api:
 
 
 def grant(resource: str, role: str, member: str) -> None:
-    grants.role_grant(resource_get(resource), role=role, member=member)
+    grants.grant_role(get_resource(resource), role=role, member=member)
 
 
 def revoke(resource: str, role: str, member: str) -> None:
-    grants.role_revoke(resource_get(resource), role=role, member=member)
+    grants.revoke_role(get_resource(resource), role=role, member=member)
 
 
 def agent() -> str:
@@ -78,7 +78,7 @@ def agent() -> str:
 
 def minted() -> bool:
     try:
-        tokens.id_token_mint(email=EMAIL, audience="x")
+        tokens.mint_id_token(email=EMAIL, audience="x")
     except tokens.TokenDenied as denied:
         assert denied.reason == "token_denied"
         return False
@@ -241,7 +241,7 @@ def test_a_revoked_grant_stops_pushes_as_nacks_with_reason_token_denied_until_it
 
 
 def publish() -> None:
-    message_publish(topic=topic_get(name=ORDERS), messages=[NewMessage(b"x", {})])
+    publish_message(topic=get_topic(name=ORDERS), messages=[NewMessage(b"x", {})])
 
 
 def is_refused() -> bool:

@@ -14,13 +14,13 @@ from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.paging import render_rows
 from deliveries.models import Delivery
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.rules.payload import INLINE_BYTES, NewMessage
-from deliveries.rules.taskmessage import body_parse
+from deliveries.rules.taskmessage import parse_body
 from deliveries.store import statements
-from subscriptions.selectors import topic_get
-from subscriptions.services.subscriptions import push_config_modify, subscription_create
-from subscriptions.services.topics import topic_create
+from subscriptions.selectors import get_topic
+from subscriptions.services.subscriptions import create_subscription, modify_push_config
+from subscriptions.services.topics import create_topic
 from tests.lanes import lane_change, lane_state
 from tests.ports import wait_for
 from tests.receiver import Receiver
@@ -56,10 +56,10 @@ def rss_mb(pid: int) -> float:
 
 def hang(listener: socket.socket) -> int:
     """Subscribe the endpoint to large messages, with a push window for all of them at once."""
-    topic_create(name=LARGE, topic={})
-    row = subscription_create(name=HANGING, subscription={"topic": LARGE, "ackDeadlineSeconds": 600})
+    create_topic(name=LARGE, topic={})
+    row = create_subscription(name=HANGING, subscription={"topic": LARGE, "ackDeadlineSeconds": 600})
     for _ in range(COUNT):
-        message_publish(topic=topic_get(name=LARGE), messages=[NewMessage(bytes(SIZE), {})])
+        publish_message(topic=get_topic(name=LARGE), messages=[NewMessage(bytes(SIZE), {})])
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
     point(url)
     open_window(row.pk, COUNT)
@@ -77,14 +77,14 @@ def outstanding(pk: int) -> int:
 
 
 def point(url: str) -> None:
-    push_config_modify(name=HANGING, request={"pushConfig": {"pushEndpoint": url}})
+    modify_push_config(name=HANGING, request={"pushConfig": {"pushEndpoint": url}})
 
 
 def test_large_messages_to_a_hanging_endpoint_take_bounded_memory_and_starve_nobody(
     redis_url: str, deaf: socket.socket, receiver: Receiver
 ) -> None:
-    topic_create(name=SMALL, topic={})
-    subscription_create(
+    create_topic(name=SMALL, topic={})
+    create_subscription(
         name="projects/shop/subscriptions/healthy",
         subscription={"topic": SMALL, "pushConfig": {"pushEndpoint": receiver.url}},
     )
@@ -94,7 +94,7 @@ def test_large_messages_to_a_hanging_endpoint_take_bounded_memory_and_starve_nob
         wait_for(lambda: outstanding(pk) == COUNT, what="the large messages")
         peak_mb, sent = 0.0, 0
         while sent < 60:
-            message_publish(topic=topic_get(name=SMALL), messages=[NewMessage(bytes(200_000), {})])
+            publish_message(topic=get_topic(name=SMALL), messages=[NewMessage(bytes(200_000), {})])
             sent += 1
             receiver.wait(sent)
             peak_mb = max(peak_mb, rss_mb(worker.process.pid))
@@ -106,9 +106,9 @@ def test_large_messages_to_a_hanging_endpoint_take_bounded_memory_and_starve_nob
 
 
 def test_an_unexpected_error_while_sizes_are_read_loses_no_message(redis_url: str, receiver: Receiver) -> None:
-    topic_create(name=LARGE, topic={})
-    subscription_create(name=HANGING, subscription={"topic": LARGE, "pushConfig": {"pushEndpoint": receiver.url}})
-    message_publish(topic=topic_get(name=LARGE), messages=[NewMessage(bytes(INLINE_BYTES + 1), {})])
+    create_topic(name=LARGE, topic={})
+    create_subscription(name=HANGING, subscription={"topic": LARGE, "pushConfig": {"pushEndpoint": receiver.url}})
+    publish_message(topic=get_topic(name=LARGE), messages=[NewMessage(bytes(INLINE_BYTES + 1), {})])
     with Worker(redis_url, first=FAILS_ONCE):
         wait_for(lambda: not Delivery.objects.exists(), what="the message")
     assert len(receiver.requests) == 1
@@ -116,24 +116,24 @@ def test_an_unexpected_error_while_sizes_are_read_loses_no_message(redis_url: st
 
 def test_a_page_of_a_backlog_is_read_without_its_large_payloads(redis_url: str) -> None:
     """500 rows of 10 MB would fill any memory, although references need no payload."""
-    topic_create(name=LARGE, topic={})
-    row = subscription_create(name=HANGING, subscription={"topic": LARGE})
+    create_topic(name=LARGE, topic={})
+    row = create_subscription(name=HANGING, subscription={"topic": LARGE})
     for size in (INLINE_BYTES, INLINE_BYTES + 1):
-        message_publish(topic=topic_get(name=LARGE), messages=[NewMessage(bytes(size), {})])
-    page = statements.page_read(subscription_id=row.pk, region="local", from_id=0, limit=10, inline_bytes=INLINE_BYTES)
+        publish_message(topic=get_topic(name=LARGE), messages=[NewMessage(bytes(size), {})])
+    page = statements.read_page(subscription_id=row.pk, region="local", from_id=0, limit=10, inline_bytes=INLINE_BYTES)
     assert [None if owed.data is None else len(owed.data) for owed in page] == [INLINE_BYTES, None]
     texts = [text for _, text in render_rows(Lane(row.pk, "local"), page, generation="")]
-    assert [body_parse(orjson.loads(text)["body"]).is_reference for text in texts] == [False, True]
+    assert [parse_body(orjson.loads(text)["body"]).is_reference for text in texts] == [False, True]
 
 
 def test_payloads_that_came_in_the_task_are_bounded_as_well(redis_url: str, receiver: Receiver) -> None:
     """Payloads that do not fit are dropped, and read from the database when their turn comes."""
-    topic_create(name=LARGE, topic={})
-    row = subscription_create(name=HANGING, subscription={"topic": LARGE, "pushConfig": {"pushEndpoint": receiver.url}})
+    create_topic(name=LARGE, topic={})
+    row = create_subscription(name=HANGING, subscription={"topic": LARGE, "pushConfig": {"pushEndpoint": receiver.url}})
     texts = [str(number).encode().rjust(60_000) for number in range(600)]
     for start in range(0, 600, 100):
         messages = [NewMessage(text, {}) for text in texts[start : start + 100]]
-        message_publish(topic=topic_get(name=LARGE), messages=messages)
+        publish_message(topic=get_topic(name=LARGE), messages=messages)
     open_window(row.pk, 600)
     with Worker(redis_url, PUSHHUB_WORKER_OUTSTANDING_MB="16"):
         wait_for(lambda: not Delivery.objects.exists(), what="the messages")

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from deliveries.deadletters.forwarding import dead_letter_topic_usable, dead_letters_forward
+from deliveries.deadletters.forwarding import dead_letter_topic_usable, forward_dead_letters
 from deliveries.models import Delivery, Message
 from deliveries.rules.payload import publish_time_text
 from subscriptions.iam import access, grants
-from subscriptions.iam.tree import resource_get
+from subscriptions.iam.tree import get_resource
 from subscriptions.identity.agents import service_agent
 from subscriptions.models import Project, Subscription
 from tests.ports import wait_for
@@ -195,11 +195,11 @@ def test_outside_development_the_service_agent_needs_both_permissions(api: Api) 
     assert usable(), "policies apply in development too"
     with override_settings(DEVELOPMENT=False):
         assert not usable()
-        grants.role_grant(resource_get(LETTERS), role="roles/pubsub.publisher", member=agent)
+        grants.grant_role(get_resource(LETTERS), role="roles/pubsub.publisher", member=agent)
         assert not usable()
-        grants.role_grant(resource_get(SUBSCRIPTION), role="roles/pubsub.subscriber", member=agent)
+        grants.grant_role(get_resource(SUBSCRIPTION), role="roles/pubsub.subscriber", member=agent)
         assert usable()
-        grants.role_revoke(resource_get(LETTERS), role="roles/pubsub.publisher", member=agent)
+        grants.revoke_role(get_resource(LETTERS), role="roles/pubsub.publisher", member=agent)
         assert not usable()
 
 
@@ -207,8 +207,8 @@ def test_without_the_permissions_delivery_goes_on_for_ever(api: Api) -> None:
     api.create("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
     publish(api)
     with override_settings(DEVELOPMENT=False):
-        subscriber = resource_get(SUBSCRIPTION)
-        grants.role_grant(subscriber, role="roles/pubsub.subscriber", member="user:developer@localhost")
+        subscriber = get_resource(SUBSCRIPTION)
+        grants.grant_role(subscriber, role="roles/pubsub.subscriber", member="user:developer@localhost")
         for _ in range(8):
             received = pulled(api, "worker")
             assert len(received) == 1
@@ -221,8 +221,8 @@ def test_a_message_settled_elsewhere_meanwhile_is_not_forwarded(api: Api) -> Non
     api.create("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
     message_id = int(publish(api))
     row = Subscription.objects.get(subscription_id="worker")
-    first = dead_letters_forward(subscription_id=row.pk, region="local", attempts={message_id: 5})
-    again = dead_letters_forward(subscription_id=row.pk, region="local", attempts={message_id: 5})
+    first = forward_dead_letters(subscription_id=row.pk, region="local", attempts={message_id: 5})
+    again = forward_dead_letters(subscription_id=row.pk, region="local", attempts={message_id: 5})
     assert (first.message_ids, again.message_ids) == ({message_id}, set())
     assert Message.objects.count() == 2
 
@@ -233,7 +233,7 @@ def test_messages_are_forwarded_in_their_publish_order(api: Api) -> None:
     # PostgreSQL puts a changed row behind all others.
     Message.objects.filter(pk=ids[0]).update(ordering_key="key")
     row = Subscription.objects.get(subscription_id="worker")
-    forwarded = dead_letters_forward(subscription_id=row.pk, region="local", attempts=dict.fromkeys(ids, 5))
+    forwarded = forward_dead_letters(subscription_id=row.pk, region="local", attempts=dict.fromkeys(ids, 5))
     forwarded.announce_all()
     letters = [base64.b64decode(received["message"]["data"]) for received in pulled(api, "letters")]
     assert letters == [b"0", b"1", b"2"]

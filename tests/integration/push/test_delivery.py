@@ -11,24 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
+import redis
 from deliveries.backlog import reconcile
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.lanes import lane_agrees, lane_configure
+from deliveries.backlog.lanes import configure_lane, lane_agrees
 from deliveries.backlog.lanestate import LaneState
 from deliveries.models import Delivery
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.push.rejected import rejected
 from deliveries.rules.payload import NewMessage
 from deliveries.rules.taskmessage import queue_name
 from pushhub.common.outages import Cause
 from subscriptions.models import Subscription
-from subscriptions.selectors import push_settings_of, topic_get
-from subscriptions.services.subscriptions import subscription_pause, subscription_resume
+from subscriptions.selectors import get_topic, push_settings_of
+from subscriptions.services.subscriptions import pause_subscription, resume_subscription
 from tests.lanes import lane_change, lane_state
 from tests.ports import wait_for
 from tests.receiver import Answer, Receiver, Request
@@ -64,7 +64,7 @@ def subscribe(api: Api, receiver: Receiver, name: str = "push", **fields: Any) -
 
 def publish(count: int, *, start: int = 0, data: bytes = b"") -> list[str]:
     messages = [NewMessage(data or f"message {i}".encode(), {"n": str(i)}) for i in range(start, start + count)]
-    return message_publish(topic=topic_get(name=TOPIC), messages=messages)
+    return publish_message(topic=get_topic(name=TOPIC), messages=messages)
 
 
 def all_settled() -> bool:
@@ -205,7 +205,7 @@ def test_only_a_small_payload_waits_in_redis_for_its_retry(api: Api, receiver: R
         messages = client.hvals(f"ph:{lane.key}:m")
         # When they are retried
         receiver.default = 204
-        lane_configure(lane, push_settings_of(lane.subscription_id), action="anew")
+        configure_lane(lane, push_settings_of(lane.subscription_id), action="anew")
         settled()
     # Then both arrive whole, although Redis had only the small one
     assert max(map(len, messages)) < 2_000
@@ -378,7 +378,7 @@ def test_a_new_endpoint_takes_effect_on_messages_that_wait(api: Api, receiver: R
         lambda api, url: api.post(
             "subscriptions/push:modifyPushConfig", {"pushConfig": {"pushEndpoint": url, "noWrapper": {}}}
         ),
-        lambda api, url: (subscription_pause(name=PUSH), subscription_resume(name=PUSH)),
+        lambda api, url: (pause_subscription(name=PUSH), resume_subscription(name=PUSH)),
     ],
     ids=["other requests", "pause and resume"],
 )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deliveries.models import Delivery, Message
-from deliveries.retention.sweep import settled_sweep
+from deliveries.retention.sweep import sweep_settled
 from tests.ports import wait_for
 from tests.receiver import Receiver
 from tests.restapi import Api
@@ -60,7 +60,7 @@ def test_a_message_that_no_filter_passes_is_not_kept(api: Api, monkeypatch: pyte
     publish(api, "return")
     assert not Delivery.objects.exists()
     monkeypatch.setattr("deliveries.retention.sweep.SETTLED_GRACE_MS", -1000)
-    settled_sweep()
+    sweep_settled()
     assert not Message.objects.exists()
 
 

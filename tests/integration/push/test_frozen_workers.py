@@ -13,10 +13,10 @@ from deliveries.backlog.backlog import Lane
 from deliveries.backlog.codes import Place
 from deliveries.backlog.default import default_backlog
 from deliveries.models import Delivery, Message
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
 from subscriptions.models import Subscription
-from subscriptions.selectors import topic_get
+from subscriptions.selectors import get_topic
 from tests.lanes import lane_state
 from tests.ports import wait_for
 from tests.receiver import Receiver, Request
@@ -82,7 +82,7 @@ def endpoint(redis_url: str) -> Iterator[Endpoint]:
 
 def publish(topic: str, key: str, count: int) -> None:
     messages = [NewMessage(b"x", {"n": str(number)}, key) for number in range(1, count + 1)]
-    message_publish(topic=topic_get(name=f"projects/shop/topics/{topic}"), messages=messages)
+    publish_message(topic=get_topic(name=f"projects/shop/topics/{topic}"), messages=messages)
 
 
 def lane(name: str) -> Lane:

@@ -19,15 +19,15 @@ import pytest
 from deliveries import activity
 from deliveries.backlog.backlog import Lane, work_key
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.lanes import lane_configure
+from deliveries.backlog.lanes import configure_lane
 from deliveries.models import Delivery, Message
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.push import worker as workers
 from deliveries.push.worker import PushWorker
 from deliveries.rules.payload import NewMessage
-from deliveries.rules.taskmessage import own_parse, queue_name
+from deliveries.rules.taskmessage import parse_own, queue_name
 from subscriptions.models import Subscription
-from subscriptions.selectors import push_settings_of, topic_get
+from subscriptions.selectors import get_topic, push_settings_of
 from tests.faults import outage_errors, watch
 from tests.lanes import lane_state
 from tests.ports import wait_for
@@ -96,7 +96,7 @@ class Stand:
         messages, _, epoch, pages = reply
         self.worker.fetched("local", batch, messages, epoch=int(epoch), pages=pages)
         for message in messages:
-            assert self.worker.take_delivery(*own_parse(message))
+            assert self.worker.take_delivery(*parse_own(message))
         self.worker.delivered()
 
     def request(self) -> tuple[str, Any]:
@@ -128,7 +128,7 @@ def stand(redis_url: str, settings: Any, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def publish(topic: str, *payloads: bytes) -> set[str]:
-    return set(message_publish(topic=topic_get(name=topic), messages=[NewMessage(payload, {}) for payload in payloads]))
+    return set(publish_message(topic=get_topic(name=topic), messages=[NewMessage(payload, {}) for payload in payloads]))
 
 
 def scenario(stand: Stand, receiver: Receiver) -> None:
@@ -144,7 +144,7 @@ def scenario(stand: Stand, receiver: Receiver) -> None:
     known = Subscription.objects.get(subscription_id="push")
     settings = push_settings_of(known.pk)
     assert settings is not None
-    lane_configure(Lane(known.pk, "local"), settings, action="new")
+    configure_lane(Lane(known.pk, "local"), settings, action="new")
     published = publish(TOPIC, b"ack", b"nack", LARGE) | publish(DOOMED, b"dead")
     client.delete("ph:alive")
     wait_for(lambda: client.exists("ph:alive"), what="the rebuild")
@@ -224,7 +224,7 @@ def test_results_that_can_never_be_stored_delay_only_their_own_lane(
 ) -> None:
     # Given a lane whose dead letters cannot be forwarded
     with monkeypatch.context() as broken:
-        broken.setattr("deliveries.push.results.settler.dead_letters_forward", fail)
+        broken.setattr("deliveries.push.results.settler.forward_dead_letters", fail)
         publish(DOOMED, b"dead")
         publish(TOPIC, *[b"ack"] * 20)
         # Then the other lanes are served, and its message is sent again and again

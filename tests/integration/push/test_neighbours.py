@@ -10,10 +10,10 @@ import pytest
 
 from deliveries.backlog.default import default_backlog
 from deliveries.models import Delivery
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
 from subscriptions.models import Subscription
-from subscriptions.selectors import topic_get
+from subscriptions.selectors import get_topic
 from tests.ports import wait_for
 from tests.receiver import Receiver
 from tests.restapi import Api
@@ -30,20 +30,20 @@ from pathlib import Path
 from deliveries.push.sending import plans
 from deliveries.store import statements
 
-read = statements.page_read
+read = statements.read_page
 
 def read_slowly(**arguments):
     while arguments["subscription_id"] <= {last} and not Path({gate!r}).exists():
         time.sleep(0.05)
     return read(**arguments)
 
-statements.page_read = read_slowly
+statements.read_page = read_slowly
 plans.PLAN_SECONDS = 0.3
 """
 
 
 def publish(topic: str, count: int) -> None:
-    message_publish(topic=topic_get(name=topic), messages=[NewMessage(b"x", {})] * count)
+    publish_message(topic=get_topic(name=topic), messages=[NewMessage(b"x", {})] * count)
 
 
 def waits(subscription: str) -> bool:

@@ -15,12 +15,12 @@ from deliveries.backlog.codes import STATE_CODES, Mode
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.paging import digest
 from deliveries.models import Delivery
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.rules.ids import EPOCH_MS, first_id_at
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import NewMessage
-from deliveries.rules.taskmessage import TaskTemplate, body_parse, escaped, generation_of, own_parse, queue_name
-from subscriptions.selectors import topic_get
+from deliveries.rules.taskmessage import TaskTemplate, escape_message, generation_of, parse_body, parse_own, queue_name
+from subscriptions.selectors import get_topic
 from tests.lanes import lane_change, lane_state, page_requests
 from tests.ports import wait_for
 from tests.receiver import Receiver, Request
@@ -156,8 +156,8 @@ class Model:
 
     def _fetched(self, message: bytes) -> int | None:
         """Return the id of a message that a worker may push for the lane as it is now."""
-        task_id, body = own_parse(message) or ("", "")
-        message_id, generation = body_parse(body).message_id, generation_of(task_id)
+        task_id, body = parse_own(message) or ("", "")
+        message_id, generation = parse_body(body).message_id, generation_of(task_id)
         if generation != self._generation_now():
             # It waited in the queue while the lane was forgotten.
             self.pushed_before.append((message_id, generation))
@@ -371,7 +371,7 @@ class Page(NamedTuple):
 
 def task(message_id: int, *, generation: str) -> str:
     template = TaskTemplate(subscription_id=LANE.subscription_id, region=LANE.region, attempt=1, generation=generation)
-    return template.render(str(message_id), escaped({"messageId": str(message_id), "publishTime": "t"}))
+    return template.render(str(message_id), escape_message({"messageId": str(message_id), "publishTime": "t"}))
 
 
 PULLERS = ("one", "two")
@@ -487,7 +487,7 @@ def test_pushes_of_a_key_arrive_in_publish_order_through_nacks_and(
 
 
 def publish(key: str, number: int) -> None:
-    message_publish(topic=topic_get(name=TOPIC), messages=[NewMessage(b"x", {"n": str(number)}, key)])
+    publish_message(topic=get_topic(name=TOPIC), messages=[NewMessage(b"x", {"n": str(number)}, key)])
 
 
 def pushed(receiver: Receiver) -> list[Any]:

@@ -13,9 +13,9 @@ import pytest
 from django.db import connection
 
 from deliveries.models import Delivery
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
-from subscriptions.selectors import topic_get
+from subscriptions.selectors import get_topic
 from tests.ports import wait_for
 from tests.proxy import Proxy
 from tests.receiver import Receiver
@@ -77,7 +77,7 @@ def outage() -> Iterator[SqliteOutage | PostgresqlOutage]:
 
 
 def publish(count: int) -> list[str]:
-    return message_publish(topic=topic_get(name=TOPIC), messages=[NewMessage(b"x", {})] * count)
+    return publish_message(topic=get_topic(name=TOPIC), messages=[NewMessage(b"x", {})] * count)
 
 
 def test_results_wait_for_the_database_however_long_it_is_away(

@@ -36,13 +36,13 @@ def pager(monkeypatch: pytest.MonkeyPatch, redis_url: str) -> Iterator[Pager]:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The subscriptions whose pages were read, in order."""
     subscription_ids: list[int] = []
-    read = statements.page_read
+    read = statements.read_page
 
     def noting(**arguments: Any) -> list[statements.PageRow]:
         subscription_ids.append(arguments["subscription_id"])
         return read(**arguments)
 
-    monkeypatch.setattr(statements, "page_read", noting)
+    monkeypatch.setattr(statements, "read_page", noting)
     return subscription_ids
 
 

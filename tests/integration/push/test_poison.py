@@ -9,10 +9,10 @@ import pytest
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.models import Delivery
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
 from subscriptions.models import Subscription
-from subscriptions.selectors import topic_get
+from subscriptions.selectors import get_topic
 from tests.lanes import lane_state
 from tests.ports import wait_for
 from tests.receiver import Receiver, Request
@@ -46,7 +46,7 @@ def test_one_poison_message_in_seven_leaves_nine_tenths_of_the_pushes_to_the_oth
     )
     receiver.default = lambda request: 500 if is_poison(request) else 204
     messages = [NewMessage(b"x", {"n": str(n)}) for n in range(COUNT)]
-    message_publish(topic=topic_get(name=TOPIC), messages=messages)
+    publish_message(topic=get_topic(name=TOPIC), messages=messages)
 
     with Worker(redis_url):
         wait_for(lambda: not Delivery.objects.exists(), what="the last ack or dead letter")

@@ -6,15 +6,15 @@ from collections import Counter
 from typing import Any
 
 import pytest
-import redis
 
+import redis
 from deliveries.backlog.backlog import BYTES_KEY
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanestate import LaneState
 from deliveries.models import Delivery
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
-from subscriptions.selectors import topic_get
+from subscriptions.selectors import get_topic
 from tests.integration.push.test_delivery import own_redis as own_redis
 from tests.lanes import lane_state
 from tests.ports import free_port, wait_for
@@ -42,7 +42,7 @@ def test_endpoints_that_are_down_leave_redis_nearly_empty(own_redis: RedisServer
         before = client.info("memory")["used_memory"]
         for start in range(0, MESSAGES, 100):
             messages = [NewMessage(b"x" * 300, {"n": str(start + n)}) for n in range(100)]
-            message_publish(topic=topic_get(name=TOPIC), messages=messages)
+            publish_message(topic=get_topic(name=TOPIC), messages=messages)
         wait_for(lambda: all(map(is_down, states())), what="the push backoff of every lane")
         taken = client.info("memory")["used_memory"] - before
     # Then Redis has a handful of each, and the database has all
@@ -73,7 +73,7 @@ def test_messages_beyond_the_budget_wait_in_the_database_and_arrive(
         # When messages of 8 MB are published to them
         for start in range(0, 200, 20):
             messages = [NewMessage(b"x" * 3000, {"n": str(start + n)}) for n in range(20)]
-            message_publish(topic=topic_get(name=TOPIC), messages=messages)
+            publish_message(topic=get_topic(name=TOPIC), messages=messages)
         taken = client.info("memory")["used_memory"] - before
         with Worker(own_redis.url, PUSHHUB_REDIS_MB="1"):
             wait_for(lambda: not Delivery.objects.exists(), what="the last ack")

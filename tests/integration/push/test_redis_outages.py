@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
+import redis
 from deliveries.backlog.regions import KEY as AUDIT_KEY
 from deliveries.models import Delivery
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
 from pushhub.common.outages import Cause
-from subscriptions.selectors import topic_get
+from subscriptions.selectors import get_topic
 from tests.ports import wait_for
 from tests.receiver import Receiver
 from tests.redisoutages import CAUSES, Outage, hanging
@@ -53,7 +53,7 @@ def workers(url: str) -> Iterator[list[Worker]]:
 
 
 def publish(count: int) -> set[str]:
-    return set(message_publish(topic=topic_get(name=TOPIC), messages=[NewMessage(b"x", {})] * count))
+    return set(publish_message(topic=get_topic(name=TOPIC), messages=[NewMessage(b"x", {})] * count))
 
 
 def is_noted(worker: Worker, cause: Cause) -> bool:

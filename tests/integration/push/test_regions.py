@@ -11,12 +11,12 @@ from django.test import Client
 
 from deliveries.backlog.backlog import REGIONS_KEY
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.regions import Unserved, regions_audit, regions_to_adopt, regions_unserved
+from deliveries.backlog.regions import Unserved, audit_regions, regions_to_adopt, regions_unserved
 from deliveries.models import Delivery, GaugeMinute
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
-from deliveries.telemetry.series.gauges import gauges_take
-from subscriptions.selectors import topic_get
+from deliveries.telemetry.series.gauges import take_gauges
+from subscriptions.selectors import get_topic
 from tests.ports import wait_for
 from tests.receiver import Receiver
 from tests.restapi import Api
@@ -36,7 +36,7 @@ def waiting(api: Api, redis_url: str, receiver: Receiver) -> list[str]:
 
 
 def publish(count: int) -> list[str]:
-    return message_publish(topic=topic_get(name=TOPIC), messages=[NewMessage(b"x", {})] * count)
+    return publish_message(topic=get_topic(name=TOPIC), messages=[NewMessage(b"x", {})] * count)
 
 
 def last_served(region: str, *, seconds_ago: float) -> None:
@@ -54,7 +54,7 @@ def test_a_worker_of_another_region_delivers_waiting_messages(
         assert "regions of other workers that this worker serves now: local" in worker.log
         # And once no messages are left, the audit and the worker forget the region
         settings.REGIONS = ["europe"]
-        regions_audit()
+        audit_regions()
         wait_for(lambda: "this worker serves now: none" in worker.log, what="the end of that")
     assert {request.json["message"]["messageId"] for request in receiver.requests} == set(waiting)
 
@@ -70,15 +70,15 @@ def test_the_audit_warns_of_a_region_with_messages_and_no_worker(
     waiting: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     # Given a region in which messages have just been found
-    regions_audit()
+    audit_regions()
     assert regions_unserved() == []
     # When no worker of the region has been alive for a while
     last_served("local", seconds_ago=100.5)
-    regions_audit()
+    audit_regions()
     # Then the log and the console report the region
     assert "no worker of region local has lived for 100 s, and 1 backlogs wait there" in caplog.text
     assert regions_unserved() == [Unserved("local", 100, 1)]
-    gauges_take()
+    take_gauges()
     assert GaugeMinute.objects.get(resource="projects/shop/subscriptions/push").unserved == 5
     console = Client()
     console.force_login(User.objects.create_superuser("root"))
@@ -86,7 +86,7 @@ def test_the_audit_warns_of_a_region_with_messages_and_no_worker(
     assert "No push worker of region local has lived for 100 s, and 1 backlogs wait there." in page
     # Until a worker of the region lives
     default_backlog().beat("w", regions=["local"])
-    regions_audit()
+    audit_regions()
     assert regions_unserved() == []
 
 
@@ -95,5 +95,5 @@ def test_a_region_that_only_pullers_use_needs_no_worker(api: Api, redis_url: str
     api.create("subscriptions/pull", {"topic": TOPIC})
     publish(5)
     last_served("local", seconds_ago=100)
-    regions_audit()
+    audit_regions()
     assert regions_unserved() == []

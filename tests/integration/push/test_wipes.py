@@ -11,12 +11,12 @@ from collections import defaultdict
 from collections.abc import Callable
 
 import pytest
-import redis
 
+import redis
 from deliveries.models import Delivery
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
-from subscriptions.selectors import topic_get
+from subscriptions.selectors import get_topic
 from tests.integration.push.test_delivery import own_redis as own_redis
 from tests.ports import wait_for
 from tests.receiver import Receiver
@@ -35,12 +35,12 @@ ROUNDS = int(os.environ.get("ROUNDS", "1"))
 SLOW_PAGES = """
 import random, time
 from deliveries.store import statements
-page_read = statements.page_read
+read_page = statements.read_page
 def slow_page_read(**arguments):
-    rows = page_read(**arguments)
+    rows = read_page(**arguments)
     time.sleep(random.uniform(0.05, 0.4))
     return rows
-statements.page_read = slow_page_read
+statements.read_page = slow_page_read
 """
 
 
@@ -94,7 +94,7 @@ def test_keys_keep_their_order_while_redis_loses_its_data(
 def publish(numbers: range) -> None:
     for number in numbers:
         for key in KEYS:
-            message_publish(topic=topic_get(name=TOPIC), messages=[NewMessage(b"x", {"n": str(number)}, key)])
+            publish_message(topic=get_topic(name=TOPIC), messages=[NewMessage(b"x", {"n": str(number)}, key)])
 
 
 def inversions(receiver: Receiver) -> dict[str, list[int]]:

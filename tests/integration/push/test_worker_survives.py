@@ -7,12 +7,12 @@ import threading
 import pytest
 
 from deliveries.models import Delivery
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
 from pushhub.celery import app as celery_app
 from pushhub.common import background
 from pushhub.runtime import processes
-from subscriptions.selectors import topic_get
+from subscriptions.selectors import get_topic
 from tests.ports import wait_for
 from tests.receiver import Answer, Receiver, Request
 from tests.restapi import Api
@@ -28,7 +28,7 @@ DEAD_LETTERS = {
 
 
 def publish(topic: str, *payloads: bytes) -> list[str]:
-    return message_publish(topic=topic_get(name=topic), messages=[NewMessage(payload, {}) for payload in payloads])
+    return publish_message(topic=get_topic(name=topic), messages=[NewMessage(payload, {}) for payload in payloads])
 
 
 def test_a_subscription_deleted_during_the_last_attempt_stops_no_other(api: Api, redis_url: str) -> None:

@@ -36,8 +36,8 @@ def stored(age_ms: int, *owed_to: Subscription, count: int = 1) -> list[int]:
     """Store messages of that age, each with a delivery for every subscription in `owed_to`."""
     first = first_id_at(time.time_ns() // 1_000_000 - age_ms)
     ids = list(range(first, first + count))
-    statements.messages_insert([(i, 1, "local", b"x", "", "") for i in ids])
-    statements.deliveries_insert([(i, owner.pk, "local", 0, "") for i in ids for owner in owed_to])
+    statements.insert_messages([(i, 1, "local", b"x", "", "") for i in ids])
+    statements.insert_deliveries([(i, owner.pk, "local", 0, "") for i in ids for owner in owed_to])
     return ids
 
 
@@ -45,13 +45,13 @@ def test_a_message_stays_until_the_last_subscription_has_it(api: Api) -> None:
     slow = subscribe(api, "slow")
     [owed] = stored(HOUR_MS, slow)
     stored(2 * HOUR_MS)
-    assert sweep.settled_sweep() == 1
+    assert sweep.sweep_settled() == 1
     assert list(Message.objects.values_list("pk", flat=True)) == [owed]
 
 
 def test_a_message_that_was_just_published_stays(api: Api) -> None:
     stored(0)
-    assert sweep.settled_sweep() == 0
+    assert sweep.sweep_settled() == 0
     assert Message.objects.count() == 1
 
 
@@ -62,7 +62,7 @@ def test_the_sweep_goes_on_where_it_stopped_and_begins_anew_at_the_end(
     monkeypatch.setattr(sweep, "IDLE_RANGES", 1)
     stored(3 * HOUR_MS, subscribe(api, "slow"), count=25)
     stored(HOUR_MS, count=5)
-    swept = [sweep.settled_sweep() for _ in range(4)]
+    swept = [sweep.sweep_settled() for _ in range(4)]
     assert sum(swept) == 5
     assert Message.objects.count() == 25
 
@@ -72,7 +72,7 @@ def test_a_delivery_past_its_subscriptions_retention_is_dropped(api: Api) -> Non
     long = subscribe(api, "long")
     stored(HOUR_MS, short, long)
     [fresh] = stored(60_000, short)
-    assert sweep.expired_sweep() == 1
+    assert sweep.sweep_expired() == 1
     assert list(Delivery.objects.filter(subscription=short).values_list("message_id", flat=True)) == [fresh]
     assert Delivery.objects.filter(subscription=long).count() == 1
 
@@ -84,15 +84,15 @@ def test_with_archiving_on_only_archived_messages_are_deleted(api: Api, settings
     settings.ARCHIVING = True
     archived, claimed = stored(HOUR_MS, count=3), stored(HOUR_MS // 2, count=2)
     write, going_on = ArchiveLeftover.objects.create(token="a"), ArchiveLeftover.objects.create(token="b")
-    statements.archived_insert(write_id=write.pk, message_ids=archived)
-    statements.archived_insert(write_id=going_on.pk, message_ids=claimed)
+    statements.insert_archived(write_id=write.pk, message_ids=archived)
+    statements.insert_archived(write_id=going_on.pk, message_ids=claimed)
     write.delete()
     late = stored(2 * HOUR_MS, count=2)
     assert statements.messages_unarchived(after_id=0, limit=10) == late
 
-    assert sweep.settled_sweep() == 3
+    assert sweep.sweep_settled() == 3
 
     assert sorted(Message.objects.values_list("pk", flat=True)) == sorted([*late, *claimed])
     assert sorted(ArchivedMessage.objects.values_list("pk", flat=True)) == claimed
-    assert statements.archived_insert_existing([*late, *archived]) == 2
-    assert sweep.settled_sweep() == 2
+    assert statements.insert_existing_archived([*late, *archived]) == 2
+    assert sweep.sweep_settled() == 2

@@ -10,18 +10,18 @@ import pytest
 
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
-from deliveries.deadletters.forwarding import dead_letters_forward
+from deliveries.deadletters.forwarding import forward_dead_letters
 from deliveries.models import Delivery
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.push.results.settler import settle_now
 from deliveries.push.sending.flight import Flight
 from deliveries.rules.ids import first_id_at
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import NewMessage
-from deliveries.rules.taskmessage import body_parse, own_parse, queue_name
+from deliveries.rules.taskmessage import parse_body, parse_own, queue_name
 from deliveries.store import statements
 from subscriptions.models import Subscription
-from subscriptions.selectors import topic_get
+from subscriptions.selectors import get_topic
 from tests.integration.retention.test_snapshots import api as api
 from tests.integration.retention.test_snapshots import publish, received, seek, subscribe, taken
 from tests.ports import wait_for
@@ -77,9 +77,9 @@ def test_an_ack_that_is_stored_before_the_seek_does_not_undo_it(api: Api) -> Non
 def flight_of(api: Api) -> Flight:
     """Return the one message that waits in the queue, as a worker that has fetched it holds it."""
     message: bytes = default_backlog().client.rpop(queue_name("local"))
-    parts = own_parse(message)
+    parts = parse_own(message)
     assert parts is not None
-    task = body_parse(parts[1])
+    task = parse_body(parts[1])
     lane = Lane(task.subscription_id, "local")
     return Flight(task, parts[0], batch=None, lane=lane, finish=lambda _: None)
 
@@ -121,9 +121,9 @@ def test_the_last_attempt_before_a_seek_makes_no_dead_letter(api: Api) -> None:
     row, [delivery] = Subscription.objects.get(), Delivery.objects.all()
     seek(api, time=PAST)
     attempts = {delivery.message_id: 5}
-    assert not dead_letters_forward(subscription_id=row.pk, region="local", attempts=attempts).message_ids
+    assert not forward_dead_letters(subscription_id=row.pk, region="local", attempts=attempts).message_ids
     number = Delivery.objects.get().seek
-    forwarded = dead_letters_forward(subscription_id=row.pk, region="local", attempts=attempts, seek=number)
+    forwarded = forward_dead_letters(subscription_id=row.pk, region="local", attempts=attempts, seek=number)
     assert forwarded.message_ids == {delivery.message_id}
 
 
@@ -132,7 +132,7 @@ def test_messages_with_ids_ahead_of_the_clock_are_replayed(api: Api) -> None:
     subscribe(api, retainAckedMessages=True)
     row = Subscription.objects.get()
     ahead = first_id_at(int(time.time() * 1000) + 120_000)
-    statements.messages_insert([(ahead, row.topic_id, "local", b"ahead", "", "")])
+    statements.insert_messages([(ahead, row.topic_id, "local", b"ahead", "", "")])
     seek(api, time=PAST)
     assert taken(api) == ["ahead"]
 
@@ -143,9 +143,9 @@ def test_no_seek_in_traffic_is_undone(api: Api, receiver: Receiver, redis_url: s
     receiver.default = lambda _: Answer(delay_seconds=dice.uniform(0, 0.3))
     subscribe(api, pushConfig={"pushEndpoint": receiver.url}, retainAckedMessages=True)
     subscribe(api, "pulled", retainAckedMessages=True)
-    topic = topic_get(name=TOPIC)
+    topic = get_topic(name=TOPIC)
     with Worker(redis_url):
-        message_publish(topic=topic, messages=[NewMessage(b"x", {}, "")] * 100)
+        publish_message(topic=topic, messages=[NewMessage(b"x", {}, "")] * 100)
         pulled = ack_ids_of(received(api, "pulled"))
         receiver.wait(10)
         seek_both(api, PAST, pulled)

@@ -17,10 +17,10 @@ from deliveries.retention import snapshots
 from deliveries.retention import sweep as sweeping
 from deliveries.rules.ids import first_id_at
 from pushhub.common.clock import utcnow
-from pushhub.common.protojson import timestamp_format, timestamp_parse
+from pushhub.common.protojson import format_timestamp, parse_timestamp
 from subscriptions.models import Snapshot, Subscription
 from subscriptions.models.iam import AuditEntry
-from subscriptions.services.snapshots import snapshots_sweep
+from subscriptions.services.snapshots import sweep_snapshots
 from tests.ports import wait_for
 from tests.receiver import Receiver
 from tests.restapi import Api
@@ -62,7 +62,7 @@ def publish(api: Api, *texts: str, **fields: Any) -> None:
 def moment() -> str:
     """Return a time between the messages published before and after the call."""
     time.sleep(0.002)
-    now = timestamp_format(utcnow())
+    now = format_timestamp(utcnow())
     time.sleep(0.002)
     return now
 
@@ -107,8 +107,8 @@ def snapshot(api: Api, name: str = "before", **fields: Any) -> Any:
 
 def sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweeping, "SETTLED_GRACE_MS", -1000)
-    sweeping.expired_sweep()
-    while sweeping.settled_sweep():
+    sweeping.sweep_expired()
+    while sweeping.sweep_settled():
         pass
 
 
@@ -116,7 +116,7 @@ def test_the_life_of_a_snapshot(api: Api) -> None:
     subscribe(api)
     created = snapshot(api, labels={"team": "a"})
     assert (created["name"], created["topic"], created["labels"]) == (KEPT, TOPIC, {"team": "a"})
-    left = timestamp_parse(created["expireTime"], field="x") - utcnow()
+    left = parse_timestamp(created["expireTime"], field="x") - utcnow()
     assert 7 * DAY - datetime.timedelta(minutes=1) < left <= 7 * DAY
     assert api.get("snapshots/before").body == created
     assert api.get("snapshots").body == {"snapshots": [created]}
@@ -223,7 +223,7 @@ def test_expired_snapshots_are_deleted(api: Api) -> None:
     Snapshot.objects.update(expire_at=utcnow() - datetime.timedelta(seconds=1))
     assert api.get("snapshots/before").status == 404
     assert api.get("snapshots").body == {}
-    assert snapshots_sweep() == 1
+    assert sweep_snapshots() == 1
     assert not Snapshot.objects.exists()
 
 
@@ -232,7 +232,7 @@ def test_a_snapshot_lives_seven_days_less_the_age_of_the_oldest_unacknowledged_m
     publish(api, "old")
     age(6 * DAY)
     created = snapshot(api)
-    left = timestamp_parse(created["expireTime"], field="x") - utcnow()
+    left = parse_timestamp(created["expireTime"], field="x") - utcnow()
     assert DAY - datetime.timedelta(minutes=1) < left <= DAY
     age(datetime.timedelta(hours=23, minutes=1))
     refused = api.put("snapshots/another", {"subscription": WORKER})
@@ -275,7 +275,7 @@ def test_seek_to_a_future_time_purges_and_later_publishes_are_delivered(api: Api
     subscribe(api, retainAckedMessages=True)
     publish(api, "a", "b")
     assert len(received(api)) == 2, "the message is leased and not acknowledged"
-    seek(api, time=timestamp_format(utcnow() + DAY))
+    seek(api, time=format_timestamp(utcnow() + DAY))
     assert not Delivery.objects.exists()
     publish(api, "new")
     assert taken(api) == ["new"]
@@ -445,12 +445,12 @@ def test_a_subscription_that_nobody_uses_expires(api: Api) -> None:
     subscribe(api, "brief", expirationPolicy={"ttl": "86400s"})
     subscribe(api, "usual")
     subscribe(api, "lasting", expirationPolicy={})
-    assert activity.expired_subscriptions_delete() == 0
+    assert activity.delete_expired_subscriptions() == 0
     Subscription.objects.update(active_at=utcnow() - DAY * 1.1, updated_at=utcnow() - DAY * 1.1)
-    assert activity.expired_subscriptions_delete() == 1
+    assert activity.delete_expired_subscriptions() == 1
     assert api.get("subscriptions/brief").status == 404
     Subscription.objects.update(active_at=utcnow() - DAY * 40, updated_at=utcnow() - DAY * 40)
-    assert activity.expired_subscriptions_delete() == 1
+    assert activity.delete_expired_subscriptions() == 1
     assert [row.subscription_id for row in Subscription.objects.all()] == ["lasting"]
 
 
@@ -459,15 +459,15 @@ def test_a_subscription_that_is_used_while_a_sweep_is_frozen_stays(api: Api, mon
     for name in ("first", "second"):
         subscribe(api, name, expirationPolicy={"ttl": "86400s"})
     Subscription.objects.update(active_at=utcnow() - DAY * 2, updated_at=utcnow() - DAY * 2)
-    delete = activity.subscription_delete
+    delete = activity.delete_subscription
 
     # When a sweep is frozen until the second one is used again
     def delete_late(*, name: str) -> None:
         delete(name=name)
         Subscription.objects.update(active_at=utcnow())
 
-    monkeypatch.setattr(activity, "subscription_delete", delete_late)
-    assert activity.expired_subscriptions_delete() == 1
+    monkeypatch.setattr(activity, "delete_subscription", delete_late)
+    assert activity.delete_expired_subscriptions() == 1
     # Then it stays
     assert [row.subscription_id for row in Subscription.objects.all()] == ["second"]
 
@@ -481,7 +481,7 @@ def test_pulls_and_changes_keep_a_subscription(api: Api, use: str, monkeypatch: 
         assert taken(api) == []
     else:
         api.patch("subscriptions/worker", {"subscription": {"labels": {"a": "b"}}, "updateMask": "labels"})
-    assert activity.expired_subscriptions_delete() == 0
+    assert activity.delete_expired_subscriptions() == 0
 
 
 def test_an_acknowledged_push_keeps_a_subscription(api: Api, redis_url: str) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import grpc
 import pytest
-import redis
 import requests
 from django.db import connection
 from google.iam.v1 import iam_policy_pb2
@@ -23,19 +22,20 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from pytest_django.live_server_helper import LiveServer
 
+import redis
 from deliveries.models import Delivery
 from deliveries.rpc import streaming
 from deliveries.store.writelock import write_transaction
 from pushhub.runtime import grpcserver
 from subscriptions.iam import grants
 from subscriptions.iam.methods import METHODS
-from subscriptions.iam.tree import resource_get
+from subscriptions.iam.tree import get_resource
 from subscriptions.identity import access_tokens
 from subscriptions.models import Subscription
 from subscriptions.models.iam import AuditEntry
-from subscriptions.services.projects import project_create
-from subscriptions.services.subscriptions import push_config_modify, subscription_create
-from subscriptions.services.topics import topic_create
+from subscriptions.services.projects import create_project
+from subscriptions.services.subscriptions import create_subscription, modify_push_config
+from subscriptions.services.topics import create_topic
 from tests.grpcservers import GrpcServer
 from tests.ports import wait_for
 
@@ -61,8 +61,8 @@ def channel(server: GrpcServer) -> Iterator[grpc.Channel]:
 
 
 def make(**fields: Any) -> None:
-    topic_create(name=TOPIC, topic={})
-    subscription_create(name=SUBSCRIPTION, subscription={"topic": TOPIC, **fields})
+    create_topic(name=TOPIC, topic={})
+    create_subscription(name=SUBSCRIPTION, subscription={"topic": TOPIC, **fields})
 
 
 def call(channel: grpc.Channel, method: str, request: Any, answer: Any = Empty, **options: Any) -> Any:
@@ -202,7 +202,7 @@ def test_each_refusal_has_a_status_in_its_trailers(channel: grpc.Channel) -> Non
 
 
 def test_a_caller_needs_a_token_and_a_permission(strict: GrpcServer) -> None:
-    project_create(project_id="shop")
+    create_project(project_id="shop")
     make()
     request = pubsub.GetTopicRequest.pb()(topic=TOPIC)
     method = "google.pubsub.v1.Publisher.GetTopic"
@@ -210,11 +210,11 @@ def test_a_caller_needs_a_token_and_a_permission(strict: GrpcServer) -> None:
         assert refused(channel, method, request).code() == grpc.StatusCode.UNAUTHENTICATED
         for wrong in ("nonsense", "owner"):
             assert refused(channel, method, request, metadata=bearer(wrong)).code() == grpc.StatusCode.UNAUTHENTICATED
-        token = access_tokens.access_token_create(member=ADA).token
+        token = access_tokens.create_access_token(member=ADA).token
         error = refused(channel, method, request, metadata=bearer(token))
         assert error.code() == grpc.StatusCode.PERMISSION_DENIED
         assert "pubsub.topics.get" in error.details()
-        grants.role_grant(resource_get(TOPIC), role="roles/pubsub.viewer", member=ADA)
+        grants.grant_role(get_resource(TOPIC), role="roles/pubsub.viewer", member=ADA)
 
         def answered() -> Any:
             try:
@@ -227,10 +227,10 @@ def test_a_caller_needs_a_token_and_a_permission(strict: GrpcServer) -> None:
 
 @pytest.mark.parametrize("more", [[("authorization", "Bearer {token}")], [("x-pushhub-region", "local")] * 2])
 def test_what_is_there_twice_is_refused_as_over_rest(strict: GrpcServer, more: list[tuple[str, str]]) -> None:
-    project_create(project_id="shop")
+    create_project(project_id="shop")
     make()
-    grants.role_grant(resource_get(TOPIC), role="roles/pubsub.publisher", member=ADA)
-    token = access_tokens.access_token_create(member=ADA).token
+    grants.grant_role(get_resource(TOPIC), role="roles/pubsub.publisher", member=ADA)
+    token = access_tokens.create_access_token(member=ADA).token
     twice = [(name, text.format(token=token)) for name, text in [("authorization", "Bearer {token}"), *more]]
     connection = http.client.HTTPConnection(strict.address, timeout=30)
     connection.putrequest("POST", f"/v1/{TOPIC}:publish")
@@ -255,9 +255,9 @@ def test_changes_are_audited_with_caller_address_and_method(channel: grpc.Channe
 
 
 def test_refused_changes_are_audited_and_refused_publishes_are_not(strict: GrpcServer) -> None:
-    project_create(project_id="shop")
+    create_project(project_id="shop")
     make()
-    token = access_tokens.access_token_create(member=ADA).token
+    token = access_tokens.create_access_token(member=ADA).token
     with grpc.insecure_channel(strict.address) as channel:
         delete = pubsub.DeleteTopicRequest.pb()(topic=TOPIC)
         refused(channel, "google.pubsub.v1.Publisher.DeleteTopic", delete, metadata=bearer(token))
@@ -270,7 +270,7 @@ def test_refused_changes_are_audited_and_refused_publishes_are_not(strict: GrpcS
 def test_policies_of_resources_outside_of_pubsub(channel: grpc.Channel) -> None:
     request = iam_policy_pb2.TestIamPermissionsRequest(resource=PROJECT, permissions=["pubsub.topics.list"])
     answer = iam_policy_pb2.TestIamPermissionsResponse
-    project_create(project_id="shop")
+    create_project(project_id="shop")
     assert list(call(channel, "google.iam.v1.IAMPolicy.TestIamPermissions", request, answer).permissions) == [
         "pubsub.topics.list"
     ]
@@ -394,7 +394,7 @@ def test_large_messages_count_with_their_true_size_from_the_first_answer_on(chan
 def test_a_stream_that_ends_releases_the_messages_that_its_client_never_touched(
     channel: grpc.Channel, end: str
 ) -> None:
-    topic_create(name=DEAD_TOPIC, topic={})
+    create_topic(name=DEAD_TOPIC, topic={})
     make(deadLetterPolicy={"deadLetterTopic": DEAD_TOPIC, "maxDeliveryAttempts": 5})
     publish(channel, "acknowledged", "extended", "nacked", "untouched")
     stream = Stream(channel, stream_ack_deadline_seconds=600)
@@ -483,7 +483,7 @@ def test_a_subscription_that_begins_to_push_ends_its_streams(channel: grpc.Chann
     make()
     stream = Stream(channel)
     config = {"pushConfig": {"pushEndpoint": "https://example.com/push"}}
-    push_config_modify(name=SUBSCRIPTION, request=config)
+    modify_push_config(name=SUBSCRIPTION, request=config)
     assert stream.refusal()[0] == "FAILED_PRECONDITION"
 
 
@@ -504,10 +504,10 @@ def test_a_server_that_stops_ends_its_streams_as_unavailable(
 
 
 def test_a_revoked_token_ends_its_stream(strict: GrpcServer) -> None:
-    project_create(project_id="shop")
+    create_project(project_id="shop")
     make()
-    grants.role_grant(resource_get(SUBSCRIPTION), role="roles/pubsub.subscriber", member=ADA)
-    issued = access_tokens.access_token_create(member=ADA)
+    grants.grant_role(get_resource(SUBSCRIPTION), role="roles/pubsub.subscriber", member=ADA)
+    issued = access_tokens.create_access_token(member=ADA)
     with grpc.insecure_channel(strict.address) as channel:
         stub = channel.stream_stream(
             "/google.pubsub.v1.Subscriber/StreamingPull",
@@ -518,7 +518,7 @@ def test_a_revoked_token_ends_its_stream(strict: GrpcServer) -> None:
         requests_.put(StreamingPullRequest(subscription=SUBSCRIPTION, stream_ack_deadline_seconds=10))
         answers = stub(iter(requests_.get, None), timeout=60, metadata=bearer(issued.token))
         message = pubsub.PublishRequest.pb()(topic=TOPIC, messages=[{"data": b"x"}])
-        grants.role_grant(resource_get(TOPIC), role="roles/pubsub.publisher", member=ADA)
+        grants.grant_role(get_resource(TOPIC), role="roles/pubsub.publisher", member=ADA)
 
         def published() -> bool:
             try:
@@ -529,7 +529,7 @@ def test_a_revoked_token_ends_its_stream(strict: GrpcServer) -> None:
 
         wait_for(published, what="the grant")
         assert next(answers).received_messages
-        access_tokens.access_tokens_revoke(ids=[issued.row.pk])
+        access_tokens.revoke_access_tokens(ids=[issued.row.pk])
         with pytest.raises(grpc.RpcError) as caught:
             list(answers)
         assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
@@ -578,6 +578,6 @@ def test_leases_that_cannot_be_released_are_logged(
     def fail(**_: object) -> None:
         raise redis.ConnectionError("away")
 
-    monkeypatch.setattr(streaming, "leases_give_back", fail)
+    monkeypatch.setattr(streaming, "give_back_leases", fail)
     streaming._given_back(Subscription(), {"one": 1, "two": 2}, "puller")
     assert "2 leases and the keys of a stream that ended lapse" in caplog.text

@@ -14,7 +14,7 @@ import pytest
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.models import Delivery
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
 from subscriptions.models import Subscription, Topic
 from tests.grpcservers import GrpcServer
@@ -50,7 +50,7 @@ def open_stream(channel: grpc.Channel) -> Iterator[Callable[..., Stream]]:
 
 def publish(key: str, *numbers: int, size: int = 0) -> None:
     messages = [NewMessage(str(number).encode().ljust(size), {}, key) for number in numbers]
-    message_publish(topic=Topic.objects.get(), messages=messages)
+    publish_message(topic=Topic.objects.get(), messages=messages)
 
 
 def texts(messages: Sequence[Any]) -> list[str]:

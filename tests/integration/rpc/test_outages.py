@@ -13,11 +13,11 @@ from typing import Any
 
 import grpc
 import pytest
-import redis
 from google.protobuf.json_format import ParseDict
 
-from deliveries.publish.service import message_publish
-from deliveries.pull.leasing import messages_pull
+import redis
+from deliveries.publish.service import publish_message
+from deliveries.pull.leasing import pull_messages
 from deliveries.retention import snapshots
 from deliveries.rpc import streaming
 from deliveries.rules.payload import NewMessage
@@ -26,11 +26,11 @@ from pushhub.runtime.grpcserver import services
 from subscriptions.iam import access
 from subscriptions.rpc import calls
 from subscriptions.rpc.calls import service_handler
-from subscriptions.selectors import subscription_read, topic_get
+from subscriptions.selectors import get_topic, read_subscription
 from subscriptions.services import schemas
-from subscriptions.services.projects import project_create
-from subscriptions.services.subscriptions import subscription_create
-from subscriptions.services.topics import topic_create
+from subscriptions.services.projects import create_project
+from subscriptions.services.subscriptions import create_subscription
+from subscriptions.services.topics import create_topic
 from tests.faults import Faults, outage_errors
 from tests.integration.api.test_outages import only_outages
 
@@ -181,12 +181,12 @@ def server(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setattr(calls, "threads_of", lambda _: InThisThread())
     monkeypatch.setattr(streaming, "GRACE_SECONDS", 0.0)
     monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
-    project_create(project_id="shop")
-    topic_create(name=ORDERS, topic={})
-    subscription_create(name=PULLED, subscription={"topic": ORDERS})
-    subscription_create(name=PUSHED, subscription=PUSH)
-    snapshots.snapshot_create(name=KEPT, request={"subscription": PULLED})
-    schemas.schema_create(parent=SHOP, schema_id="goods", schema=AVRO)
+    create_project(project_id="shop")
+    create_topic(name=ORDERS, topic={})
+    create_subscription(name=PULLED, subscription={"topic": ORDERS})
+    create_subscription(name=PUSHED, subscription=PUSH)
+    snapshots.create_snapshot(name=KEPT, request={"subscription": PULLED})
+    schemas.create_schema(parent=SHOP, schema_id="goods", schema=AVRO)
     server = Server()
     yield server
     server.close()
@@ -197,25 +197,25 @@ def prepared(method: str, number: int) -> bytes:
     text = str(REQUESTS[method])
     name = f"new{number}"
     if f"{SHOP}/topics/new" in text:
-        topic_create(name=f"{SHOP}/topics/{name}", topic={})
+        create_topic(name=f"{SHOP}/topics/{name}", topic={})
     if f"{SHOP}/subscriptions/new" in text:
-        subscription_create(name=f"{SHOP}/subscriptions/{name}", subscription=PUSH)
+        create_subscription(name=f"{SHOP}/subscriptions/{name}", subscription=PUSH)
     if f"{SHOP}/snapshots/new" in text:
-        snapshots.snapshot_create(name=f"{SHOP}/snapshots/{name}", request={"subscription": PULLED})
+        snapshots.create_snapshot(name=f"{SHOP}/snapshots/{name}", request={"subscription": PULLED})
     values = {"{n}": str(number)}
     if f"{SHOP}/schemas/new" in text:
-        values["REVISION"] = schemas.schema_create(parent=SHOP, schema_id=name, schema=AVRO).revision_id
-        schemas.schema_commit(name=f"{SHOP}/schemas/{name}", request={"schema": AVRO})
+        values["REVISION"] = schemas.create_schema(parent=SHOP, schema_id=name, schema=AVRO).revision_id
+        schemas.commit_schema(name=f"{SHOP}/schemas/{name}", request={"schema": AVRO})
     if method in ("Pull", "Acknowledge", "ModifyAckDeadline"):
         publish()
     if "ACKID" in text:
-        [received] = messages_pull(subscription=subscription_read(name=PULLED), max_messages=1)
+        [received] = pull_messages(subscription=read_subscription(name=PULLED), max_messages=1)
         values["ACKID"] = received.ack_id
     return encoded(method, REQUESTS[method], values)
 
 
 def publish() -> None:
-    message_publish(topic=topic_get(name=ORDERS), messages=[NewMessage(b"x", {})])
+    publish_message(topic=get_topic(name=ORDERS), messages=[NewMessage(b"x", {})])
 
 
 def encoded(method: str, request: dict[str, Any], values: dict[str, str]) -> bytes:

@@ -9,10 +9,10 @@ import pytest
 from pytest_django.live_server_helper import LiveServer
 
 from deliveries.backlog.default import default_backlog
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
 from deliveries.telemetry.series.openstreams import open_streams
-from deliveries.telemetry.sinks.counters import KEY, counters_read
+from deliveries.telemetry.sinks.counters import KEY, read_counters
 from subscriptions.models import Subscription, Topic
 from tests.grpcservers import GrpcServer
 from tests.integration.rpc.test_grpc import Stream, make
@@ -26,7 +26,7 @@ ACK_LATENCY = "subscription_ack_latency_seconds"
 def counted() -> Counter[tuple[str, ...]]:
     """Return the counters of subscriptions by name and labels; a latency without its bucket."""
     total: Counter[tuple[str, ...]] = Counter()
-    for value in counters_read(default_backlog().client):
+    for value in read_counters(default_backlog().client):
         if value.labels[-1:] != ("sum",):
             labels = value.labels[:-1] if value.kind.unit else value.labels
             total[value.kind.name, *labels] += value.value
@@ -41,7 +41,7 @@ def test_a_stream_is_counted(redis_url: str, live_server: LiveServer) -> None:
             stream = Stream(channel)
             pk = Subscription.objects.get().pk
             wait_for(lambda: open_streams(default_backlog().client) == {pk: 1}, what="an open stream")
-            message_publish(topic=Topic.objects.get(), messages=[NewMessage(b"x", {})] * 3)
+            publish_message(topic=Topic.objects.get(), messages=[NewMessage(b"x", {})] * 3)
             ack_ids = [message.ack_id for message in stream.messages(3)]
             stream.send(ack_ids=ack_ids[:2])
             stream.send(modify_deadline_ack_ids=ack_ids[2:], modify_deadline_seconds=[60])

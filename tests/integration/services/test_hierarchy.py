@@ -42,7 +42,7 @@ def test_commands_create_a_tree(db: None, capsys: pytest.CaptureFixture[str]) ->
     assert project.parent is not None
     assert project.parent.name == inner
     assert project.created_at.date().isoformat() == "2020-02-29"
-    assert grants.policy_get(project) == {"etag": "ACAB"}, "nobody owns the project, and its agent needs a grant"
+    assert grants.get_policy(project) == {"etag": "ACAB"}, "nobody owns the project, and its agent needs a grant"
 
 
 def test_roles_are_granted_and_revoked_by_command(db: None) -> None:
@@ -68,41 +68,41 @@ def test_a_folder_needs_a_parent_that_exists(db: None, parent: str) -> None:
 
 
 def test_creating_and_moving_need_permissions(db: None) -> None:
-    organization = hierarchy.organization_create(display_name="Example")
+    organization = hierarchy.create_organization(display_name="Example")
     project = Project.objects.create(project_id="shop")
     for refused in (
-        lambda: hierarchy.organization_create(display_name="Mine", caller=ADA),
-        lambda: hierarchy.folder_create(display_name="Mine", parent=organization, caller=ADA),
-        lambda: hierarchy.project_move(project=project, parent=organization, caller=ADA),
+        lambda: hierarchy.create_organization(display_name="Mine", caller=ADA),
+        lambda: hierarchy.create_folder(display_name="Mine", parent=organization, caller=ADA),
+        lambda: hierarchy.move_project(project=project, parent=organization, caller=ADA),
     ):
         with pytest.raises(PermissionDenied):
             refused()
 
-    grants.role_grant(organization, role="roles/resourcemanager.folderAdmin", member=ADA.member)
-    folder = hierarchy.folder_create(display_name="Mine", parent=organization, caller=ADA)
+    grants.grant_role(organization, role="roles/resourcemanager.folderAdmin", member=ADA.member)
+    folder = hierarchy.create_folder(display_name="Mine", parent=organization, caller=ADA)
 
     assert access.allowed(ADA, "resourcemanager.projects.create", folder), "the creator of a folder owns it"
-    grants.role_grant(project, role="roles/owner", member=ADA.member)
-    assert hierarchy.project_move(project=project, parent=folder, caller=ADA).parent == folder
+    grants.grant_role(project, role="roles/owner", member=ADA.member)
+    assert hierarchy.move_project(project=project, parent=folder, caller=ADA).parent == folder
 
 
 def test_a_moved_project_has_the_policies_of_its_new_parents(db: None) -> None:
-    before, after = (hierarchy.organization_create(display_name=name) for name in ("Before", "After"))
-    grants.role_grant(before, role="roles/viewer", member=ADA.member)
-    project = hierarchy.project_move(project=Project.objects.create(project_id="shop"), parent=before)
+    before, after = (hierarchy.create_organization(display_name=name) for name in ("Before", "After"))
+    grants.grant_role(before, role="roles/viewer", member=ADA.member)
+    project = hierarchy.move_project(project=Project.objects.create(project_id="shop"), parent=before)
     assert access.allowed(ADA, "pubsub.topics.get", project)
 
-    hierarchy.project_move(project=project, parent=after)
+    hierarchy.move_project(project=project, parent=after)
 
     assert not access.allowed(ADA, "pubsub.topics.get", project)
 
 
 def test_folders_lie_at_most_ten_deep(db: None) -> None:
-    parent: Organization | Folder = hierarchy.organization_create(display_name="Example")
+    parent: Organization | Folder = hierarchy.create_organization(display_name="Example")
     for depth in range(10):
-        parent = hierarchy.folder_create(display_name=str(depth), parent=parent)
+        parent = hierarchy.create_folder(display_name=str(depth), parent=parent)
     with pytest.raises(FailedPrecondition):
-        hierarchy.folder_create(display_name="one more", parent=parent)
+        hierarchy.create_folder(display_name="one more", parent=parent)
 
 
 def errors(response: Any) -> Any:
@@ -120,8 +120,8 @@ def test_the_console_creates_organizations_and_folders_with_an_owner(console: Cl
     both = {**place, "folder": folder.pk}
     assert errors(console.post("/admin/subscriptions/folder/add/", both))
 
-    assert grants.policy_get(organization)["bindings"] == OWNED
-    assert grants.policy_get(folder)["bindings"] == OWNED
+    assert grants.get_policy(organization)["bindings"] == OWNED
+    assert grants.get_policy(folder)["bindings"] == OWNED
     page = f"/admin/subscriptions/folder/{folder.pk}/change/"
     assert console.post(page, {"display_name": "Stores"}).status_code == 302
     assert Folder.objects.get().display_name == "Stores"

@@ -11,7 +11,7 @@ from django.db.models import Model
 from subscriptions.models import Project, Subscription
 from subscriptions.models.iam import Perimeter
 from subscriptions.services.perimeters import PROHIBITED, is_run_app
-from subscriptions.services.projects import project_create
+from subscriptions.services.projects import create_project
 from tests.restapi import Answer, Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -182,7 +182,7 @@ def test_a_pull_subscription_may_be_created(api: Api) -> None:
 
 
 def test_other_projects_and_disabled_perimeters_are_unrestricted(api: Api) -> None:
-    project_create(project_id="depot")
+    create_project(project_id="depot")
     protect("depot")
     assert create(api, ELSEWHERE).status == 200
     assert refused(create(api, ELSEWHERE, project="depot"))

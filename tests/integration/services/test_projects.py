@@ -18,7 +18,7 @@ from subscriptions.iam import grants
 from subscriptions.identity import access_tokens
 from subscriptions.models import Folder, Organization, Project
 from subscriptions.services import projects
-from subscriptions.services.projects import project_create
+from subscriptions.services.projects import create_project
 from tests.restapi import Api
 
 ADA = "user:ada@example.com"
@@ -27,7 +27,7 @@ ADA = "user:ada@example.com"
 @pytest.fixture
 def organization(transactional_db: None) -> Organization:
     organization = Organization.objects.create(display_name="example.com")
-    grants.role_grant(organization, role="roles/resourcemanager.projectCreator", member=ADA)
+    grants.grant_role(organization, role="roles/resourcemanager.projectCreator", member=ADA)
     return organization
 
 
@@ -35,7 +35,7 @@ def organization(transactional_db: None) -> Organization:
 def managed(organization: Organization, live_server: LiveServer, settings: Any) -> Iterator[Any]:
     """Return Resource Manager's client for Ada, who may create projects in the organization."""
     settings.ANONYMOUS = ""
-    credentials = Credentials(access_tokens.access_token_create(member=ADA).token)
+    credentials = Credentials(access_tokens.create_access_token(member=ADA).token)
     http = google_auth_httplib2.AuthorizedHttp(credentials, http=httplib2.Http())
     options = {"api_endpoint": live_server.url}
     with build("cloudresourcemanager", "v1", static_discovery=True, client_options=options, http=http) as client:
@@ -98,9 +98,9 @@ def test_only_the_operator_creates_projects_without_a_parent(managed: Any) -> No
 
 
 def test_each_caller_sees_the_projects_that_it_may_get(managed: Any, organization: Organization) -> None:
-    project_create(project_id="secret", parent=organization)
-    open_one = project_create(project_id="open-one")
-    grants.role_grant(open_one, role="roles/viewer", member=ADA)
+    create_project(project_id="secret", parent=organization)
+    open_one = create_project(project_id="open-one")
+    grants.grant_role(open_one, role="roles/viewer", member=ADA)
 
     assert [project["projectId"] for project in managed.list().execute()["projects"]] == ["open-one"]
     assert refusal(managed.get(projectId="secret"))[0] == 403
@@ -109,7 +109,7 @@ def test_each_caller_sees_the_projects_that_it_may_get(managed: Any, organizatio
 
 def test_projects_are_listed_in_pages(managed: Any) -> None:
     for project_id in ("cc-cccc", "aa-aaaa", "bb-bbbb"):
-        grants.role_grant(project_create(project_id=project_id), role="roles/browser", member=ADA)
+        grants.grant_role(create_project(project_id=project_id), role="roles/browser", member=ADA)
 
     first = managed.list(pageSize=2)
     page = first.execute()

@@ -15,15 +15,15 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorSet,
 )
 
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
 from pushhub.common.names import DELETED_SCHEMA
-from subscriptions.iam.custom_roles import role_create
-from subscriptions.iam.grants import role_grant
+from subscriptions.iam.custom_roles import create_role
+from subscriptions.iam.grants import grant_role
 from subscriptions.models import Topic
 from subscriptions.schemarules import limits
-from subscriptions.selectors import project_get, schema_get
-from subscriptions.services.projects import project_create
+from subscriptions.selectors import get_project, get_schema
+from subscriptions.services.projects import create_project
 from tests.restapi import Answer, Api
 
 pytestmark = pytest.mark.usefixtures("shop")
@@ -46,7 +46,7 @@ GOOD = b'{"id":7,"note":{"string":"x"}}'
 
 @pytest.fixture
 def shop(api: Api, redis_url: str) -> None:
-    project_create(project_id="shop")
+    create_project(project_id="shop")
 
 
 def encoded(data: bytes) -> str:
@@ -376,7 +376,7 @@ def test_a_publish_without_a_schema_makes_no_more_queries(api: Api, django_asser
     publish(api, b"warm", topic="plain")
     topic = Topic.objects.select_related("project").get(topic_id="plain")
     with django_assert_max_num_queries(8) as queries:
-        message_publish(topic=topic, messages=[NewMessage(b"x", {})])
+        publish_message(topic=topic, messages=[NewMessage(b"x", {})])
     assert not [query for query in queries.captured_queries if "schema" in query["sql"]]
 
 
@@ -384,11 +384,11 @@ def test_a_topic_needs_a_permission_on_its_schema(api: Api) -> None:
     created(api)
     api.create("topics/plain")
     api.sign_in("ada@example.com")
-    shop, schema = project_get(project="shop"), schema_get(name=NAME)
-    role = role_create(
+    shop, schema = get_project(project="shop"), get_schema(name=NAME)
+    role = create_role(
         shop, {"roleId": "topics", "role": {"includedPermissions": ["pubsub.topics.create", "pubsub.topics.update"]}}
     )
-    role_grant(shop, role=role.name, member="user:ada@example.com")
+    grant_role(shop, role=role.name, member="user:ada@example.com")
     settings = {"schemaSettings": {"schema": NAME, "encoding": "JSON"}}
 
     def tried() -> list[int]:
@@ -398,5 +398,5 @@ def test_a_topic_needs_a_permission_on_its_schema(api: Api) -> None:
         ]
 
     assert tried() == [403, 403] and not Topic.objects.filter(topic_id="new").exists()
-    role_grant(schema, role="roles/pubsub.admin", member="user:ada@example.com")
+    grant_role(schema, role="roles/pubsub.admin", member="user:ada@example.com")
     assert tried() == [200, 200]

@@ -11,14 +11,14 @@ from django.test.utils import CaptureQueriesContext
 
 from deliveries.backlog.backlog import Lane
 from deliveries.models import Delivery
-from deliveries.pull.leasing import messages_pull
-from deliveries.pull.settling import messages_acknowledge
+from deliveries.pull.leasing import pull_messages
+from deliveries.pull.settling import acknowledge_messages
 from deliveries.push.results.settler import settle_now
 from deliveries.push.sending.flight import Flight
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import DeliverTask
 from deliveries.store.writelock import write_transaction
-from subscriptions.selectors import subscription_read
+from subscriptions.selectors import read_subscription
 from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -87,11 +87,11 @@ def test_acks_wait_for_the_disk_with_exactly_once_delivery_only(redis_url: str, 
     topic = "projects/shop/topics/orders"
     api.put("subscriptions/pulled", {"topic": topic, "enableExactlyOnceDelivery": exactly_once})
     api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}]})
-    subscription = subscription_read(name="projects/shop/subscriptions/pulled")
-    [received] = messages_pull(subscription=subscription, max_messages=1)
+    subscription = read_subscription(name="projects/shop/subscriptions/pulled")
+    [received] = pull_messages(subscription=subscription, max_messages=1)
 
     with CaptureQueriesContext(connection) as queries:
-        messages_acknowledge(subscription=subscription, ack_ids=[received.ack_id])
+        acknowledge_messages(subscription=subscription, ack_ids=[received.ack_id])
 
     assert any("synchronous" in query["sql"] for query in queries) is not exactly_once
 
@@ -105,7 +105,7 @@ def test_results_of_pushes_do_not_wait_for_the_disk(redis_url: str) -> None:
     )
     answer = api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}]})
     [message_id] = answer.body["messageIds"]
-    subscription = subscription_read(name="projects/shop/subscriptions/pushed")
+    subscription = read_subscription(name="projects/shop/subscriptions/pushed")
     task = DeliverTask(subscription.pk, "local", 1, {"messageId": message_id, "data": "aGVsbG8="})
     flight = Flight(task, "1", batch=None, lane=Lane(subscription.pk, "local"), finish=lambda _: None)
     flight.verdict = Verdict.ACK

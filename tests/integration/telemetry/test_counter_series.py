@@ -12,12 +12,12 @@ import pytest
 from deliveries.backlog.default import default_backlog
 from deliveries.models import CounterSample
 from deliveries.telemetry.series import counterseries, openstreams
-from deliveries.telemetry.series.counterseries import counters_sample
-from deliveries.telemetry.series.gauges import gauges_take
-from deliveries.telemetry.series.regiongauges import region_gauges_take
+from deliveries.telemetry.series.counterseries import sample_counters
+from deliveries.telemetry.series.gauges import take_gauges
+from deliveries.telemetry.series.regiongauges import take_region_gauges
 from deliveries.telemetry.sinks import counters as module
 from pushhub.common.clock import utcnow
-from pushhub.common.protojson import timestamp_format
+from pushhub.common.protojson import format_timestamp
 from subscriptions.models import Subscription
 from tests.integration.telemetry.conftest import Scrape
 from tests.restapi import Api
@@ -42,7 +42,7 @@ def sample() -> None:
     process_counters = module.counters()
     assert process_counters is not None
     process_counters._flush()
-    counters_sample()
+    sample_counters()
 
 
 def series(api: Api, metric: str, *, newest: bool = False, **parameters: str) -> dict[str, Any]:
@@ -50,8 +50,8 @@ def series(api: Api, metric: str, *, newest: bool = False, **parameters: str) ->
     now = utcnow()
     query = {
         "filter": f'metric.type = "pubsub.googleapis.com/{metric}"',
-        "interval.startTime": timestamp_format(now - timedelta(hours=1)),
-        "interval.endTime": timestamp_format(now + timedelta(minutes=2)),
+        "interval.startTime": format_timestamp(now - timedelta(hours=1)),
+        "interval.endTime": format_timestamp(now + timedelta(minutes=2)),
         "aggregation.alignmentPeriod": "60s",
         **parameters,
     }
@@ -110,7 +110,7 @@ def test_growth_is_added_once_and_a_lost_counter_starts_again_at_zero(api: Api, 
     api.create("topics/orders")
     publish(api, message(100), message(3000))
     sample()
-    counters_sample()
+    sample_counters()
     assert series(api, "topic/send_request_count") == {"success/success": 1}
     [sizes] = series(api, "topic/message_sizes").values()
     assert (sizes["count"], sizes["mean"]) == ("2", 1550.0)
@@ -119,7 +119,7 @@ def test_growth_is_added_once_and_a_lost_counter_starts_again_at_zero(api: Api, 
     sample()
     assert series(api, "topic/byte_cost") == {"publish/success": 4100}
     default_backlog().client.delete(module.KEY)
-    counters_sample()
+    sample_counters()
     assert not CounterSample.objects.exists()
     publish(api, message(100))
     sample()
@@ -145,18 +145,18 @@ def test_a_process_that_was_frozen_in_its_sample_adds_nothing_twice(
     process_counters = module.counters()
     assert process_counters is not None
     process_counters._flush()
-    read = counterseries.counters_read
+    read = counterseries.read_counters
 
     # When a process reads them and another one samples them, with what was published since, before it goes on
     def read_then_freeze(client: Any) -> Any:
         values = list(read(client))
-        monkeypatch.setattr(counterseries, "counters_read", read)
+        monkeypatch.setattr(counterseries, "read_counters", read)
         publish(api, message(100))
         sample()
         return values
 
-    monkeypatch.setattr(counterseries, "counters_read", read_then_freeze)
-    counters_sample()
+    monkeypatch.setattr(counterseries, "read_counters", read_then_freeze)
+    sample_counters()
     # Then each growth was added once
     assert series(api, "topic/send_request_count") == {"success/success": 2 if is_first else 3}
 
@@ -189,7 +189,7 @@ def test_the_backlog_and_the_retained_messages_are_reported_by_region(api: Api, 
     api.post("subscriptions/pull:acknowledge", {"ackIds": [leased["receivedMessages"][0]["ackId"]]})
     api.create("snapshots/monday", {"subscription": "projects/shop/subscriptions/pull"})
 
-    region_gauges_take()
+    take_region_gauges()
 
     assert series(api, "subscription/backlog_bytes") == {"": 50}
     assert series(api, "subscription/num_unacked_messages_by_region") == {"local": 2}
@@ -213,10 +213,10 @@ def test_a_curve_comes_down_to_zero(api: Api, redis_url: str) -> None:
     api.create("subscriptions/pull", {"topic": TOPIC})
     publish(api, message(10))
     before = utcnow() - timedelta(minutes=1)
-    region_gauges_take(clock=lambda: before)
+    take_region_gauges(clock=lambda: before)
     leased = api.post("subscriptions/pull:pull", PULL).body["receivedMessages"]
     api.post("subscriptions/pull:acknowledge", {"ackIds": [leased[0]["ackId"]]})
-    region_gauges_take()
+    take_region_gauges()
     maximum = {"aggregation.alignmentPeriod": "86400s", "aggregation.perSeriesAligner": "ALIGN_NEXT_OLDER"}
     # At midnight the two samples are of two days.
     assert series(api, "subscription/backlog_bytes", newest=True, **maximum) == {"": 0}
@@ -233,7 +233,7 @@ def test_open_streams_of_living_processes_are_added_up(
     client.hset(openstreams.KEY, "killed-1", f'{{"at": 1, "streams": {{"{pk}": 5}}}}')
     openstreams.opened(pk)
     openstreams.tell()
-    gauges_take()
+    take_gauges()
     assert series(api, "subscription/open_streaming_pulls") == {"ok": 3}
     assert scrape()['pushhub_subscription_open_streaming_pulls{project="shop",subscription="pull"}'] == 3
     openstreams.closed(pk)

@@ -11,19 +11,19 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from deliveries.deadletters.forwarding import dead_letters_forward
+from deliveries.deadletters.forwarding import forward_dead_letters
 from deliveries.models import Delivery, GaugeMinute, GaugeRound, MetricMinute, Segment
-from deliveries.publish.service import message_publish
+from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
 from deliveries.store.writelock import write_transaction
 from deliveries.telemetry.journal import alarm, files
 from deliveries.telemetry.journal import journal as journals
 from deliveries.telemetry.journal.sealing import seal_closed
-from deliveries.telemetry.journal.upkeep import journals_seal
-from deliveries.telemetry.series.expiry import metrics_expire, segments_expire
-from deliveries.telemetry.series.gauges import gauges_take
+from deliveries.telemetry.journal.upkeep import seal_journals
+from deliveries.telemetry.series.expiry import expire_metrics, expire_segments
+from deliveries.telemetry.series.gauges import take_gauges
 from subscriptions.models import Subscription
-from subscriptions.selectors import topic_get
+from subscriptions.selectors import get_topic
 from tests.ports import wait_for
 from tests.receiver import Receiver
 from tests.restapi import Api
@@ -50,11 +50,11 @@ def api(redis_url: str) -> Api:
 
 def publish(count: int) -> list[str]:
     messages = [NewMessage(b"x" * number, {}) for number in range(count)]
-    return message_publish(topic=topic_get(name=TOPIC), messages=messages)
+    return publish_message(topic=get_topic(name=TOPIC), messages=messages)
 
 
 def publish_one() -> list[str]:
-    return message_publish(topic=topic_get(name=TOPIC), messages=[NewMessage(b"x", {})])
+    return publish_message(topic=get_topic(name=TOPIC), messages=[NewMessage(b"x", {})])
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -178,7 +178,7 @@ def test_dead_letters_are_journalled_after_the_commit(api: Api, folder: Path) ->
 
     attempts = {int(message_id): 5}
     with write_transaction():
-        forwarded = dead_letters_forward(
+        forwarded = forward_dead_letters(
             subscription_id=Subscription.objects.get().pk, region="local", attempts=attempts
         )
     forwarded.announce_all()
@@ -206,7 +206,7 @@ def test_messages_are_published_even_if_the_journal_cannot_be_written(api: Api, 
     [disk_alarm] = alarm.alarms()
     assert (disk_alarm.reason, disk_alarm.lost) == ("Not a directory", 3)
     assert Delivery.objects.count() == 3
-    assert journals_seal() == 0
+    assert seal_journals() == 0
     own_journal_close()
 
 
@@ -220,8 +220,8 @@ def test_gauges_record_the_state_of_each_subscription(api: Api) -> None:
     api.put("subscriptions/idle", {"topic": TOPIC})
     now = datetime.now(UTC) + timedelta(seconds=100)
 
-    gauges_take(clock=lambda: now.replace(second=1))
-    assert gauges_take(clock=lambda: now.replace(second=59)) == 2
+    take_gauges(clock=lambda: now.replace(second=1))
+    assert take_gauges(clock=lambda: now.replace(second=59)) == 2
 
     busy, idle = GaugeMinute.objects.order_by("resource")
     assert (busy.resource, busy.project, busy.undelivered) == ("projects/shop/subscriptions/busy", "shop", 3)
@@ -244,8 +244,8 @@ def test_old_rows_and_segments_are_deleted(folder: Path, settings: Any) -> None:
         paths[-1].parent.mkdir(parents=True)
         paths[-1].write_bytes(b"x")
 
-    metrics_expire(clock=lambda: NOON)
-    assert segments_expire(folder) == 1
+    expire_metrics(clock=lambda: NOON)
+    assert expire_segments(folder) == 1
 
     assert GaugeMinute.objects.get().at == GaugeRound.objects.get().at == NOON - timedelta(days=6)
     assert Segment.objects.get().name == "6"
@@ -265,7 +265,7 @@ def test_a_stray_file_does_not_stop_the_deletion_of_segments(folder: Path, setti
     for stray in strays:
         stray.write_bytes(b"x")
 
-    assert segments_expire(folder) == 3
+    assert expire_segments(folder) == 3
 
     assert [path.exists() for path in paths] == [False, False, False, True]
     assert all(stray.exists() for stray in strays)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from deliveries.telemetry.series.gauges import gauges_take
+from deliveries.telemetry.series.gauges import take_gauges
 from deliveries.telemetry.sinks import counters as module
 from subscriptions.models import Subscription
 from tests.integration.telemetry.conftest import Scrape
@@ -96,7 +96,7 @@ def test_gauges_and_deleted_subscriptions(api: Api, scrape: Scrape) -> None:
     api.create("subscriptions/hello", {"topic": TOPIC})
     publish(api, 2)
     api.post("subscriptions/hello:pull", {"maxMessages": 1, "returnImmediately": True})
-    gauges_take()
+    take_gauges()
     flush()
     values = scrape()
     assert values[f"pushhub_subscription_num_undelivered_messages{HELLO}"] == 2

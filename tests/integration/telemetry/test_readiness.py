@@ -14,12 +14,12 @@ from django.db import OperationalError
 from django.test import Client
 
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.regions import regions_audit
+from deliveries.backlog.regions import audit_regions
 from deliveries.models import Message
-from deliveries.publish.storing import Request, requests_commit
+from deliveries.publish.storing import Request, commit_requests
 from deliveries.rules.payload import NewMessage
 from deliveries.store import statements
-from deliveries.store.statements import messages_insert
+from deliveries.store.statements import insert_messages
 from deliveries.telemetry.counting.lease import Counter, Lease
 from deliveries.telemetry.export import readiness
 from deliveries.telemetry.export.readiness import CHECKS, DEADLINE_SECONDS
@@ -66,7 +66,7 @@ def test_an_unknown_check_cannot_be_left_out() -> None:
 def test_with_a_push_worker_and_an_audit_everything_is_ok(redis_url: str) -> None:
     with Worker(redis_url):
         wait_for(lambda: readyz()[0] == 200, what="a ready PushHub")
-        regions_audit()
+        audit_regions()
         status, body = readyz()
     assert (status, body["status"]) == (200, "ok"), body
     assert body["components"]["push_workers"]["workers"] == 1
@@ -126,20 +126,20 @@ def test_a_message_that_could_not_be_stored_makes_pushhub_unready(redis_url: str
         raise as_django_raises(psycopg.errors.DiskFull("no space left on device"))
 
     with monkeypatch.context() as full:
-        full.setattr(statements, "messages_insert_with", fail)
+        full.setattr(statements, "insert_messages_with", fail)
         with pytest.raises(OperationalError):
-            requests_commit([request])
+            commit_requests([request])
     database = readyz()[1]["components"]["database"]
     assert database == {"status": "unavailable", "reason": "the database has no disk space"}
 
-    requests_commit([request])
+    commit_requests([request])
     assert readyz()[1]["components"]["database"]["status"] == "ok"
 
 
 def test_the_check_of_the_database_leaves_no_message_behind(redis_url: str, monkeypatch: Any) -> None:
     monkeypatch.setattr(readiness, "STORED_SECONDS", 0.0)
     stored = []
-    monkeypatch.setattr(statements, "messages_insert", lambda rows: stored.extend(rows) or messages_insert(rows))
+    monkeypatch.setattr(statements, "insert_messages", lambda rows: stored.extend(rows) or insert_messages(rows))
 
     for _ in range(2):
         assert readyz()[1]["components"]["database"]["status"] == "ok"
@@ -151,6 +151,6 @@ def test_the_check_of_the_database_leaves_no_message_behind(redis_url: str, monk
 def test_anybody_may_ask_but_the_database_is_written_to_once_a_second(redis_url: str, monkeypatch: Any) -> None:
     readyz()
     monkeypatch.setattr(readiness, "STORED_SECONDS", 3600.0)
-    monkeypatch.setattr(statements, "messages_insert", None)
+    monkeypatch.setattr(statements, "insert_messages", None)
 
     assert readyz()[1]["components"]["database"]["status"] == "ok"

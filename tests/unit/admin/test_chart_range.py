@@ -7,13 +7,13 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from deliveries.admin.chart_range import MAX_PERIODS, RANGES, ChartRange, moved, range_parse, zoomed
+from deliveries.admin.chart_range import MAX_PERIODS, RANGES, ChartRange, moved, parse_range, zoomed
 
 NOW = datetime(2026, 11, 22, 8, 31, 12, tzinfo=UTC)
 
 
 def parse(**fields: str) -> ChartRange:
-    return range_parse(fields, now=NOW)
+    return parse_range(fields, now=NOW)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,6 @@ def test_the_links_keep_the_comparison_and_lead_to_the_range_that_they_name() ->
     shown = parse(range="1h", compare="week")
     assert shown.query() == "range=1h&compare=week"
     earlier = moved(shown, -1, now=NOW)
-    assert range_parse(dict(parse_qsl(earlier.query())), now=NOW) == earlier
+    assert parse_range(dict(parse_qsl(earlier.query())), now=NOW) == earlier
     assert earlier.end == shown.end - timedelta(hours=1)
     assert zoomed(earlier, 0.5, now=NOW).length == timedelta(minutes=30)

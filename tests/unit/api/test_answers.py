@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pushhub.common.errors import InvalidArgument
-from subscriptions.api.answers import MAX_DEPTH, AnswerForm, selection_read
+from subscriptions.api.answers import MAX_DEPTH, AnswerForm, read_selection
 
 ANSWER: dict[str, Any] = {
     "subscriptions": [
@@ -40,7 +40,7 @@ ANSWER: dict[str, Any] = {
     ],
 )  # fmt: skip
 def test_a_selector_chooses_fields(fields: str, expected: Any) -> None:
-    assert selection_read(fields).of(ANSWER) == expected
+    assert read_selection(fields).of(ANSWER) == expected
 
 
 @pytest.mark.parametrize(
@@ -72,14 +72,14 @@ def test_a_selector_chooses_fields(fields: str, expected: Any) -> None:
 )
 def test_a_bad_selector_is_refused_by_name(fields: str) -> None:
     with pytest.raises(InvalidArgument) as refused:
-        selection_read(fields)
+        read_selection(fields)
     assert refused.value.field == "fields"
 
 
 @given(st.text(alphabet="ab*,/()", max_size=12))
 def test_any_selector_is_read_or_refused(fields: str) -> None:
     try:
-        selection_read(fields).of(ANSWER)
+        read_selection(fields).of(ANSWER)
     except InvalidArgument as error:
         assert error.field == "fields"
 

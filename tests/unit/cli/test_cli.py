@@ -9,8 +9,8 @@ import pytest
 
 from subscriptions.cli import values
 from subscriptions.cli.client import Client, CliError, Fields
-from subscriptions.cli.expressions import filter_parse
-from subscriptions.cli.formats import format_parse, rendered, table
+from subscriptions.cli.expressions import parse_filter
+from subscriptions.cli.formats import parse_format, rendered, table
 from subscriptions.cli.nouns import accounts, projects, snapshots, subscriptions, topics
 from subscriptions.cli.verbs import Verb
 
@@ -284,11 +284,11 @@ def test_pairs() -> None:
 
 def test_formats() -> None:
     rows = [{"name": "a", "topic": "t", "n": 1}, {"name": "世界", "topic": None}]
-    assert rendered(rows, format_parse("table"), columns=("name", "topic")) == "NAME  TOPIC\na     t\n世界"
-    assert rendered(rows[0], format_parse("json"), columns=()) == '{\n  "name": "a",\n  "topic": "t",\n  "n": 1\n}'
-    assert rendered(rows, format_parse("yaml"), columns=()) == "n: 1\nname: a\ntopic: t\n---\nname: 世界\ntopic: null"
-    assert rendered(["x", "y"], format_parse("yaml"), columns=()) == "x\n---\ny"
-    assert rendered(rows, format_parse("none"), columns=()) == ""
+    assert rendered(rows, parse_format("table"), columns=("name", "topic")) == "NAME  TOPIC\na     t\n世界"
+    assert rendered(rows[0], parse_format("json"), columns=()) == '{\n  "name": "a",\n  "topic": "t",\n  "n": 1\n}'
+    assert rendered(rows, parse_format("yaml"), columns=()) == "n: 1\nname: a\ntopic: t\n---\nname: 世界\ntopic: null"
+    assert rendered(["x", "y"], parse_format("yaml"), columns=()) == "x\n---\ny"
+    assert rendered(rows, parse_format("none"), columns=()) == ""
 
 
 def test_tables_are_aligned_in_any_script() -> None:
@@ -388,7 +388,7 @@ class Listing(Client):
 
 def test_a_limit_counts_the_items_that_the_filter_chooses() -> None:
     client = Listing("http://127.0.0.1:1")
-    client.is_listed = filter_parse("name~[47]$")
+    client.is_listed = parse_filter("name~[47]$")
     options = {"project": "p", "limit": 2}
     assert topics.VERBS["list"].run(client, options).value == [
         {"name": "projects/p/topics/t4"},

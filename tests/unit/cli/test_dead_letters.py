@@ -12,7 +12,7 @@ import pytest
 from subscriptions.cli.client import CliError, Fields
 from subscriptions.cli.main import candidates
 from subscriptions.cli.nouns.dead_letters import BATCH, VERBS
-from subscriptions.cli.program import parsers_add
+from subscriptions.cli.program import add_parsers
 from subscriptions.cli.verbs import Result
 
 WORKER = "projects/p/subscriptions/worker"
@@ -39,7 +39,7 @@ class Letters:
 
 def run(client: Letters, *words: str) -> Result:
     parser = ArgumentParser()
-    parsers_add(parser, VERBS, ["dead-letters"])
+    add_parsers(parser, VERBS, ["dead-letters"])
     options = {**vars(parser.parse_args(words)), "project": "p"}
     result: Result = options["verb"].run(client, options)
     return result

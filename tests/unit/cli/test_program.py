@@ -16,8 +16,8 @@ from pushhub import __version__
 from pushhub.cli import django_commands
 from pushhub.cli import main as pushhub_main
 from subscriptions.cli.client import CliError, Fields
-from subscriptions.cli.expressions import filter_parse
-from subscriptions.cli.formats import Format, format_parse, rendered
+from subscriptions.cli.expressions import parse_filter
+from subscriptions.cli.formats import Format, parse_format, rendered
 from subscriptions.cli.main import SCRIPTS, candidates, main
 from subscriptions.cli.nouns import schemas, subscriptions, topics
 
@@ -62,14 +62,14 @@ class Refusing:
     ],
 )
 def test_filters(text: str, expected: list[str]) -> None:
-    is_match = filter_parse(text)
+    is_match = parse_filter(text)
     assert [row["name"].rpartition("/")[2] for row in ROWS if is_match(row)] == expected
 
 
 @pytest.mark.parametrize("text", ["", "name", "OR name=x", "name=x OR", "NOT", "name~[", "name='x", "name=x AND NOT"])
 def test_a_filter_that_cannot_be_parsed_is_an_error(text: str) -> None:
     with pytest.raises(CliError, match="--filter"):
-        filter_parse(text)
+        parse_filter(text)
 
 
 @pytest.mark.parametrize(
@@ -84,18 +84,18 @@ def test_a_filter_that_cannot_be_parsed_is_an_error(text: str) -> None:
     ],
 )
 def test_formats_with_columns(text: str, expected: str) -> None:
-    assert rendered(ROWS, format_parse(text), columns=("name",)) == expected
+    assert rendered(ROWS, parse_format(text), columns=("name",)) == expected
 
 
 @pytest.mark.parametrize("text", ["", "xml", "value", "value()", "json(name)", "table(name"])
 def test_a_format_that_cannot_be_parsed_is_an_error(text: str) -> None:
     with pytest.raises(ArgumentTypeError, match="give json"):
-        format_parse(text)
+        parse_format(text)
 
 
 def test_a_table_without_columns_shows_those_of_the_verb() -> None:
-    assert format_parse("table") == Format("table")
-    assert rendered(ROWS[0], format_parse("table"), columns=("count",)) == "COUNT\n10"
+    assert parse_format("table") == Format("table")
+    assert rendered(ROWS[0], parse_format("table"), columns=("count",)) == "COUNT\n10"
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,12 @@ from pushhub.common.protojson import (
     String,
     StringMap,
     Struct,
-    bytes_parse,
-    duration_format,
-    duration_parse,
+    format_duration,
+    format_timestamp,
+    parse_bytes,
+    parse_duration,
+    parse_timestamp,
     snake_case,
-    timestamp_format,
-    timestamp_parse,
 )
 
 DOG = Message(
@@ -159,7 +159,7 @@ def test_an_enum_is_read_by_number() -> None:
 
 @given(st.integers(-MAX_DURATION_SECONDS * 1000, MAX_DURATION_SECONDS * 1000))
 def test_a_duration_is_read_as_it_was_written(milliseconds: int) -> None:
-    assert duration_parse(duration_format(milliseconds), field="x") == milliseconds
+    assert parse_duration(format_duration(milliseconds), field="x") == milliseconds
 
 
 @pytest.mark.parametrize(
@@ -167,33 +167,33 @@ def test_a_duration_is_read_as_it_was_written(milliseconds: int) -> None:
     [("600s", 600_000), ("600.5s", 600_500), ("600.500s", 600_500), ("0.001000000s", 1), ("-1.5s", -1500), ("0s", 0)],
 )
 def test_durations_have_up_to_nine_digits(text: str, milliseconds: int) -> None:
-    assert duration_parse(text, field="x") == milliseconds
+    assert parse_duration(text, field="x") == milliseconds
 
 
 def test_durations_are_written_with_no_digits_or_three() -> None:
-    assert duration_format(600_000) == "600s"
-    assert duration_format(600_500) == "600.500s"
-    assert duration_format(-1) == "-0.001s"
+    assert format_duration(600_000) == "600s"
+    assert format_duration(600_500) == "600.500s"
+    assert format_duration(-1) == "-0.001s"
 
 
 @pytest.mark.parametrize("value", ["600", "s", "1m", "+1s", " 1s", "1.s", ".5s", "1.0000000001s", 600, None, "٣s"])
 def test_values_other_than_durations_are_refused(value: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"google\.protobuf\.Duration") as caught:
-        duration_parse(value, field="ttl")
+        parse_duration(value, field="ttl")
 
     assert caught.value.field == "ttl"
 
 
 def test_a_duration_too_long_or_too_fine_is_refused() -> None:
     with pytest.raises(InvalidArgument):
-        duration_parse(f"{MAX_DURATION_SECONDS + 1}s", field="x")
+        parse_duration(f"{MAX_DURATION_SECONDS + 1}s", field="x")
     with pytest.raises(InvalidArgument, match="finer"):
-        duration_parse("0.0001s", field="x")
+        parse_duration("0.0001s", field="x")
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
 def test_a_timestamp_is_read_as_it_was_written(moment: datetime) -> None:
-    assert timestamp_parse(timestamp_format(moment), field="x") == moment
+    assert parse_timestamp(format_timestamp(moment), field="x") == moment
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_timestamp_is_read_as_it_was_written(moment: datetime) -> None:
 def test_timestamps_are_written_with_as_few_digits_as_they_need(microsecond: int, text: str) -> None:
     moment = datetime(2021, 2, 26, 20, 13, 55, microsecond, tzinfo=timezone(timedelta(hours=1)))
 
-    assert timestamp_format(moment) == text
+    assert format_timestamp(moment) == text
 
 
 @pytest.mark.parametrize(
@@ -211,14 +211,14 @@ def test_timestamps_are_written_with_as_few_digits_as_they_need(microsecond: int
 )
 def test_values_other_than_timestamps_are_refused(value: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"google\.protobuf\.Timestamp"):
-        timestamp_parse(value, field="x")
+        parse_timestamp(value, field="x")
 
 
 @given(st.binary(max_size=100))
 def test_base64_is_read_standard_or_url_safe_and_padded_or_not(data: bytes) -> None:
     for text in (base64.b64encode(data).decode(), base64.urlsafe_b64encode(data).decode()):
-        assert bytes_parse(text, field="x") == data
-        assert bytes_parse(text.rstrip("="), field="x") == data
+        assert parse_bytes(text, field="x") == data
+        assert parse_bytes(text.rstrip("="), field="x") == data
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_base64_is_read_standard_or_url_safe_and_padded_or_not(data: bytes) -> N
 )
 def test_bad_base64_is_refused(value: Any) -> None:
     with pytest.raises(InvalidArgument) as caught:
-        bytes_parse(value, field="messages[0].data")
+        parse_bytes(value, field="messages[0].data")
 
     assert caught.value.field == "messages[0].data"
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pushhub.emulator.resources import ResourcesError, resources_read
+from pushhub.emulator.resources import ResourcesError, read_resources
 
 ORDERS = "projects/demo/topics/orders"
 
 
 def test_a_short_form_lists_a_project_its_topics_and_their_subscriptions() -> None:
-    resources = resources_read(projects=["demo,orders:billing:mail,returns", "empty"], path=None)
+    resources = read_resources(projects=["demo,orders:billing:mail,returns", "empty"], path=None)
     assert resources.projects == ["demo", "empty"]
     assert resources.topics == {ORDERS: {}, "projects/demo/topics/returns": {}}
     assert resources.subscriptions == {
@@ -38,7 +38,7 @@ def test_a_file_has_the_bodies_of_rest_and_may_shorten_names_of_its_project(tmp_
               foreign: {topic: projects/other/topics/news}
         """
     )
-    resources = resources_read(projects=[], path=path)
+    resources = read_resources(projects=[], path=path)
     assert resources.projects == ["demo"]
     assert resources.topics == {ORDERS: {"labels": {"team": "shop"}}, "projects/demo/topics/dead": {}}
     policy = {"deadLetterTopic": "projects/demo/topics/dead", "maxDeliveryAttempts": 5}
@@ -51,7 +51,7 @@ def test_a_file_has_the_bodies_of_rest_and_may_shorten_names_of_its_project(tmp_
 @pytest.mark.parametrize("text", ["", ",orders", "demo,", "demo,,orders"])
 def test_a_short_form_with_a_gap_is_refused(text: str) -> None:
     with pytest.raises(ResourcesError, match="give PROJECT,TOPIC"):
-        resources_read(projects=[text], path=None)
+        read_resources(projects=[text], path=None)
 
 
 @pytest.mark.parametrize(
@@ -69,9 +69,9 @@ def test_a_file_that_cannot_be_read_is_refused_with_the_place(tmp_path: Path, co
     path = tmp_path / "resources.yaml"
     path.write_text(content)
     with pytest.raises(ResourcesError, match=reason):
-        resources_read(projects=[], path=path)
+        read_resources(projects=[], path=path)
 
 
 def test_a_missing_file_is_refused() -> None:
     with pytest.raises(ResourcesError, match="/nowhere.yaml: No such file"):
-        resources_read(projects=[], path=Path("/nowhere.yaml"))
+        read_resources(projects=[], path=Path("/nowhere.yaml"))

@@ -9,7 +9,7 @@ import pytest
 
 from pushhub.common.errors import Aborted, InvalidArgument
 from subscriptions.iam import policies
-from subscriptions.iam.members import member_parse, standing_for
+from subscriptions.iam.members import parse_member, standing_for
 from subscriptions.iam.roles import PERMISSIONS, PREDEFINED
 
 PUBLISHER, VIEWER = "roles/pubsub.publisher", "roles/pubsub.viewer"
@@ -17,7 +17,7 @@ PUBLISHER, VIEWER = "roles/pubsub.publisher", "roles/pubsub.viewer"
 
 def bound(*bindings: tuple[str, list[str]], kind: str = "topic") -> list[dict[str, Any]]:
     policy_bindings = [{"role": role, "members": members} for role, members in bindings]
-    return policies.bindings_normalise(policy_bindings, kind=kind)
+    return policies.normalise_bindings(policy_bindings, kind=kind)
 
 
 def test_empty_bindings_are_dropped_and_duplicates_merged() -> None:
@@ -42,7 +42,7 @@ def test_empty_bindings_are_dropped_and_duplicates_merged() -> None:
     ],
 )
 def test_email_parts_are_lower_cased(member: str, canonical: str) -> None:
-    assert member_parse(member, field="m") == canonical
+    assert parse_member(member, field="m") == canonical
 
 
 @pytest.mark.parametrize(
@@ -80,26 +80,26 @@ def test_the_unset_policy_reads_as_acab_and_each_write_moves_the_etag() -> None:
     first = policies.next_generation(0, now_us=1_700_000_000_000_000)
     second = policies.next_generation(first, now_us=1_600_000_000_000_000)
 
-    etags = [policies.etag_format(generation) for generation in (0, first, second)]
+    etags = [policies.format_etag(generation) for generation in (0, first, second)]
 
     assert etags[0] == "ACAB"
     assert len(set(etags)) == 3
 
 
 def test_a_write_with_a_stale_etag_is_aborted_and_one_without_an_etag_wins() -> None:
-    present, before = policies.etag_format(8), policies.etag_format(7)
-    policies.etag_check(present, 8)
-    policies.etag_check(present.rstrip("="), 8)
-    policies.etag_check("", 8)
+    present, before = policies.format_etag(8), policies.format_etag(7)
+    policies.check_etag(present, 8)
+    policies.check_etag(present.rstrip("="), 8)
+    policies.check_etag("", 8)
 
     for stale in (before, "ACAB"):
         with pytest.raises(Aborted) as aborted:
-            policies.etag_check(stale, 8)
+            policies.check_etag(stale, 8)
         assert aborted.value.message == (
             "There were concurrent policy changes. Please retry the whole read-modify-write with exponential backoff."
         )
     with pytest.raises(InvalidArgument):
-        policies.etag_check("a", 8)
+        policies.check_etag("a", 8)
 
 
 def test_at_most_1500_principals_and_250_groups() -> None:
@@ -118,7 +118,7 @@ def test_conditions_are_refused(kind: str) -> None:
     binding = {"role": VIEWER, "members": ["allUsers"], "condition": {"expression": "false"}}
 
     with pytest.raises(InvalidArgument, match="^Can't set conditional policy on this resource"):
-        policies.bindings_normalise([binding], kind=kind)
+        policies.normalise_bindings([binding], kind=kind)
 
 
 @pytest.mark.parametrize(
@@ -179,8 +179,8 @@ def test_the_address_of_a_service_agent_stands_for_the_agent_alone() -> None:
 
 
 def test_if_your_project_was_created_on_or_before_april_8_2021_you_must_grant_the_role() -> None:
-    assert not policies.agent_is_automatic(datetime(2021, 4, 8, 23, 59, 59, tzinfo=UTC))
-    assert policies.agent_is_automatic(datetime(2021, 4, 9, tzinfo=UTC))
+    assert not policies.is_automatic_agent(datetime(2021, 4, 8, 23, 59, 59, tzinfo=UTC))
+    assert policies.is_automatic_agent(datetime(2021, 4, 9, tzinfo=UTC))
 
 
 def test_the_service_agent_role_has_identical_permissions_to_token_creator_on_accounts() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deliveries.management.pushrequest import NotAPushError, Pushed, pushed_read, text_for_people
+from deliveries.management.pushrequest import NotAPushError, Pushed, read_pushed, text_for_people
 
 WRAPPED = b"""{"message": {"attributes": {"key": "value"}, "data": "SGVsbG8=", "messageId": "7", "message_id": "7",
  "publishTime": "2021-02-26T19:13:55.749Z", "orderingKey": "k"}, "deliveryAttempt": 5,
@@ -12,7 +12,7 @@ WRAPPED = b"""{"message": {"attributes": {"key": "value"}, "data": "SGVsbG8=", "
 
 
 def test_a_wrapped_push_is_read() -> None:
-    assert pushed_read(headers={}, body=WRAPPED) == Pushed(
+    assert read_pushed(headers={}, body=WRAPPED) == Pushed(
         message_id="7",
         subscription="projects/p/subscriptions/s",
         data=b"Hello",
@@ -24,7 +24,7 @@ def test_a_wrapped_push_is_read() -> None:
 
 def test_an_unwrapped_push_is_read_from_its_headers() -> None:
     headers = {"x-goog-pubsub-message-id": "7", "x-goog-pubsub-subscription-name": "projects/p/subscriptions/s"}
-    assert pushed_read(headers=headers, body=b"\x00\x01") == Pushed("7", "projects/p/subscriptions/s", b"\x00\x01")
+    assert read_pushed(headers=headers, body=b"\x00\x01") == Pushed("7", "projects/p/subscriptions/s", b"\x00\x01")
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_an_unwrapped_push_is_read_from_its_headers() -> None:
 )  # fmt: skip
 def test_requests_other_than_pushes_are_refused(body: bytes) -> None:
     with pytest.raises(NotAPushError):
-        pushed_read(headers={}, body=body)
+        read_pushed(headers={}, body=body)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from deliveries.pipeline.archiving import scanning
 from deliveries.pipeline.archiving.columns import arrow_schema
-from deliveries.pipeline.archiving.manifest import ManifestFile, manifest_read, manifest_write
+from deliveries.pipeline.archiving.manifest import ManifestFile, read_manifest, write_manifest
 from deliveries.pipeline.archiving.writing import STORED
 from deliveries.pipeline.datasource import reader
 from deliveries.pipeline.datasource.reader import ArchiveReader
@@ -69,7 +69,7 @@ def archive_file(root: Path, minutes: Sequence[int], *, project: str = "shop", s
 
 
 def archive(root: Path, *files: ManifestFile) -> None:
-    manifest_write(Store(root), files)
+    write_manifest(Store(root), files)
 
 
 def reader_of(root: Path, *columns: str, **options: str) -> ArchiveReader:
@@ -278,7 +278,7 @@ def test_a_schema_cannot_change_types_or_add_columns(tmp_path: Path) -> None:
 
 def test_the_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
     files = [ManifestFile("project=example.com%3Ashop/dt=2026-11-21/1-2-a-0.parquet", 1, 2, 3, 4, 5, 6)]
-    manifest_write(Store(tmp_path), files)
-    assert manifest_read(Store(tmp_path)) == files
+    write_manifest(Store(tmp_path), files)
+    assert read_manifest(Store(tmp_path)) == files
     assert files[0].project == "example.com:shop"
     assert (tmp_path / "files.csv").read_text().split() == ["path", files[0].path]

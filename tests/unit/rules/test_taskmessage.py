@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from deliveries.rules.payload import attributes_text, wire_message, wire_text
 from deliveries.rules.taskmessage import (
     TaskTemplate,
-    body_parse,
-    escaped,
-    escaped_text,
+    escape_message,
+    escape_text,
     generation_of,
-    own_parse,
+    parse_body,
+    parse_own,
     reference,
     seek_of,
     task_id_of,
@@ -39,10 +39,10 @@ def test_a_rendered_message_is_read_back(
 ) -> None:
     message = wire_message(message_id, data, attributes, key)
     template = TaskTemplate(subscription_id=7, region="here", attempt=attempt, generation="g")
-    text = template.render(str(message_id), escaped(message))
+    text = template.render(str(message_id), escape_message(message))
     rendered = json.loads(text)
-    assert own_parse(text.encode()) == (task_id_of(rendered["headers"]), rendered["body"])
-    task = body_parse(rendered["body"])
+    assert parse_own(text.encode()) == (task_id_of(rendered["headers"]), rendered["body"])
+    task = parse_body(rendered["body"])
     assert (task.subscription_id, task.region, task.attempt, task.message) == (7, "here", attempt, message)
     assert task.message_id == message_id
     assert rendered["headers"]["id"] == f"{message_id}.7.here"
@@ -56,12 +56,12 @@ def test_a_rendered_message_is_read_back(
 def test_a_page_renders_a_message_as_a_publish_does(data: bytes, attributes: dict[str, str], key: str) -> None:
     text = wire_text(2**60, data, attributes_text(attributes), key)
     assert orjson.loads(text) == wire_message(2**60, data, attributes, key)
-    assert json.loads(f'"{escaped_text(text)}"') == text
+    assert json.loads(f'"{escape_text(text)}"') == text
 
 
 def rendered_reference(*, region: str = "here") -> str:
     template = TaskTemplate(subscription_id=7, region=region, attempt=1, generation="g")
-    return template.render("12", escaped(reference(12)))
+    return template.render("12", escape_message(reference(12)))
 
 
 def test_the_id_and_the_task_come_first_where_scripts_and_older_versions_look_for_them() -> None:
@@ -82,7 +82,7 @@ def test_a_task_has_the_generation_of_its_lane_unless_an_older_version_wrote_it(
 
 def test_a_reference_has_no_payload() -> None:
     rendered = rendered_reference()
-    assert body_parse(json.loads(rendered)["body"]).is_reference
+    assert parse_body(json.loads(rendered)["body"]).is_reference
 
 
 @pytest.mark.parametrize(
@@ -97,17 +97,17 @@ def test_a_reference_has_no_payload() -> None:
     ],
 )
 def test_a_message_that_no_template_rendered_is_not_parsed(message: bytes) -> None:
-    assert own_parse(message) is None
+    assert parse_own(message) is None
 
 
 def test_a_truncated_message_is_an_error() -> None:
     rendered = rendered_reference()
     with pytest.raises(ValueError, match="end of data"):
-        own_parse(rendered[:-10].encode())
+        parse_own(rendered[:-10].encode())
 
 
 def test_the_parts_of_a_task_message_are_what_the_template_renders() -> None:
     rendered = rendered_reference(region="here-1")
-    values = ["12", "7", "g", "7", "12", "12", "7", "7", escaped(reference(12)), ""]
+    values = ["12", "7", "g", "7", "12", "12", "7", "7", escape_message(reference(12)), ""]
     parts = zip(task_parts("here-1"), values, strict=True)
     assert "".join(part + value for part, value in parts) == rendered

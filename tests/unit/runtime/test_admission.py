@@ -8,7 +8,7 @@ import pytest
 from django.test import RequestFactory
 
 from subscriptions.identity import tenants
-from subscriptions.identity.tenants import tenant_admit, tenant_of
+from subscriptions.identity.tenants import admit_tenant, tenant_of
 
 SHOP = "/v1/projects/shop/topics"
 
@@ -27,7 +27,7 @@ def tenant(target: str, *, authorization: str = "", cookie: str = "") -> str:
 def admit(*, authorization: str = "", cookie: str = "", project: str = "", user: str = "") -> None:
     fields = {"HTTP_AUTHORIZATION": authorization, "HTTP_COOKIE": cookie}
     request = RequestFactory().get("/", **{name: value for name, value in fields.items() if value})
-    tenant_admit(request, project=project, user=user)
+    admit_tenant(request, project=project, user=user)
 
 
 def test_an_unknown_caller_counts_for_its_address() -> None:

@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from pushhub.common import peers
-from pushhub.runtime.forwarding import client_read
+from pushhub.runtime.forwarding import read_client
 from pushhub.runtime.limits import Limits
 from pushhub.runtime.multiplexer import PREFACE, PortMultiplexer
 from tests.certificates import Authority
@@ -40,7 +40,7 @@ async def grpc_echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
 
 
 async def rest_echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    assert client_read((await reader.readline()).rstrip()) == ("http", "127.0.0.1")
+    assert read_client((await reader.readline()).rstrip()) == ("http", "127.0.0.1")
     await echo(reader, writer, name=b"rest:")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from pushhub.common.errors import InvalidArgument
 from subscriptions.schemarules.limits import MAX_VALUE_DEPTH
-from subscriptions.schemarules.validators import Mismatch, definition_compile, validators
+from subscriptions.schemarules.validators import Mismatch, compile_definition, validators
 
 EVERYTHING = {
     "type": "record",
@@ -145,7 +145,7 @@ PROTO2 = 'syntax = "proto2"; message M { required int32 id = 1; optional M next 
 
 
 def test_a_protocol_buffer_message_needs_its_required_fields() -> None:
-    compiled = definition_compile("PROTOCOL_BUFFER", PROTO2)
+    compiled = compile_definition("PROTOCOL_BUFFER", PROTO2)
     checks = validators("PROTOCOL_BUFFER", PROTO2, compiled)
     checks["BINARY"](b"\x08\x01")
     checks["JSON"](b'{"id":1}')
@@ -155,7 +155,7 @@ def test_a_protocol_buffer_message_needs_its_required_fields() -> None:
 
 
 def test_a_protocol_buffer_message_that_nests_for_ever_is_refused() -> None:
-    checks = validators("PROTOCOL_BUFFER", PROTO2, definition_compile("PROTOCOL_BUFFER", PROTO2))
+    checks = validators("PROTOCOL_BUFFER", PROTO2, compile_definition("PROTOCOL_BUFFER", PROTO2))
     with pytest.raises(Mismatch):
         checks["JSON"](b'{"id":1,"next":' * 500 + b'{"id":1}' + b"}" * 500)
     nested = b"\x08\x01"

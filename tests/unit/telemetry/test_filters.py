@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deliveries.telemetry.series.filters import Comparison, filter_parse
+from deliveries.telemetry.series.filters import Comparison, parse_filter
 from pushhub.common.errors import InvalidArgument
 
 TYPE = 'metric.type = "m"'
@@ -14,7 +14,7 @@ def test_comparisons_are_joined_by_and() -> None:
     """Given comparisons in all forms, when they are parsed, then each is there, and `label` is `labels`."""
     text = f'{TYPE} AND resource.label.subscription_id=one_of("a", "b")\nAND metric.labels.response_class != "ack"'
 
-    assert filter_parse(text) == [
+    assert parse_filter(text) == [
         Comparison("metric.type", False, "equal", ("m",)),
         Comparison("resource.labels.subscription_id", False, "one_of", ("a", "b")),
         Comparison("metric.labels.response_class", True, "equal", ("ack",)),
@@ -34,7 +34,7 @@ def test_comparisons_are_joined_by_and() -> None:
     ],
 )
 def test_a_comparison_holds_or_does_not(comparison: str, value: str, holds: bool) -> None:
-    [parsed] = filter_parse(f"resource.labels.topic_id {comparison}")
+    [parsed] = parse_filter(f"resource.labels.topic_id {comparison}")
 
     assert parsed.holds(value) is holds
 
@@ -57,9 +57,9 @@ def test_a_comparison_holds_or_does_not(comparison: str, value: str, holds: bool
 )
 def test_a_fault_names_its_column(text: str, column: int) -> None:
     with pytest.raises(InvalidArgument, match=f"at column {column}: expected"):
-        filter_parse(text)
+        parse_filter(text)
 
 
 def test_an_endless_filter_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="longer than 2048 characters"):
-        filter_parse('metric.type = "' + "x" * 3000 + '"')
+        parse_filter('metric.type = "' + "x" * 3000 + '"')
