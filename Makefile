@@ -27,7 +27,7 @@ DOTS := awk '/^Collecting/ { printf "."; fflush() } END { print " done" }'
 # The Java that this machine has, if it is new enough for Spark.
 HAS_JAVA = $(RUN) -c 'import sys; from deliveries.pipeline.javaruntime import *; sys.exit(prepare_java() < JAVA_LEAST)'
 
-.PHONY: help install install-spark install-java install-tests up test quick lint types migrations storm bench check \
+.PHONY: help install install-spark install-java install-tests up test quick lint types migrations storm soak power bench check \
 	lock audit sbom digests clean
 
 help: ## this list
@@ -110,9 +110,17 @@ SEED ?= 1
 MINUTES ?= 1
 DB ?= sqlite
 LOAD ?= 20
+CUTS ?= 10
 
 storm: install-tests ## faults of every kind under load; SEED=n MINUTES=m DB=sqlite|postgresql LOAD=messages-a-second
 	@$(RUN) -m tests.chaos --seed $(SEED) --minutes $(MINUTES) --database $(DB) --load $(LOAD) $(STORM)
+
+soak: install-tests ## a storm with a fault a minute and Flower, MINUTES=60, drawn to build/soak.svg
+	@mkdir -p build && rm -f build/soak.jsonl
+	@$(MAKE) --no-print-directory storm STORM="--every 60 --flower --trace build/soak.jsonl --plot build/soak.svg $(STORM)"
+
+power: install-tests ## power cuts while messages are published; SEED=n of the first of CUTS=n, DB=sqlite|postgresql
+	@$(RUN) -m tests.chaos.power --seed $(SEED) --cuts $(CUTS) --database $(DB)
 
 bench: install-tests install-spark ## the table of the engine; bench/README.md says what it needs and names the others
 	$(RUN) -m bench

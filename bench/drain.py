@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import redis
+
 from bench import stock
 from bench.message import ATTRIBUTES, HELLO
 from bench.processes import BenchError, Nginx, cpu_seconds, family, needed, nginx, process, rss_mb, say, wait_until

@@ -13,11 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import redis
 from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
 
-import redis
 from bench.message import ATTRIBUTES, HELLO, TOPIC
 from bench.processes import Started, answers, process, wait_until
 from deliveries.backlog.backlog import Lane

@@ -13,11 +13,11 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+import redis
 from celery.beat import ScheduleEntry, Scheduler, SchedulingError
 from celery.signals import beat_embedded_init
 from redis.exceptions import LockError
 
-import redis
 from deliveries.backlog.backlog import PREFIX
 from deliveries.backlog.connection import redis_client
 from pushhub import leases

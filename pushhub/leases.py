@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import redis
 from celery.app.task import Task
 from redis.exceptions import LockError
 from redis.lock import Lock
 
-import redis
 from deliveries.backlog.backlog import PREFIX
 from deliveries.backlog.connection import redis_client
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import redis
 from django.conf import settings
 from redis.commands.core import Script
 
-import redis
 from pushhub.common.errors import ResourceExhausted
 from pushhub.common.redisclient import connect_to_redis
 from pushhub.common.rows import row_or_none

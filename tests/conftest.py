@@ -13,11 +13,11 @@ from typing import Any
 
 import hypothesis
 import pytest
+import redis
 from cryptography.hazmat.primitives.asymmetric import rsa
 from django.db import connection
 from pytest_django.live_server_helper import LiveServer
 
-import redis
 from pushhub.runtime import embedded
 from subscriptions.transforms.sandboxes import close_sandboxes
 from tests import emptying, leftovers, liveservers, preloaded

@@ -10,11 +10,11 @@ from typing import Any
 
 import psycopg.errors
 import pytest
+import redis
 from django.db import connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
-import redis
 from tests.drivererrors import as_django_raises
 
 #: Where calls leave this process: what each belongs to, its class and its method.

@@ -55,6 +55,7 @@ PROGRAMS = (
     Program("the tests in a browser", lambda: chromium() is not None, "apt-get install chromium"),
     Program("the test of the bench's rows", bench_programs, "apt-get install nginx-light wrk nghttp2-client"),
     Program("the tests of completion in zsh and fish", _has_shells, "apt-get install zsh fish"),
+    Program("the tests of power cuts", lambda: shutil.which("gcc") is not None, "apt-get install gcc libc6-dev"),
     Program("the tests of the Node clients", lambda: shutil.which("npm") is not None, "apt-get install npm"),
     Program("the tests of the Go clients", lambda: shutil.which("go") is not None, "install Go 1.26 or newer"),
     Program(

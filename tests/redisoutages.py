@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 
 import redis
+
 from pushhub.common.outages import Cause
 from tests.ports import wait_for
 from tests.redisserver import RedisServer

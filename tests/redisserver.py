@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 import redis
+
 from pushhub.runtime import embedded
 from tests.ports import wait_for
 

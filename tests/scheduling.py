@@ -26,7 +26,12 @@ GROUPS = {
     "tests/compatibility/test_clients.py": "clients",
 }
 #: Files whose tests are long and share nothing: each test goes to whichever process is free.
-SCATTERED = ("tests/chaos/test_storms.py", "tests/endtoend/test_bench.py", "tests/unit/rules/test_simulation.py")
+SCATTERED = (
+    "tests/chaos/test_storms.py",
+    "tests/chaos/test_power.py",
+    "tests/endtoend/test_bench.py",
+    "tests/unit/rules/test_simulation.py",
+)
 #: The groups and files that take longest, the longest first. At the end of the list, those that mostly wait and those
 #: that compute take turns, as four processes that all wait leave the machine idle.
 LONGEST = (
@@ -35,6 +40,7 @@ LONGEST = (
     "spark jobs",
     "spark",
     "tests/pipeline/test_cluster.py",
+    "tests/chaos/test_power.py",
     "tests/integration/api/test_outages.py",
     "tests/integration/push/test_redis_outages.py",
     "tests/integration/push/test_injected_faults.py",

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode
 
+import redis
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -14,7 +15,6 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-import redis
 from deliveries.admin.demoreceiver import arrivals, receiver_url
 from deliveries.publish.request import parse_publish_request
 from deliveries.publish.service import publish_message

@@ -6,6 +6,7 @@ import base64
 from datetime import UTC, datetime
 from typing import Any
 
+import redis
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
@@ -21,7 +22,6 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-import redis
 from deliveries.admin.demo import demo_page
 from deliveries.admin.message_pages import MessagePages
 from deliveries.admin.overview import overview_live

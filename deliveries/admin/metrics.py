@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import redis
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path
 
-import redis
 from deliveries.admin.chart_pages import chart_page
 from deliveries.admin.readonly import ReadOnlyAdmin
 from deliveries.backlog.regions import regions_unserved

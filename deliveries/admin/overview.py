@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import redis
 from django.conf import settings
 from django.contrib import admin
 from django.db.models import Exists, OuterRef, QuerySet
@@ -13,7 +14,6 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-import redis
 from deliveries.admin.chart_pages import LIST_TIME_SERIES
 from deliveries.admin.diagnosis_page import DIAGNOSE
 from deliveries.admin.rated_lists import curve

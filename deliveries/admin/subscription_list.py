@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import redis
 from django.contrib import admin
 from django.db.models import F, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce, Concat
@@ -13,7 +14,6 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
-import redis
 from deliveries.admin.rated_lists import RatedChangeList, curve, name_link
 from deliveries.inspection import words
 from deliveries.inspection.failing import conditions_of, last_results

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
+import redis
 from django.conf import settings
 
-import redis
 from deliveries.backlog.codes import STATE_CODES, VERDICT_CODES, Mode
 from deliveries.backlog.connection import redis_client
 from deliveries.backlog.lanestate import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
+import redis
 from django.conf import settings
 
-import redis
 from pushhub.common.redisclient import connect_to_redis
 
 #: Redis may pause for a few seconds, for example to fork for a snapshot; a longer wait is an outage.

@@ -7,11 +7,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import redis
 from django.conf import settings
 from redis.commands.core import Script
 from redis.exceptions import NoScriptError
 
-import redis
 from deliveries.backlog.codes import lua_names
 
 FOLDER = Path(__file__).parent

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import redis
+
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.deadletters.forwarding import ATTRIBUTES, CONSUME

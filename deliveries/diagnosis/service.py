@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+import redis
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-import redis
 from deliveries.backlog.backlog import Backlog, Lane
 from deliveries.backlog.lanes import lane_agrees
 from deliveries.backlog.lanestate import LaneState, parse_lane_state

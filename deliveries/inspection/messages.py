@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
+import redis
 from django.conf import settings
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
-import redis
 from deliveries.backlog import codes
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+import redis
 from django.conf import settings
 from django.db.models import Max, QuerySet, Sum
 
-import redis
 from deliveries.models import GaugeMinute, GaugeRound, MetricHour, MetricMinute
 from deliveries.telemetry.export.probes import Component, Status
 from deliveries.telemetry.export.readiness import push_workers

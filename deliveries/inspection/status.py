@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+import redis
 from django.conf import settings
 
-import redis
 from deliveries.backlog.backlog import DEAD_AFTER_MS, Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.inspection.lanes import LaneView, lane_views

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import redis
+
 from deliveries.backlog.backlog import Lane, Offer
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import configure_lane, lane_offered

@@ -6,8 +6,8 @@ import logging
 import time
 
 import orjson
-
 import redis
+
 from deliveries.backlog.default import default_backlog
 
 logger = logging.getLogger(__name__)

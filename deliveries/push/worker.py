@@ -19,11 +19,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import redis
+from celery import bootsteps
 from celery.worker.consumer.connection import Connection as ConnectionStep
 from django.conf import settings
 
-import redis
-from celery import bootsteps
 from deliveries.backlog import reconcile, regions
 from deliveries.backlog.backlog import CHANGES_KEPT, Backlog, Health, Lane, LaneFlow, PageRequest, work_key
 from deliveries.backlog.default import default_backlog

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from functools import cache
 
+import redis
 import redis.asyncio
 from django.conf import settings
 
-import redis
 from deliveries.backlog.backlog import pull_bell
 from pushhub.common.redisclient import connect_to_redis_in_loop
 

@@ -17,9 +17,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+import redis
 from django.db import DatabaseError
 
-import redis
 from deliveries.pull.deadlines import (
     MAX_ACK_DEADLINE_SECONDS,
     give_back_leases,

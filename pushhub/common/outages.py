@@ -11,9 +11,8 @@ import re
 import sqlite3
 from enum import StrEnum
 
-from django.db import Error
-
 import redis
+from django.db import Error
 from redis import exceptions
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import redis.asyncio
-
 import redis
+import redis.asyncio
 
 #: The longest time that a connection may take to open.
 CONNECT_SECONDS = 10

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 import redis
+
 from pushhub.common.redisclient import connect_to_redis
 
 WINDOW_SECONDS = 300

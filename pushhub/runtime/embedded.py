@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import redis
+
 from pushhub.common.redisclient import connect_to_redis
 from pushhub.runtime.processes import Process, answers_redis
 

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 
+import redis
 from django.conf import settings
 from kombu.exceptions import OperationalError
 
-import redis
 from deliveries.telemetry.counting.lag import keeps_up
 from pushhub import environment as env
 from pushhub.common import background

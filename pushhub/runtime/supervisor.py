@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import django
+import redis
 from django.conf import settings
 from django.db import connections
 
-import redis
 from deliveries.pipeline import needs
 from pushhub import environment as env
 from pushhub.runtime import embedded, processes

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from tests.chaos.drawing import draw
+from tests.chaos.plan import SLOT_SECONDS
 from tests.chaos.planted import BUGS
 from tests.chaos.storm import Options, Storm
 
@@ -26,6 +27,9 @@ def options_read() -> tuple[Options, argparse.Namespace]:
     parser.add_argument("--ignore", default="", help="kinds of findings that are known, separated by commas")
     parser.add_argument("--wait", type=float, default=5.0, help="the longest wait without a fault, in seconds")
     parser.add_argument("--drain", type=float, default=300.0, help="how long everything may take to arrive afterwards")
+    parser.add_argument("--every", type=float, default=SLOT_SECONDS, help="seconds between two faults")
+    parser.add_argument("--flower", action="store_true", help="run Flower too")
+    parser.add_argument("--trace", type=Path, help="a file for samples and faults, as lines of JSON")
     parser.add_argument("--plot", type=Path, help="an SVG to draw the storm to")
     parser.add_argument("--keep", action="store_true", help="keep the logs of a run without findings too")
     given = parser.parse_args()
@@ -43,6 +47,9 @@ def options_read() -> tuple[Options, argparse.Namespace]:
         ignored=ignored,
         longest_wait=given.wait,
         drain_seconds=given.drain,
+        every=given.every,
+        is_monitored=given.flower,
+        trace=given.trace,
     )
     return options, given
 

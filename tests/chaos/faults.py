@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import redis
+
 from tests.chaos.inside import clock_set
 from tests.chaos.ledger import now
 from tests.chaos.stand import ENDED, MEMBERS, state_of

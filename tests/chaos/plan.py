@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tests.chaos.faults import KINDS, Kind
 
-#: Seconds between the beginnings of two faults.
+#: Seconds between the beginnings of two faults, unless a soak has fewer.
 SLOT_SECONDS = 7.0
 #: How many slots come between two that have no fault.
 CALM_EVERY = 6
@@ -47,21 +47,23 @@ def kinds_for(
     ]
 
 
-def plan(seed: int, *, seconds: float, kinds: Sequence[Kind], database: str) -> list[Event]:
+def plan(
+    seed: int, *, seconds: float, kinds: Sequence[Kind], database: str, every: float = SLOT_SECONDS
+) -> list[Event]:
     """Return the faults of a storm in order. Every pair of a kind and a target comes once before any comes twice."""
     dice = random.Random(f"plan {seed}")
     deck = _deck(dice, kinds, database)
     events: list[Event] = []
     slot = 0
     at = WARM_UP_SECONDS
-    while at + SLOT_SECONDS <= seconds:
+    while at + every <= seconds:
         slot += 1
         if slot % CALM_EVERY:
             for kind, target in _hand(dice, deck):
                 begins = at + dice.uniform(0, 2)
                 lasts = min(dice.uniform(*kind.seconds), max(seconds - begins, kind.seconds[0]))
                 events.append(Event(begins, kind, target, lasts))
-        at += SLOT_SECONDS
+        at += every
     return sorted(events, key=lambda event: event.at)
 
 

@@ -27,10 +27,10 @@ LABEL = re.compile(r'(\w+)="([^"]*)"')
 def held() -> list[str]:
     """Describe the deliveries in the database, and the tokens and leases in Redis."""
     from django.db import Error, close_old_connections
+    from redis import RedisError
 
     from deliveries.backlog.default import default_backlog
     from deliveries.models import Delivery
-    from redis import RedisError
 
     backlog = default_backlog()
     try:

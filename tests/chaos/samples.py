@@ -20,11 +20,16 @@ LEAST_SAMPLES = 40
 #: What is flat: the last third of the samples has at most this much more than the middle third, in its unit.
 FLAT = {"MB": 25.0, "descriptors": 30.0}
 MEGABYTE = 1_000_000
+#: What is on the disk, which may grow.
+STORES = ("database", "log", "journal")
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One look at everything. `megabytes` and `descriptors` are by process and, for the former, by store."""
+    """One look at everything. `megabytes` and `descriptors` are by process and, for the former, by store.
+
+    `rows` has those of each table, the keys in Redis, and the files of the journal and the archive.
+    """
 
     at: float
     published: int
@@ -32,19 +37,22 @@ class Sample:
     waiting: int
     megabytes: dict[str, float] = field(default_factory=dict)
     descriptors: dict[str, int] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
 
 
 def measure(storm: Storm) -> Sample:
+    from django.apps import apps
     from django.db import Error, close_old_connections
-
-    from deliveries.models import Delivery
     from redis import RedisError
 
-    waiting = -1
+    from deliveries.models import Delivery
+
+    rows: dict[str, int] = {}
     try:
-        waiting = Delivery.objects.count()
+        rows = {model._meta.model_name: model.objects.count() for model in apps.get_models()}
     except Error:
         close_old_connections()
+    waiting = rows.get(Delivery._meta.model_name, -1)
     megabytes: dict[str, float] = {}
     descriptors: dict[str, int] = {}
     for member in storm.stand.members.values():
@@ -52,14 +60,21 @@ def measure(storm: Storm) -> Sample:
             process = psutil.Process(member.pid)
             # After a restart it is another process, whose growth begins anew.
             name = f"{member.name} {member.pid}"
-            megabytes[name] = process.memory_info().rss / MEGABYTE
+            megabytes[name] = process.memory_full_info().pss / MEGABYTE
             descriptors[name] = process.num_fds()
     with suppress(RedisError, OSError):
-        megabytes["redis"] = storm.redis().info("memory")["used_memory"] / MEGABYTE
-    files = (path for path in storm.stand.disk.rglob("*") if path.name != "filler")
-    megabytes["database"] = sum(_size(path.stat) for path in files) / MEGABYTE
+        client = storm.redis()
+        megabytes["redis"] = client.info("memory")["used_memory"] / MEGABYTE
+        rows["keys in Redis"] = client.dbsize()
+    files = [path for path in storm.stand.disk.rglob("*") if path.name != "filler"]
+    logs = [path for path in files if path.name.endswith("-wal") or path.parent.name == "pg_wal"]
+    megabytes["log"] = sum(_size(path.stat) for path in logs) / MEGABYTE
+    megabytes["database"] = sum(_size(path.stat) for path in files) / MEGABYTE - megabytes["log"]
+    data = list((storm.folder / "data").rglob("*"))
+    megabytes["journal"] = sum(_size(path.stat) for path in data) / MEGABYTE
+    rows["files of the journal"] = len(data)
     ledger = storm.ledger
-    return Sample(now(), len(ledger.published), len(ledger.deliveries), waiting, megabytes, descriptors)
+    return Sample(now(), len(ledger.published), len(ledger.deliveries), waiting, megabytes, descriptors, rows)
 
 
 def _size(stat: Callable[[], object]) -> int:
@@ -75,7 +90,7 @@ def growing(samples: Sequence[Sample]) -> Iterator[str]:
         for name in sorted({name for sample in samples for name in of(sample)}):
             values = [of(sample)[name] for sample in samples if name in of(sample)]
             third = len(values) // 3
-            if len(values) < LEAST_SAMPLES or name == "database":
+            if len(values) < LEAST_SAMPLES or name in STORES:
                 continue
             before, after = median(values[third : 2 * third]), median(values[2 * third :])
             if after > before + FLAT[unit] + before / 10:

@@ -41,8 +41,8 @@ SETTINGS = {
     "PUSHHUB_WEB_WORKERS": "1",
     "DJANGO_SETTINGS_MODULE": "pushhub.settings",
 }
-#: PostgreSQL as it is by default, but for the disk: a storm has no power cuts, except in power.py.
-POSTGRESQL_OPTIONS = "-c fsync=off -c jit=off"
+#: PostgreSQL as it is by default, but for the disk, which is small, and which no power cut hits.
+POSTGRESQL_OPTIONS = "-c fsync=off -c jit=off -c max_wal_size=128MB"
 READY_SECONDS = 120.0
 #: The states of a process that has ended: nobody has waited for it yet, or it is gone.
 ENDED = ("Z", "")
@@ -137,7 +137,8 @@ class Stand:
     folder: Path
     database: str
     bug: str = ""
-    synchronous: bool = False
+    #: Flower runs too; no fault hits it.
+    is_monitored: bool = False
     members: dict[str, Member] = field(default_factory=dict)
     proxies: dict[str, Proxy] = field(default_factory=dict)
     postgresql: PostgresqlServer | None = None
@@ -209,7 +210,7 @@ class Stand:
         """Set the environment of this process, which has Django too: it looks at the database and at Redis itself."""
         for name in [name for name in os.environ if name.startswith("PUSHHUB_")]:
             del os.environ[name]
-        os.environ.update(self.environment("a"))
+        os.environ.update(self.environment("a") | {"PUSHHUB_FLOWER": f"127.0.0.1:{free_port()}"})
 
     def environment(self, host: str) -> dict[str, str]:
         return SETTINGS | {
@@ -240,7 +241,7 @@ class Stand:
         os.environ["PUBSUB_EMULATOR_HOST"] = self.grpc
         logs = self._new_folder("logs")
         clocks = self._new_folder("clocks")
-        for name in MEMBERS:
+        for name in (*MEMBERS, "flower-a") if self.is_monitored else MEMBERS:
             role, _, host = name.partition("-")
             command = processes.BY_NAME[role]().command[2:]
             words = [word.replace(f"@{socket.gethostname()}", f"@{host}") for word in command]
@@ -256,7 +257,7 @@ class Stand:
                 log=logs / f"{name}.log",
                 clock=clocks / name,
                 bug=self.bug,
-                ready={"web": "", "grpc": "gRPC at"}.get(role, " ready."),
+                ready={"web": "", "flower": "", "grpc": "gRPC at"}.get(role, " ready."),
             )
         for member in self.members.values():
             member.start()

@@ -10,18 +10,19 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import orjson
 import psycopg
-
 import redis
+
 from tests.chaos import remains
 from tests.chaos.checker import Findings, check, missing
 from tests.chaos.endpoints import Endpoint
 from tests.chaos.ledger import Incident, Ledger, now
-from tests.chaos.plan import Event, kinds_for, plan
+from tests.chaos.plan import SLOT_SECONDS, Event, kinds_for, plan
 from tests.chaos.publishers import PROJECT, ClientPublisher, Publisher, RestPublisher
 from tests.chaos.samples import Sample, growing, measure
 from tests.chaos.stand import MEMBERS, Stand
@@ -30,6 +31,8 @@ from tests.chaos.world import DOOMED, MAX_OUTSTANDING, ORDERS, World
 PROGRESS_SECONDS = 5.0
 WATCH_SECONDS = 0.5
 SAMPLE_SECONDS = 2.0
+#: A longer storm has no more samples than this.
+MOST_SAMPLES = 360
 #: The calm that is measured at the end.
 CALM_SECONDS = 6.0
 FAULT_SECONDS = 300.0
@@ -52,6 +55,11 @@ class Options:
     longest_wait: float = 5.0
     #: How long everything that was acknowledged may take to arrive once the faults are over.
     drain_seconds: float = 300.0
+    #: Seconds between two faults.
+    every: float = SLOT_SECONDS
+    is_monitored: bool = False
+    #: Where samples and faults are written while the storm goes on.
+    trace: Path | None = None
 
 
 class Storm:
@@ -72,7 +80,7 @@ class Storm:
     def run(self) -> Findings:
         options = self.options
         self.ledger.began = self._began
-        with Stand(self.folder, options.database, bug=options.bug) as self.stand:
+        with Stand(self.folder, options.database, bug=options.bug, is_monitored=options.is_monitored) as self.stand:
             self._log_to_file()
             addresses = list(self.stand.web.values())
             kinds = kinds_for(
@@ -81,7 +89,13 @@ class Storm:
                 without=options.without,
                 only=options.only,
             )
-            events = plan(options.seed, seconds=options.minutes * 60, kinds=kinds, database=options.database)
+            events = plan(
+                options.seed,
+                seconds=options.minutes * 60,
+                kinds=kinds,
+                database=options.database,
+                every=options.every,
+            )
             if not self.stand.has_small_disk:
                 self.say("no file system can be mounted here: the disk will not be full")
             world = World(self.ledger, seed=options.seed, load=options.load, addresses=addresses)
@@ -102,6 +116,11 @@ class Storm:
 
     def say(self, text: str) -> None:
         print(f"{now() - self._began:7.1f} s  {text}", flush=True)
+
+    def _trace(self, record: Sample | Incident) -> None:
+        if self.options.trace is not None:
+            with self.options.trace.open("ab") as file:
+                file.write(orjson.dumps({"what": type(record).__name__, **asdict(record)}) + b"\n")
 
     def _log_to_file(self) -> None:
         """Keep the logs of this process, in which Google's clients tell of every call that a fault breaks."""
@@ -144,7 +163,8 @@ class Storm:
         for event in events:
             print(f"            {event}")
         began = now()
-        acts = [threading.Thread(target=self._do, args=(event, began)) for event in events]
+        # Ctrl-C doesn't wait for the faults that are to come.
+        acts = [threading.Thread(target=self._do, args=(event, began), daemon=True) for event in events]
         for act in acts:
             act.start()
         self._publish(publishers, seconds=self.options.minutes * 60)
@@ -184,6 +204,7 @@ class Storm:
         self.say(f"{name} is over")
         incident = Incident(event.kind.name, event.target, at, ended, ended + event.kind.felt_seconds, evidence)
         self.ledger.incidents.append(incident)
+        self._trace(incident)
 
     @contextmanager
     def _lock_of(self, event: Event) -> Iterator[None]:
@@ -197,12 +218,14 @@ class Storm:
     def _watching(self) -> Iterator[None]:
         """Show how far the storm is, and start processes again that end although no fault ended them."""
         stop = threading.Event()
+        seconds = max(SAMPLE_SECONDS, self.options.minutes * 60 / MOST_SAMPLES)
 
         def watch() -> None:
             shown = measured = now()
             while not stop.wait(WATCH_SECONDS):
-                if now() > measured + SAMPLE_SECONDS:
+                if now() > measured + seconds:
                     self.samples.append(measure(self))
+                    self._trace(self.samples[-1])
                     measured = now()
                 for name, status in self.stand.supervise():
                     self.findings.add("ended", f"{name} ended by itself with {status} at {self.ledger.moment(now())}")

@@ -16,8 +16,8 @@ from queue import Queue
 from typing import Any
 
 import pytest
-
 import redis
+
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.regions import KEY as AUDIT_KEY
 from deliveries.models import Delivery

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import redis
 from django.contrib.auth.models import User
 from django.test import Client
 
-import redis
 from pushhub.common import throttle
 from pushhub.common.throttle import BUCKETS, WINDOW_SECONDS, LocalCounters, RedisCounters
 from subscriptions.console import login

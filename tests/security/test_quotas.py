@@ -7,12 +7,12 @@ from typing import Any
 
 import grpc
 import pytest
+import redis
 from google.protobuf import any_pb2
 from google.pubsub_v1.types import pubsub
 from google.rpc import error_details_pb2, status_pb2
 from pytest_django.live_server_helper import LiveServer
 
-import redis
 from deliveries.models import Message
 from subscriptions import quotas
 from subscriptions.models import Project

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
 import redis
+
 from tests import leftovers
 
 

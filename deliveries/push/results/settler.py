@@ -14,10 +14,10 @@ from functools import partial
 from operator import attrgetter
 from typing import TypeVar
 
+import redis
 from django.conf import settings
 from django.db import close_old_connections, connection
 
-import redis
 from deliveries.activity import note_activity
 from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, Settlement, grouped
 from deliveries.deadletters.forwarding import Forwarded, forward_dead_letters, is_spent

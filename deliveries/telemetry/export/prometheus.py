@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import redis
 from django.conf import settings
 
-import redis
 from deliveries.models import GaugeMinute, RegionGaugeMinute
 from deliveries.telemetry import counterkinds as kinds
 from deliveries.telemetry.export.exposition import Family, format_text

@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 
 import orjson
+import redis
 from django.conf import settings
 from django.db import connection
 
-import redis
 from deliveries.backlog.backlog import BYTES_KEY, DEAD_AFTER_MS, PREFIX
 from deliveries.backlog.regions import KEY as AUDIT_KEY
 from deliveries.backlog.regions import KEY_SECONDS as AUDIT_KEPT_SECONDS

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-
 import redis
+
 from deliveries.backlog.default import default_backlog
 
 logger = logging.getLogger(__name__)

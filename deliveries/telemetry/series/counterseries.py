@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
+import redis
 from django.conf import settings
 
-import redis
 from deliveries.backlog.connection import client_of
 from deliveries.models import CounterSample
 from deliveries.rules.histogram import SCALE

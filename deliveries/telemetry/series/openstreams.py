@@ -14,9 +14,9 @@ import time
 from collections import Counter
 
 import orjson
+import redis
 from django.conf import settings
 
-import redis
 from deliveries.backlog.connection import client_of
 
 logger = logging.getLogger(__name__)

@@ -19,9 +19,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
+import redis
 from django.conf import settings
 
-import redis
 from deliveries.backlog.connection import client_of
 from deliveries.telemetry.counterkinds import KINDS, CounterKind
 from pushhub.common.background import IDLE_SECONDS, BackgroundThread

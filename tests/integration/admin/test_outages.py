@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import redis
 from django.contrib.auth.models import User
 from django.test import Client
 
-import redis
 from subscriptions.iam import access
 from subscriptions.models import Project, ServiceAccount, Topic
 from tests.faults import Faults, outage_errors

@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import redis
 import requests
 from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-import redis
 from deliveries.admin import demoreceiver
 from deliveries.backlog.default import default_backlog
 from deliveries.inspection import failing as failing_endpoints

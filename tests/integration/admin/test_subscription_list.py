@@ -6,12 +6,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import redis
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-import redis
 from deliveries.admin import subscription_list
 from deliveries.backlog.backlog import PREFIX, REGIONS_KEY, Lane
 from deliveries.backlog.default import default_backlog

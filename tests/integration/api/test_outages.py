@@ -14,10 +14,10 @@ from urllib.parse import quote
 import orjson
 import psycopg.errors
 import pytest
+import redis
 from django.urls import resolve
 from redis.exceptions import NoScriptError
 
-import redis
 from pushhub.common.outages import outage_of
 from subscriptions.api.base import ApiView
 from subscriptions.iam import access

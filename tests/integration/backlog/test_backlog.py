@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
 import redis
+
 from deliveries.backlog import backlog as backlogs
 from deliveries.backlog.backlog import (
     Backlog,

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import redis
 from bench.law import RULES, Law, rule
 from deliveries.backlog.codes import RULE_CODES, STATE_CODES
 from deliveries.backlog.lanestate import parse_lane_state

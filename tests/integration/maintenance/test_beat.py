@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 import redis
 from celery import Celery
+
 from pushhub import beat
 from pushhub.beat import LeasedScheduler
 from tests.leftovers import redis_client

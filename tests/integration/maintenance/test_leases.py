@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 import redis
+
 from deliveries.rules.shards import SHARDS
 from pushhub import leases
 from pushhub.celery import app

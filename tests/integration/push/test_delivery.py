@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 import redis
+
 from deliveries.backlog import reconcile
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.codes import Mode

@@ -6,8 +6,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
-
 import redis
+
 from deliveries.backlog.backlog import BYTES_KEY
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanestate import LaneState

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 import redis
+
 from deliveries.backlog.regions import KEY as AUDIT_KEY
 from deliveries.models import Delivery
 from deliveries.publish.service import publish_message

@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable
 
 import pytest
-
 import redis
+
 from deliveries.models import Delivery
 from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage

@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 import pytest
+import redis
 import requests
 from django.db import connection
 from google.iam.v1 import iam_policy_pb2
@@ -22,7 +23,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from pytest_django.live_server_helper import LiveServer
 
-import redis
 from deliveries.models import Delivery
 from deliveries.rpc import streaming
 from deliveries.store.writelock import write_transaction

@@ -13,9 +13,9 @@ from typing import Any
 
 import grpc
 import pytest
+import redis
 from google.protobuf.json_format import ParseDict
 
-import redis
 from deliveries.publish.service import publish_message
 from deliveries.pull.leasing import pull_messages
 from deliveries.retention import snapshots

@@ -8,11 +8,11 @@ from typing import Any
 
 import orjson
 import pytest
+import redis
 from django.conf import settings
 from django.test import RequestFactory
 from django.utils.log import log_response
 
-import redis
 from pushhub.common.logs import ExpectedResponses, JsonFormatter, Outages
 
 

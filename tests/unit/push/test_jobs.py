@@ -6,8 +6,8 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-
 import redis
+
 from deliveries.push import jobs as module
 from deliveries.push.jobs import Jobs
 from pushhub.common import background

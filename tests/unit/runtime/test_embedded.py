@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 import redis
+
 from pushhub.runtime.redisversion import UnusableRedisError, version_line
 
 
