@@ -196,6 +196,8 @@ class Settlement:
     generations: list[str] = field(default_factory=list)
     #: The worker's lease when each was fetched; "" for callers without one.
     leases: list[str] = field(default_factory=list)
+    #: Where the worker's record has each (record.lua): "<worker>/<batch>"; "" for callers without a record.
+    batches: list[str] = field(default_factory=list)
     #: For each nack and release: the delay in ms and the task message of the next attempt.
     returned: list[str | int] = field(default_factory=list)
 
@@ -208,6 +210,7 @@ class Settlement:
         attempt: int = 1,
         generation: str = "",
         lease: str = "",
+        batch: str = "",
     ) -> None:
         code = VERDICT_CODES[verdict]
         self.message_ids.append(message_id)
@@ -215,6 +218,7 @@ class Settlement:
         self.latencies_ms.append(f"{latency_ms:.3f}")
         self.generations.append(generation)
         self.leases.append(lease)
+        self.batches.append(batch)
 
     @property
     def arguments(self) -> list[str | int]:
@@ -225,6 +229,7 @@ class Settlement:
             ",".join(self.latencies_ms),
             _joined(self.generations),
             _joined(self.leases),
+            _joined(self.batches),
             *self.returned,
         ]
 
@@ -259,6 +264,11 @@ class Health:
 
 def work_key(worker: str) -> str:
     return f"{PREFIX}work:{worker}"
+
+
+def _fields_of(batches: Sequence[str]) -> list[str]:
+    """Return the fields of batches in a worker's record (record.lua)."""
+    return [field for batch in batches for field in (batch, f"{batch}-")]
 
 
 class Backlog:
@@ -331,7 +341,7 @@ class Backlog:
         calls = [
             ([lane.key], [self.limit, repr(dice), *settlement.arguments]) for lane, settlement in settlements.items()
         ]
-        done = [("HDEL", work_key(worker), *batches) for worker, batches in finished.items() if batches]
+        done = [("HDEL", work_key(worker), *_fields_of(batches)) for worker, batches in finished.items() if batches]
         replies = call_all(self.client, self.scripts.settle, calls, then=done)
         return {
             lane: LaneFlow(int(window), int(pause), spare=int(spare))
@@ -381,7 +391,7 @@ class Backlog:
 
     def finish(self, worker: str, batch: str) -> None:
         """Remove the record of a batch without anything to settle."""
-        self.client.hdel(work_key(worker), batch)
+        self.client.hdel(work_key(worker), *_fields_of([batch]))
 
     def held(self, regions: Iterable[str]) -> set[str]:
         """Return all deliveries in a queue or with a worker (held.lua). This is slow, for the audit only."""

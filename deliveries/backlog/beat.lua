@@ -3,7 +3,7 @@
 --       1 when the lease holds, else 0}
 --
 -- Renews a worker's heartbeat and its lease, and puts back what dead workers held: the messages of their batches go to the
--- queue again, without those that were settled. Messages of ordered lanes are put back when the worker's lease has lapsed,
+-- queue again, without those that were settled or given back. Messages of ordered lanes are put back when the worker's lease has lapsed,
 -- and what that worker still says of them is ignored (settle.lua).
 --   ARGV[1]  the worker, or "" for a caller that is none   ARGV[2]  the silence (ms) after which a worker is dead
 --   ARGV[3]  the age of the oldest job of the worker's threads
@@ -23,11 +23,9 @@ local put_back = 0
 
 -- Puts back the messages of ordered lanes that a worker holds.
 local function requeue_ordered(worker)
-  local work = PREFIX .. 'work:' .. worker
-  local records = redis.call('HGETALL', work)
-  for i = 1, #records, 2 do
+  for batch, messages in pairs(batches_of(worker)) do
     local ordered, others = {}, {}
-    for _, message in ipairs(cmsgpack.unpack(records[i + 1])) do
+    for _, message in ipairs(messages) do
       local _, subscription, region = task_of(message)
       local state = subscription and PREFIX .. subscription .. ':' .. region .. ':s'
       local is_ordered = state and redis.call('HGET', state, STATE_CODES.ordered) == '1'
@@ -35,11 +33,8 @@ local function requeue_ordered(worker)
     end
     if #ordered > 0 then
       put_back = put_back + requeue(ordered)
-      if #others > 0 then
-        redis.call('HSET', work, records[i], cmsgpack.pack(others))
-      else
-        redis.call('HDEL', work, records[i])
-      end
+      forget_batch(worker, batch)
+      if #others > 0 then redis.call('HSET', record_of(worker), batch, cmsgpack.pack(others)) end
     end
   end
 end
@@ -60,11 +55,8 @@ if ARGV[1] ~= '' then
   redis.call('HSET', PREFIX .. 'jobs', ARGV[1], ARGV[3])
 end
 for _, worker in ipairs(redis.call('ZRANGEBYSCORE', PREFIX .. 'workers', '-inf', now - tonumber(ARGV[2]), 'LIMIT', 0, 8)) do
-  local work = PREFIX .. 'work:' .. worker
-  for _, packed in ipairs(redis.call('HVALS', work)) do
-    put_back = put_back + requeue(cmsgpack.unpack(packed))
-  end
-  redis.call('DEL', work)
+  for _, messages in pairs(batches_of(worker)) do put_back = put_back + requeue(messages) end
+  redis.call('DEL', record_of(worker))
   redis.call('ZREM', PREFIX .. 'workers', worker)
   redis.call('HDEL', PREFIX .. 'jobs', worker)
 end

@@ -1,4 +1,4 @@
--- Shared by every verb: each verb's script begins with the names of codes.py, rules.lua, this file and pump.lua.
+-- Shared by every verb: each verb's script begins with the names of codes.py, rules.lua, this file, pump.lua and record.lua.
 --
 -- A lane is one (subscription, region); its keys, with P = "ph:<subscription>:<region>":
 --   P:s  hash    the lane's state, described below; codes.py has the short name of each field

@@ -2,10 +2,10 @@
 --
 -- Wakes the lanes that are due, takes up to `count` messages from the queue, and records them as one batch of this worker,
 -- so that they can be put back if it dies. Also claims lanes that want their next page; if there are more, the wait is 0.
---   KEYS[1]  deliveries.<region>     KEYS[2]  ph:work:<worker>, hash: batch -> its messages (msgpack)
+--   KEYS[1]  deliveries.<region>     KEYS[2]  ph:work:<worker> (record.lua)
 --   ARGV[1]  region   ARGV[2]  the batch's name   ARGV[3]  at most this many   ARGV[4]  how many may wait in a lane
 --   ARGV[5]  the worker's lease, if it has one: without it the worker gets no messages (beat.lua)
--- Reads ph:epoch; moves ph:wake, ph:page, ph:bell:<region>; owns ph:work:<worker>; pumps lanes (pump.lua).
+-- Reads ph:epoch; moves ph:wake, ph:page, ph:bell:<region>; owns ph:work:<worker>; lists the worker in ph:workers; pumps lanes (pump.lua).
 tells_wake = true
 local now = now_ms()
 local limit = tonumber(ARGV[4])
@@ -20,7 +20,11 @@ end
 
 local may_take = not ARGV[5] or redis.call('ZSCORE', PREFIX .. 'leases', ARGV[5])
 local messages = may_take and redis.call('RPOP', KEYS[1], tonumber(ARGV[3])) or {}
-if #messages > 0 then redis.call('HSET', KEYS[2], ARGV[2], cmsgpack.pack(messages)) end
+if #messages > 0 then
+  redis.call('HSET', KEYS[2], ARGV[2], cmsgpack.pack(messages))
+  -- A worker that was declared dead while Redis stood still is listed again: others find what it holds.
+  redis.call('ZADD', PREFIX .. 'workers', 'NX', now, string.sub(KEYS[2], #record_of('') + 1))
+end
 -- Other workers sleep on the bell; wake one of them for the rest of the queue.
 if may_take and redis.call('LLEN', KEYS[1]) > 0 then ring(ARGV[1]) end
 

@@ -11,9 +11,9 @@ end
 for _, region in ipairs(ARGV) do
   for _, message in ipairs(redis.call('LRANGE', 'deliveries.' .. region, 0, -1)) do note(message) end
 end
-for _, work in ipairs(redis.call('KEYS', PREFIX .. 'work:*')) do
-  for _, packed in ipairs(redis.call('HVALS', work)) do
-    for _, message in ipairs(cmsgpack.unpack(packed)) do note(message) end
+for _, worker in ipairs(redis.call('ZRANGE', PREFIX .. 'workers', 0, -1)) do
+  for _, messages in pairs(batches_of(worker)) do
+    for _, message in ipairs(messages) do note(message) end
   end
 end
 for _, message in ipairs(redis.call('HVALS', 'unacked')) do note(message) end

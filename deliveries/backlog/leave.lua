@@ -2,7 +2,7 @@
 --
 -- Signs a worker off. A worker that still has batches stays listed, so that they are put back after its silence.
 --   ARGV[1]  the worker   ARGV[2]  its lease. Owns ph:workers, ph:leases and ph:jobs; reads ph:work:<worker>.
-if redis.call('EXISTS', PREFIX .. 'work:' .. ARGV[1]) == 1 then return 0 end
+if redis.call('EXISTS', record_of(ARGV[1])) == 1 then return 0 end
 redis.call('ZREM', PREFIX .. 'workers', ARGV[1])
 redis.call('ZREM', PREFIX .. 'leases', ARGV[2])
 redis.call('HDEL', PREFIX .. 'jobs', ARGV[1])

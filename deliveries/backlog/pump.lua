@@ -102,22 +102,6 @@ local function send(key, queue, ids, messages)
   return #ids
 end
 
--- Puts messages that a worker has fetched back into the queue, without those that were settled and those of another
--- generation of their lane. Returns how many.
-local function requeue(messages)
-  local count = 0
-  for _, message in ipairs(messages) do
-    local id, subscription, region, generation = task_of(message)
-    local key = id and PREFIX .. subscription .. ':' .. region
-    if id and redis.call('HGET', key .. ':d', id) == OUTSTANDING and is_of_generation(key, generation) then
-      redis.call('RPUSH', 'deliveries.' .. region, message)
-      ring(region)
-      count = count + 1
-    end
-  end
-  return count
-end
-
 -- Fills the queue with as many deliveries as the window has room for. Returns how many, and whether a page is wanted.
 local function pump(lane, state, now, limit, returned)
   local key = PREFIX .. lane

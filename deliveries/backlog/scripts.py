@@ -16,7 +16,7 @@ from deliveries.backlog.codes import lua_names
 
 FOLDER = Path(__file__).parent
 #: Each file uses the functions of the files before it.
-SHARED = ("rules", "common", "pump")
+SHARED = ("rules", "common", "pump", "record")
 VERBS = (
     "offer",
     "page",

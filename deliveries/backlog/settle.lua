@@ -1,4 +1,4 @@
--- settle(lane; limit, dice, ids, verdicts, latencies, generations, leases, [delay, message] ...)
+-- settle(lane; limit, dice, ids, verdicts, latencies, generations, leases, batches, [delay, message] ...)
 --   -> {settled, page wanted, window, pause, spare}
 --
 -- Ends the leases of a batch: it forgets acked deliveries, puts nacked ones into the retry set, takes the tokens back,
@@ -19,8 +19,9 @@
 --   ARGV[6]  the generation that each result is of, joined by commas; one, if it is the same for all
 --   ARGV[7]  the worker's lease at the time of the fetch, likewise, or "": if it has lapsed, messages of an ordered lane are
 --            with another worker (beat.lua), and only what makes them no longer owed counts, once they wait again
---   ARGV[8..] for each NACK and RELEASE in order: delay in ms, and the Celery message of the next attempt
--- Owns every key of the lane (common.lua).
+--   ARGV[8]  where the worker's record has it, likewise: "<worker>/<batch>", or "" for no record
+--   ARGV[9..] for each NACK and RELEASE in order: delay in ms, and the Celery message of the next attempt
+-- Owns every key of the lane (common.lua), and what workers have given back (record.lua).
 local lane = KEYS[1]
 local key = PREFIX .. lane
 local now = now_ms()
@@ -38,6 +39,8 @@ for value in string.gmatch(ARGV[7] .. ',', '([^,]*),') do
     has_lapsed[value] = state.ordered == 1 and not redis.call('ZSCORE', PREFIX .. 'leases', value)
   end
 end
+local batches = {}
+for value in string.gmatch(ARGV[8] .. ',', '([^,]*),') do batches[#batches + 1] = value end
 local letters = ARGV[4]
 local dice = tonumber(ARGV[2])
 local was_down = is_down(state)
@@ -48,7 +51,7 @@ each_chunk(ids, function(part)
 end)
 
 local gone, gone_from, back, back_ids, settled, more_bytes = {}, {}, {}, {}, 0, 0
-local extra = 8
+local extra = 9
 for i, id in ipairs(ids) do
   local letter = string.sub(letters, i, i)
   local verdict = string.lower(letter)
@@ -56,6 +59,7 @@ for i, id in ipairs(ids) do
   if verdict == NACK or verdict == RELEASE then
     delay, message = tonumber(ARGV[extra]), ARGV[extra + 1]
     extra = extra + 2
+    give_back(batches[i] or batches[1], lane, id)
   end
   local generation = generations[i] or generations[1]
   if generation ~= '' and generation ~= state.generation then places[i] = false end

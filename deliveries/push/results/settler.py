@@ -164,7 +164,7 @@ class Settler:
             _make_nacks(flights)
         try:
             flows = self._persistently(
-                lambda: _give_back(self._backlog, lanes, self._dice, finished={self._worker: finished}),
+                lambda: _give_back(self._backlog, lanes, self._dice, worker=self._worker, finished=finished),
                 count=len(flights),
             )
         except Stopped:
@@ -208,17 +208,22 @@ def settle_now(flights: Sequence[Flight]) -> dict[Lane, LaneFlow]:
     """Settle once, in the caller's thread. Raises the errors of the database and of Redis."""
     lanes = grouped(flights, attrgetter("lane"))
     _write(lanes).announce_all()
-    return _give_back(Backlog(), lanes, random.Random(), finished={})  # noqa: S311 - jitter
+    return _give_back(Backlog(), lanes, random.Random())  # noqa: S311 - jitter
 
 
 def _give_back(
-    backlog: Backlog, lanes: dict[Lane, list[Flight]], dice: random.Random, *, finished: dict[str, list[str]]
+    backlog: Backlog,
+    lanes: dict[Lane, list[Flight]],
+    dice: random.Random,
+    *,
+    worker: str = "",
+    finished: Sequence[str] = (),
 ) -> dict[Lane, LaneFlow]:
-    settlements = {lane: _settlement(flights, dice) for lane, flights in lanes.items()}
-    return backlog.settle(settlements, dice=dice.random(), finished=finished)
+    settlements = {lane: _settlement(flights, dice, worker=worker) for lane, flights in lanes.items()}
+    return backlog.settle(settlements, dice=dice.random(), finished={worker: list(finished)})
 
 
-def _settlement(flights: Sequence[Flight], dice: random.Random) -> Settlement:
+def _settlement(flights: Sequence[Flight], dice: random.Random, *, worker: str) -> Settlement:
     settlement = Settlement()
     for flight in flights:
         settlement.add(
@@ -228,6 +233,7 @@ def _settlement(flights: Sequence[Flight], dice: random.Random) -> Settlement:
             attempt=flight.task.attempt,
             generation=flight.generation,
             lease=flight.batch.lease.name if flight.batch is not None else "",
+            batch=f"{worker}/{flight.batch.name}" if flight.batch is not None else "",
         )
         if flight.verdict is Verdict.NACK:
             flight.retry_in_ms = _countdown_ms(flight, dice)

@@ -12,7 +12,7 @@ from deliveries.backlog.connection import client_of
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import queue_name
 from tests.integration.backlog.test_backlog import FIRST, LANE, ids, ids_of, offer, requested_page, task
-from tests.lanes import lane_state
+from tests.lanes import lane_state, page_requests
 
 PLAIN = Lane(8, LANE.region)
 FROZEN, OTHER = "frozen/1", "other/1"
@@ -47,12 +47,21 @@ def silence(backlog: Backlog, lease: str) -> None:
     backlog.client.zincrby("ph:leases", -LEASE_MS - 1, lease)
 
 
-def settle(backlog: Backlog, message_id: int, verdict: Verdict, lease: str) -> None:
+def settle(
+    backlog: Backlog,
+    message_id: int,
+    verdict: Verdict,
+    lease: str,
+    *,
+    lane: Lane = LANE,
+    batch: str = "1",
+    delay_ms: int = 60_000,
+) -> None:
     settlement = Settlement()
-    settlement.add(str(message_id), verdict, 1.0, lease=lease)
+    settlement.add(str(message_id), verdict, 1.0, lease=lease, batch=f"{lease.partition('/')[0]}/{batch}")
     if verdict in (Verdict.NACK, Verdict.RELEASE):
-        settlement.returned += [60_000, task(message_id, attempt=2)]
-    backlog.settle({LANE: settlement}, dice=0.5, finished={})
+        settlement.returned += [delay_ms, task(message_id, attempt=2, lane=lane)]
+    backlog.settle({lane: settlement}, dice=0.5, finished={})
 
 
 def place_of(backlog: Backlog, message_id: int) -> str:
@@ -89,6 +98,64 @@ def test_a_late_result_changes_nothing_while_another_worker_has_the_message(
     assert fetch(taken_over, OTHER, "2") == [], "its key stays locked"
     settle(taken_over, FIRST, Verdict.ACK, OTHER)
     assert fetch(taken_over, OTHER, "3") == [FIRST + 1]
+
+
+@pytest.mark.parametrize("verdict", [Verdict.NACK, Verdict.RELEASE])
+@pytest.mark.parametrize("is_read_again", [False, True])
+def test_a_message_that_a_worker_gave_back_is_not_taken_over_from_it(
+    backlog: Backlog, verdict: Verdict, is_read_again: bool
+) -> None:
+    # Given a message that another worker pushes again, while the first worker goes on with the rest of its batch
+    fetch(backlog, FROZEN)
+    settle(backlog, FIRST, verdict, FROZEN, delay_ms=0)
+    if is_read_again:
+        backlog.configure(LANE, mode=Mode.PUSH, action="spill", ordered=True)
+        [request] = page_requests(backlog, region=LANE.region)
+        backlog.offer_page(request, [(FIRST, task(FIRST))], next_id=FIRST + 3, complete=True, orderings=["a"])
+    assert fetch(backlog, OTHER) == [FIRST]
+    # When the lease of the first worker lapses, only what it still pushed goes to the queue
+    silence(backlog, FROZEN)
+    assert beat(backlog, OTHER).put_back == 1
+    assert fetch(backlog, OTHER, "2") == [FIRST + 2]
+
+
+def test_a_message_that_a_worker_gave_back_and_fetched_again_is_taken_over_once(backlog: Backlog) -> None:
+    fetch(backlog, FROZEN)
+    settle(backlog, FIRST, Verdict.NACK, FROZEN, delay_ms=0)
+    assert fetch(backlog, FROZEN, "2") == [FIRST]
+    silence(backlog, FROZEN)
+    assert beat(backlog, OTHER).put_back == 2
+    assert sorted(fetch(backlog, OTHER)) == [FIRST, FIRST + 2]
+
+
+def test_a_message_that_a_dead_worker_gave_back_is_not_put_back(backlog: Backlog) -> None:
+    fetch(backlog, FROZEN)
+    settle(backlog, FIRST + 3, Verdict.NACK, FROZEN, lane=PLAIN, delay_ms=0)
+    assert fetch(backlog, OTHER) == [FIRST + 3]
+    backlog.client.zadd("ph:workers", {"frozen": 1})
+    assert beat(backlog, OTHER).put_back == 2
+    assert sorted(fetch(backlog, OTHER, "2")) == [FIRST, FIRST + 2]
+
+
+def test_the_audit_knows_what_a_worker_gave_back(backlog: Backlog) -> None:
+    fetch(backlog, FROZEN)
+    settle(backlog, FIRST, Verdict.NACK, FROZEN)
+    assert backlog.held([LANE.region]) == {f"{FIRST + 2}.7.{LANE.region}", f"{FIRST + 3}.8.{LANE.region}"}
+
+
+def test_a_finished_batch_leaves_nothing_in_the_record(backlog: Backlog) -> None:
+    fetch(backlog, FROZEN)
+    settle(backlog, FIRST, Verdict.NACK, FROZEN)
+    backlog.settle({}, dice=0.5, finished={"frozen": ["1"]})
+    assert not backlog.client.exists(work_key("frozen"))
+    settle(backlog, FIRST + 2, Verdict.NACK, FROZEN)
+    assert not backlog.client.exists(work_key("frozen")), "a late nack does not make a record"
+
+
+def test_a_worker_with_messages_is_listed_even_if_it_was_declared_dead(backlog: Backlog) -> None:
+    backlog.client.zrem("ph:workers", "frozen")
+    fetch(backlog, FROZEN)
+    assert backlog.client.zscore("ph:workers", "frozen")
 
 
 def test_a_late_ack_of_a_message_that_waits_for_a_retry_is_true(taken_over: Backlog) -> None:

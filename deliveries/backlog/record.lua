@@ -1,0 +1,52 @@
+-- A worker's record of what it has fetched, shared by the verbs that read it or put its messages back.
+--   ph:work:<worker>  hash    batch -> its messages (msgpack)
+--                             "<batch>-" -> what the worker has given back of it: "<message>.<subscription>.<region> ..."
+-- A batch leaves the record when all of it is settled. What was given back may be with another worker, or wait, while the
+-- rest of its batch is still pushed. The workers that have a record are in ph:workers.
+
+local function record_of(worker) return PREFIX .. 'work:' .. worker end
+
+-- Notes that a worker gives a delivery back. `batch` is "<worker>/<batch>", or "" for a delivery without a record.
+local function give_back(batch, lane, id)
+  local worker, name = string.match(batch, '^(.+)/(.+)$')
+  if not worker or redis.call('HEXISTS', record_of(worker), name) == 0 then return end
+  local given_back = redis.call('HGET', record_of(worker), name .. '-') or ' '
+  redis.call('HSET', record_of(worker), name .. '-', given_back .. id .. '.' .. string.gsub(lane, ':', '.', 1) .. ' ')
+end
+
+-- Returns the messages of each batch of a worker that it has not given back.
+local function batches_of(worker)
+  local fields, record, batches = redis.call('HGETALL', record_of(worker)), {}, {}
+  for i = 1, #fields, 2 do record[fields[i]] = fields[i + 1] end
+  for batch, packed in pairs(record) do
+    if string.sub(batch, -1) ~= '-' then
+      local given_back, messages = record[batch .. '-'], cmsgpack.unpack(packed)
+      batches[batch] = given_back and {} or messages
+      for _, message in ipairs(given_back and messages or {}) do
+        local identity = string.match(message, '^{"headers":{"id":"([^"]+)"')
+        if not identity or not string.find(given_back, ' ' .. identity .. ' ', 1, true) then
+          table.insert(batches[batch], message)
+        end
+      end
+    end
+  end
+  return batches
+end
+
+local function forget_batch(worker, batch) redis.call('HDEL', record_of(worker), batch, batch .. '-') end
+
+-- Puts messages that a worker has fetched back into the queue, without those that were settled and those of another
+-- generation of their lane. Returns how many.
+local function requeue(messages)
+  local count = 0
+  for _, message in ipairs(messages) do
+    local id, subscription, region, generation = task_of(message)
+    local key = id and PREFIX .. subscription .. ':' .. region
+    if id and redis.call('HGET', key .. ':d', id) == OUTSTANDING and is_of_generation(key, generation) then
+      redis.call('RPUSH', 'deliveries.' .. region, message)
+      ring(region)
+      count = count + 1
+    end
+  end
+  return count
+end
