@@ -65,7 +65,7 @@ def main() -> int:
         title = (
             f"seed {options.seed}, {options.minutes:g} minutes, {options.database}, {options.load:g} messages a second"
         )
-        given.plot.write_text(draw(title, storm.ledger, storm.samples))
+        given.plot.write_text(draw(title, storm.ledger.incidents, storm.samples))
     print("\n".join(f"{name}: {value}" for name, value in sorted(findings.figures.items())))
     if not findings.wrong:
         print(f"no findings in the storm of seed {options.seed}")

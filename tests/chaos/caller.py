@@ -17,11 +17,13 @@ TIMEOUT_SECONDS = 15.0
 class Caller:
     """One caller, with a connection to each web server. A thread has its own."""
 
-    def __init__(self, addresses: Sequence[str], *, first: int = 0) -> None:
+    def __init__(self, addresses: Sequence[str], *, first: int = 0, token: str = "") -> None:
         self._urls = [f"http://{address}" for address in addresses]
         self._number = itertools.count(first)
         self._session = requests.Session()
         self._session.trust_env = False
+        if token:
+            self._session.headers["Authorization"] = f"Bearer {token}"
 
     def close(self) -> None:
         self._session.close()

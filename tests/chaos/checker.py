@@ -66,6 +66,7 @@ def check(findings: Findings, ledger: Ledger, contracts: Iterable[Contract], *, 
             _check_once(findings, ledger, contract, deliveries)
         if "deadLetterPolicy" in contract.body:
             _check_attempts(findings, ledger, contract, deliveries, published)
+        _check_replays(findings, ledger, contract, deliveries)
     for outrage in ledger.outrages:
         findings.add("outrage", outrage)
     findings.figures["published"] = len(ledger.published)
@@ -168,6 +169,21 @@ def _is_in_order(ledger: Ledger, contract: Contract, before: list[Delivery], aft
 
 def _ack_of(deliveries: list[Delivery]) -> float:
     return min((delivery.acked for delivery in deliveries if delivery.acked is not None), default=float("inf"))
+
+
+def _check_replays(findings: Findings, ledger: Ledger, contract: Contract, deliveries: list[Delivery]) -> None:
+    """Find messages that a seek to the past did not bring again. A wrong clock stamps messages with another time."""
+    clocks = [it for it in ledger.incidents if it.fault == "clock"]
+    groups = dict(by_message(deliveries)) if contract.replays else {}
+    for message in ledger.published if contract.replays else ():
+        sought = contract.replayed(message)
+        if sought is None or any(it.began - 1 <= message.answered and message.began <= it.until for it in clocks):
+            continue
+        findings.figures["messages sought"] += 1
+        if not any(it.at >= sought and it.acked is not None for it in groups.get(message.message_id, [])):
+            findings.add(
+                "not replayed", f"{describe(ledger, message)} did not come again after {ledger.moment(sought)}"
+            )
 
 
 def _check_once(findings: Findings, ledger: Ledger, contract: Contract, deliveries: list[Delivery]) -> None:

@@ -1,18 +1,13 @@
-"""The faults of storms. Each is a context manager: it begins, yields what it has hit, and ends.
-
-A fault that finds nothing to hit raises AssertionError, and the run fails.
-"""
+"""The faults of storms that hit processes, Redis, the database and the network. kinds.py says what a fault is."""
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,50 +15,14 @@ from typing import TYPE_CHECKING
 import redis
 
 from tests.chaos.inside import clock_set
-from tests.chaos.ledger import now
+from tests.chaos.kinds import fault
 from tests.chaos.stand import ENDED, MEMBERS, state_of
 from tests.ports import wait_for
 
 if TYPE_CHECKING:
     from tests.chaos.storm import Storm
 
-Act = Callable[["Storm", str], AbstractContextManager[str]]
-#: Whatever waits for Redis or the database tries again every 5 s at most; the audit comes every 30 s.
-SERVER_SECONDS = 45.0
 HIT_SECONDS = 30.0
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of fault: what it can hit, how long it lasts, and how long it is felt afterwards."""
-
-    name: str
-    act: Act
-    targets: tuple[str, ...]
-    seconds: tuple[float, float]
-    felt_seconds: float
-    databases: tuple[str, ...] = ("sqlite", "postgresql")
-    needs_small_disk: bool = False
-
-
-KINDS: dict[str, Kind] = {}
-
-
-def fault(
-    *targets: str,
-    seconds: tuple[float, float] = (1.0, 4.0),
-    felt: float = SERVER_SECONDS,
-    databases: tuple[str, ...] = ("sqlite", "postgresql"),
-    needs_small_disk: bool = False,
-) -> Callable[[Act], Act]:
-    """Register a fault under the name of its function."""
-
-    def register(act: Act) -> Act:
-        name = act.__name__.replace("_", "-")
-        KINDS[name] = Kind(name, act, targets, seconds, felt, databases, needs_small_disk)
-        return act
-
-    return register
 
 
 # Processes.
@@ -325,79 +284,3 @@ def network_slow(storm: Storm, target: str) -> Iterator[str]:
         yield f"{proxy.delay_seconds * 1000:.0f} ms more each way for host b"
     finally:
         proxy.delay_seconds = 0.0
-
-
-# What an operator does.
-
-
-@fault("moved", seconds=(0.0, 0.1), felt=10.0)
-@contextmanager
-def endpoint_moved(storm: Storm, target: str) -> Iterator[str]:
-    contract = storm.world.contracts[target]
-    storm.moves += 1
-    storm.world.modify_push_config(contract, storm.world.push_config(contract, path=f"/moved/{storm.moves}"))
-    yield f"to /moved/{storm.moves}"
-
-
-@fault("moved", "plain", seconds=(1.0, 4.0), felt=30.0)
-@contextmanager
-def subscription_paused(storm: Storm, target: str) -> Iterator[str]:
-    """Take the endpoint away and give it back: meanwhile it is a pull subscription that nobody pulls from."""
-    contract = storm.world.contracts[target]
-    storm.world.modify_push_config(contract, {})
-    yield "without an endpoint"
-    storm.world.modify_push_config(contract, storm.world.push_config(contract))
-
-
-@fault("mayfly", seconds=(0.0, 1.0), felt=10.0)
-@contextmanager
-def subscription_made_again(storm: Storm, target: str) -> Iterator[str]:
-    contract = storm.world.contracts[target]
-    contract.since = float("inf")
-    storm.world.caller.until_done("DELETE", contract.path, accept=(200, 404))
-    yield "deleted"
-    storm.world.make_subscription(contract)
-
-
-@fault("orphan", seconds=(0.0, 2.0), felt=10.0)
-@contextmanager
-def topic_deleted(storm: Storm, target: str) -> Iterator[str]:
-    """Delete a topic and make it again under its name, and then its subscription, which belonged to the old one."""
-    contract = storm.world.contracts[target]
-    contract.since = float("inf")
-    storm.world.caller.until_done("DELETE", storm.topic_path(contract.topic), accept=(200, 404))
-    yield "deleted"
-    storm.world.make_topic(contract.topic)
-    storm.world.caller.until_done("DELETE", contract.path, accept=(200, 404))
-    storm.world.make_subscription(contract)
-
-
-@fault("sought", seconds=(0.0, 0.1), felt=20.0)
-@contextmanager
-def seek(storm: Storm, target: str) -> Iterator[str]:
-    """Seek to the past, by which messages come again, or to the present, by which none is owed any more."""
-    contract = storm.world.contracts[target]
-    past_seconds = storm.dice.choice([0, 5, 20])
-    contract.seeks.append(now())
-    moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - past_seconds))
-    storm.world.caller.until_done("POST", f"{contract.path}:seek", {"time": moment})
-    contract.seeks.append(now())
-    yield f"to {moment}"
-
-
-@fault("keys", seconds=(0.0, 0.1), felt=10.0)
-@contextmanager
-def key_replaced(storm: Storm, target: str) -> Iterator[str]:
-    """Replace the key that signs pushes at once, as after a private key leaked."""
-    from django.core.management import call_command
-    from django.db import connection
-
-    from subscriptions.models.iam import SigningKey
-
-    try:
-        before = SigningKey.objects.count()
-        call_command("signing_keys", "replace", stdout=io.StringIO())
-        assert SigningKey.objects.count() > before, "there is no new key"
-    finally:
-        connection.close()
-    yield "another key"

@@ -6,7 +6,11 @@ import random
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from tests.chaos.faults import KINDS, Kind
+from tests.chaos import faults, operations
+from tests.chaos.kinds import KINDS, Kind
+
+#: These register their faults.
+FAULTS = (faults, operations)
 
 #: Seconds between the beginnings of two faults, unless a soak has fewer.
 SLOT_SECONDS = 7.0

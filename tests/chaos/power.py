@@ -129,6 +129,7 @@ class Cut:
     delivered: set[str] = field(default_factory=set)
     dropped: int = 0
     _is_on: bool = True
+    _processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def run(self) -> None:
         """Cut the power, and wait until everything acknowledged has arrived. Raises AssertionError if some is lost."""
@@ -225,12 +226,18 @@ class Cut:
             stack.enter_context(self._database(mode="cut"))
             careless = CARELESS if self.careless and self.database == "sqlite" else ""
             environment = self._environment() | self.disk.environment | {"PUSHHUB_HTTP": address}
+            self._processes.clear()
             for words in ["pushhub.runtime.webserver"], ["celery", *PUSH_WORDS]:
                 process = self._start(words, environment, first=careless)
+                self._processes.append(process)
                 stack.callback(process.wait)
                 stack.callback(kill_tree, process.pid)
-            wait_for(lambda: is_ready(address), what="the web server")
+            wait_for(lambda: is_ready(address) or not self._is_alive(), what="the web server")
+            assert self._is_alive(), self.log.read_text()
             yield address
+
+    def _is_alive(self) -> bool:
+        return all(process.poll() is None for process in self._processes)
 
     def _start(self, words: list[str], environment: dict[str, str], *, first: str = "") -> subprocess.Popen[bytes]:
         code = f"import runpy, sys\n{first}\nsys.argv = {words!r}\nrunpy.run_module({words[0]!r}, run_name='__main__')"

@@ -89,9 +89,11 @@ class RestPublisher(Publisher):
     What was refused or got no answer is published again, so that the messages of a key are acknowledged in order.
     """
 
-    def __init__(self, name: str, ledger: Ledger, addresses: Sequence[str], *, first: int, **more: Any) -> None:
+    def __init__(
+        self, name: str, ledger: Ledger, addresses: Sequence[str], *, first: int, token: str = "", **more: Any
+    ) -> None:
         super().__init__(name, ledger, **more)
-        self._caller = Caller(addresses)
+        self._caller = Caller(addresses, token=token)
         #: A publisher stays with its server while that answers.
         self._server = first
 

@@ -60,7 +60,7 @@ def measure(storm: Storm) -> Sample:
             process = psutil.Process(member.pid)
             # After a restart it is another process, whose growth begins anew.
             name = f"{member.name} {member.pid}"
-            megabytes[name] = process.memory_full_info().pss / MEGABYTE
+            megabytes[name] = process.memory_info().rss / MEGABYTE
             descriptors[name] = process.num_fds()
     with suppress(RedisError, OSError):
         client = storm.redis()

@@ -142,6 +142,18 @@ class Storm:
         ) as connection:
             yield connection
 
+    def subscription_state(self, name: str) -> tuple[bool, bool]:
+        """Return whether a subscription is paused, and whether it has an endpoint."""
+        from django.db import connection
+
+        from subscriptions.models import Subscription
+
+        try:
+            row = Subscription.objects.get(subscription_id=name)
+            return row.paused, bool(row.push_endpoint)
+        finally:
+            connection.close()
+
     @staticmethod
     def topic_path(name: str) -> str:
         return f"/v1/{PROJECT}/topics/{name}"
@@ -154,6 +166,7 @@ class Storm:
             RestPublisher("singles-a", self.ledger, first=0, rate=load * 0.2, keys=4, **rest),
             RestPublisher("singles-b", self.ledger, first=1, rate=load * 0.1, keys=4, **rest),
             RestPublisher("doomed", self.ledger, first=1, rate=2, **rest | {"topic": DOOMED}),
+            RestPublisher("guest", self.ledger, first=0, rate=2, **rest, token=self.world.guest),
             ClientPublisher("client", self.ledger, topic=ORDERS, rate=load * 0.3, seed=seed, keys=4),
         ]
 

@@ -18,7 +18,7 @@ UNLIMITED_SECONDS = "3600"
 #: The faults that every promise withstands on a database by itself; `make storm` has the others too.
 FAULTS = (
     "kill,freeze,clock,network-slow,endpoint-moved,subscription-paused,subscription-made-again,topic-deleted,seek,"
-    "key-replaced,sqlite-locked,database-connections-cut"
+    "key-replaced,sqlite-locked,database-connections-cut,push-paused,permission-revoked"
 )
 
 

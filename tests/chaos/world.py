@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -10,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import jwt
+import requests
 
 from tests.chaos import endpoints
 from tests.chaos.caller import Caller
@@ -23,6 +25,8 @@ ORDERS, DOOMED, LETTERS = "orders", "doomed", "letters"
 #: The subscription that gets the dead letters.
 MORGUE = "morgue"
 ACCOUNT = "pusher@storm.iam.gserviceaccount.com"
+#: Publishes with a token of its own, while a policy lets it.
+GUEST = "user:guest@storm.example"
 AUDIENCE = "https://storm.example/push"
 #: Of the subscription `limited`.
 MAX_OUTSTANDING = 2
@@ -46,6 +50,8 @@ class Contract:
     until: float = float("inf")
     #: Times of seeks: whatever was published before is owed no more, or owed again.
     seeks: list[float] = field(default_factory=list)
+    #: Seeks that make messages come again: to which time, and when.
+    replays: list[tuple[float, float]] = field(default_factory=list)
     #: None for a subscription that is pulled.
     endpoint: Endpoint | Liar | None = None
 
@@ -71,6 +77,14 @@ class Contract:
             return False
         is_sought = any(message.began < seek + SEEK_MARGIN_SECONDS for seek in self.seeks)
         return not is_sought and message.began > self.since and message.answered < self.until
+
+    def replayed(self, message: Published) -> float | None:
+        """Return the time of the last seek by which a message has to come again, unless a later one undid it."""
+        margin, last = SEEK_MARGIN_SECONDS, None
+        for to, sought in self.replays:
+            if message.topic == self.topic and self.since < message.began and message.answered < sought - margin:
+                last = sought if message.began > to + margin else None
+        return last
 
     def dead_letters(self, message: Published) -> bool:
         """Return whether the endpoint refuses a message each time, so that it goes to the dead-letter topic."""
@@ -128,6 +142,8 @@ class World:
     def __enter__(self) -> Self:
         for topic in (ORDERS, DOOMED, LETTERS):
             self.make_topic(topic)
+        self.guest = self._make_token()
+        self.grant_guest(is_granted=True)
         account = {"accountId": ACCOUNT.partition("@")[0]}
         self.caller.until_done("POST", f"/v1/{PROJECT}/serviceAccounts", account, accept=(200, 409))
         for contract in self.contracts.values():
@@ -143,6 +159,35 @@ class World:
             puller.join()
         self._stack.close()
         self.caller.close()
+
+    @staticmethod
+    def _make_token() -> str:
+        from django.core.management import call_command
+
+        out = io.StringIO()
+        call_command("token_create", "--member", GUEST, stdout=out, stderr=io.StringIO())
+        return out.getvalue().strip()
+
+    def grant_guest(self, *, is_granted: bool) -> None:
+        """Let the guest publish to one topic, or to none."""
+        bindings = [{"role": "roles/pubsub.publisher", "members": [GUEST]}] if is_granted else []
+        path = f"/v1/{PROJECT}/topics/{ORDERS}:setIamPolicy"
+        self.caller.until_done("POST", path, {"policy": {"bindings": bindings}})
+
+    def is_guest_refused(self) -> bool:
+        """Return whether each web server refuses what the guest publishes."""
+        caller = Caller(self._addresses, token=self.guest)
+        body = {"messages": [{"data": "Z3Vlc3Q="}]}
+        try:
+            answers = [
+                caller.once("POST", f"/v1/{PROJECT}/topics/{ORDERS}:publish", body, number=number)
+                for number in range(len(self._addresses))
+            ]
+        except requests.RequestException:
+            return False
+        finally:
+            caller.close()
+        return all(answer.status_code == 403 for answer in answers)
 
     def make_topic(self, name: str) -> None:
         self.caller.until_done("PUT", f"/v1/{PROJECT}/topics/{name}", {}, accept=(200, 409))
