@@ -16,9 +16,10 @@ from django.utils.translation import gettext_lazy as _
 
 from deliveries.admin.rated_lists import RatedChangeList, curve, name_link
 from deliveries.inspection import words
+from deliveries.inspection.conditions import KINDS, Condition
 from deliveries.inspection.failing import conditions_of, last_results
 from deliveries.inspection.overview import last_round
-from deliveries.inspection.status import Condition
+from deliveries.inspection.status import level_of
 from deliveries.models import GaugeMinute
 from pushhub.common.clock import utcnow
 from subscriptions.console.base import ConsoleAdmin
@@ -71,11 +72,11 @@ def set_conditions(rows: Sequence[Any]) -> None:
 
 def health_badge(row: Any) -> str:
     """Return in a few words how a row's deliveries fare now, and the result of the last failed push."""
-    word = str(words.CONDITIONS[row.condition])
+    word = str(KINDS[row.condition].label)
     text = f"{word}: {row.last_result}" if row.last_result else word
     return format_html(
         '<span class="badge {0}" title="{1}"><span class="clip">{1}</span></span>',
-        words.LEVELS.get(row.condition, "bad"),
+        level_of(row.condition, row.lane),
         text,
     )
 
@@ -148,7 +149,7 @@ def _condition(row: Any, of_lane: Condition) -> Condition:
     if row.paused:
         return Condition.PAUSED
     if not row.push_endpoint:
-        return Condition.PULL
+        return Condition.PULLED
     return of_lane if row.gauge_undelivered else Condition.IDLE
 
 

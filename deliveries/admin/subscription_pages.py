@@ -326,7 +326,7 @@ def shown(row: Subscription, status: SubscriptionStatus) -> dict[str, Any]:
     if row.push_endpoint:
         figures |= _recent_figures(row, state)
     figures["counting"] = counting_text(state)
-    return {"sentence": words.status_sentence(status), "level": words.level(status), "figures": figures}
+    return {"sentence": words.status_sentence(status), "level": status.worst_level, "figures": figures}
 
 
 def _recent_figures(row: Subscription, state: Counting) -> dict[str, str]:

@@ -20,6 +20,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from deliveries.diagnosis.steps import Step, StepName, failed, ok
+from deliveries.inspection.advice import result_advice
 from deliveries.inspection.words import result_text
 from deliveries.push.sending.httpclient import ClientOptions, Headers, PushClient, PushResult, client_context
 from deliveries.rules.outcome import ACK_STATUSES, Reason
@@ -50,20 +51,13 @@ CERTIFICATE_FAULTS = {
     62: (gettext_lazy("is for another host name"), gettext_lazy("Use a certificate for the endpoint's host name.")),
     64: (gettext_lazy("is for another address"), gettext_lazy("Use a certificate for the endpoint's address.")),
 }
-REASON_ADVICE = {
-    Reason.DEADLINE_EXCEEDED: gettext_lazy("Answer before the ack deadline, or raise the deadline."),
-    Reason.RESET: gettext_lazy("Find out why the endpoint closes the connection before it answers."),
-    Reason.INVALID_RESPONSE: gettext_lazy("Let the endpoint speak HTTP/1.1."),
-}
 
 
 def endpoint_steps(origin: Origin, options: ClientOptions) -> Iterator[Step]:
     """Yield the steps up to the certificate, until one fails."""
     addresses = host_addresses(origin.host, options.dns_timeout_s)
     if not addresses:
-        yield failed(
-            StepName.NAME, _("The endpoint's host name has no address."), _("Correct the name, or add it to the DNS.")
-        )
+        yield failed(StepName.NAME, _("The endpoint's host name has no address."), result=Reason.DNS_FAILED)
         return
     yield ok(StepName.NAME, _("The endpoint's host name has an address."))
     guard = AddressGuard(
@@ -76,7 +70,7 @@ def endpoint_steps(origin: Origin, options: ClientOptions) -> Iterator[Step]:
         yield failed(
             StepName.GUARD,
             _("The address guard denies the endpoint's address."),
-            _("Push to a public address, or have an operator add the network to PUSHHUB_ALLOWED_NETWORKS."),
+            result=Reason.ADDRESS_DENIED,
         )
         return
     yield ok(StepName.GUARD, _("The address guard permits the endpoint's address."))
@@ -85,7 +79,7 @@ def endpoint_steps(origin: Origin, options: ClientOptions) -> Iterator[Step]:
         yield failed(
             StepName.CONNECTION,
             _("Nothing answers at port %(port)d of the endpoint.") % {"port": origin.port},
-            _("Start the endpoint, or open its firewall for PushHub."),
+            result=Reason.CONNECT_FAILED,
         )
         return
     with connected:
@@ -103,12 +97,14 @@ def _certificate(plain: socket.socket, origin: Origin, options: ClientOptions) -
             return ok(StepName.CERTIFICATE, _("The endpoint's certificate is valid."))
     except ssl.SSLCertVerificationError as error:
         fault, advice = CERTIFICATE_FAULTS.get(error.verify_code, _DOES_NOT_VERIFY)
-        return failed(StepName.CERTIFICATE, _("The endpoint's certificate %(fault)s.") % {"fault": fault}, str(advice))
+        message = _("The endpoint's certificate %(fault)s.") % {"fault": fault}
+        return failed(StepName.CERTIFICATE, message, str(advice), result=Reason.TLS_FAILED)
     except OSError:
         return failed(
             StepName.CERTIFICATE,
             _("The TLS handshake fails."),
             _("Let the endpoint speak TLS 1.2 or newer at this port, with a certificate."),
+            result=Reason.TLS_FAILED,
         )
 
 
@@ -157,29 +153,10 @@ async def _probe(url: str, headers: Headers, body: bytes, options: ClientOptions
 def answer_step(result: PushResult, *, token: str = "") -> Step:
     """Return what the answer to a probe means."""
     if result.reason:
-        advice = REASON_ADVICE.get(Reason(result.reason)) or _("Repeat the diagnosis: the steps above have passed.")
-        return failed(
-            StepName.ANSWER, _("The probe failed: %(result)s.") % {"result": result_text(result.reason)}, str(advice)
-        )
+        message = _("The probe failed: %(result)s.") % {"result": result_text(result.reason)}
+        return failed(StepName.ANSWER, message, result_advice(result.reason))
     if result.status in ACK_STATUSES:
         words = {"status": result.status, "latency": round(result.latency_ms)}
         return ok(StepName.ANSWER, _("The endpoint answered %(status)d in %(latency)d ms.") % words)
     message = _("The endpoint answered %(status)d.") % {"status": result.status}
-    return failed(StepName.ANSWER, message, status_advice(result.status, token=token))
-
-
-def status_advice(status: int, *, token: str = "") -> str:
-    """Return what to do about an answer that is no ack. `token` describes the token that was sent."""
-    if status in (401, 403):
-        return f"{_('Check how the endpoint verifies the token: issuer, audience and email.')} {token}".strip()
-    if status in (404, 405):
-        return _("Correct the path of the push endpoint, and let it take POST.")
-    if status == 413:
-        return _("Let the endpoint take bodies as large as the messages.")
-    if status == 429:
-        return _("Let the endpoint take more requests, or set x-pushhub-rate.")
-    if 300 <= status < 400:
-        return _("Configure the address that it redirects to: pushes do not follow redirects.")
-    if status >= 500:
-        return _("Look at the endpoint's own log: the fault is there.")
-    return _("Answer 102, 200, 201, 202 or 204 to acknowledge.")
+    return failed(StepName.ANSWER, message, result_advice(str(result.status), token=token))

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-import redis
 from django.conf import settings
+from django.db import DatabaseError
 from django.utils.translation import gettext as _
 
-from deliveries.backlog.backlog import Backlog, Lane
-from deliveries.backlog.lanes import lane_agrees
-from deliveries.backlog.lanestate import LaneState, parse_lane_state
-from deliveries.backlog.regions import regions_unserved
-from deliveries.diagnosis.endpoint import PROBE_SECONDS, endpoint_steps, probe, status_advice
-from deliveries.diagnosis.ordering import ordering_step
+from deliveries.backlog.backlog import Backlog
+from deliveries.diagnosis.endpoint import PROBE_SECONDS, endpoint_steps, probe
 from deliveries.diagnosis.steps import Diagnosis, Step, StepName, StepStatus, failed, ok, skipped, warning
 from deliveries.diagnosis.transforms import transforms_step
-from deliveries.inspection.words import result_text
+from deliveries.inspection.advice import result_advice
+from deliveries.inspection.conditions import Condition
+from deliveries.inspection.status import subscription_status
+from deliveries.inspection.words import Finding, duration_text, findings_of, is_wrong, result_text
 from deliveries.models import Delivery, Message
 from deliveries.push.sending.httpclient import Headers, client_options
 from deliveries.push.sending.plans import JSON_HEADER
 from deliveries.rules.envelope import metadata_headers, push_body, unwrapped_body
+from deliveries.rules.outcome import Reason
 from deliveries.rules.payload import parse_attributes, wire_message
-from deliveries.store import statements
+from deliveries.store.trial import try_to_store
 from deliveries.telemetry.export.probes import Status
-from deliveries.telemetry.export.readiness import impatient_redis, push_workers
+from deliveries.telemetry.export.readiness import impatient_redis, maintenance, push_workers
+from pushhub.common.clock import utcnow
 from pushhub.common.errors import PushHubError
 from pushhub.common.outages import outage_or_raise
 from pushhub.common.principals import Principal
@@ -40,11 +40,26 @@ from subscriptions.selectors import PushSettings, push_settings_of
 
 #: The newest messages of the topic that a filter is tried on.
 FILTERED_MESSAGES = 100
-#: Waiting messages that are counted to say how long they take.
-MAX_COUNTED = 10_000
 #: Attribute of a probe, for the endpoint to tell it from messages.
 PROBE_ATTRIBUTE = "pushhub-probe"
 ORDER = tuple(StepName)
+#: Steps that a pull subscription has not.
+OF_PUSHES = frozenset(
+    {
+        *(StepName.URL, StepName.TOKEN, StepName.WORKER, StepName.REGION, StepName.ORDERING, StepName.NAME),
+        *(StepName.GUARD, StepName.CONNECTION, StepName.CERTIFICATE, StepName.ANSWER),
+    }
+)
+#: Conditions that leave nothing to check.
+ENDS = frozenset({Condition.DETACHED, Condition.PAUSED})
+#: The step that a condition fails; the others fail the flow.
+STEP_OF = {
+    **dict.fromkeys((*ENDS, Condition.TOPIC_DELETED, Condition.EXPIRING), StepName.SUBSCRIPTION),
+    Condition.REDIS_DOWN: StepName.WORKER,
+    Condition.NO_WORKER: StepName.REGION,
+    Condition.BLOCKED: StepName.ORDERING,
+    Condition.DEAD_LETTERS_STUCK: StepName.DEAD_LETTERS,
+}
 
 
 def diagnose_subscription(subscription: Subscription, *, caller: Principal, send_probe: bool = False) -> Diagnosis:
@@ -54,29 +69,56 @@ def diagnose_subscription(subscription: Subscription, *, caller: Principal, send
     """
     step_aside_or_refuse()
     steps = {step.name: step for step in _steps(subscription, caller, send_probe=send_probe)}
-    reached = [steps.get(name) or skipped(name, _("An earlier step fails.")) for name in ORDER]
+    order = ORDER if subscription.push_endpoint else [name for name in ORDER if name not in OF_PUSHES]
+    reached = [steps.get(name) or skipped(name, _("An earlier step fails.")) for name in order]
     return Diagnosis(subscription.name, reached)
 
 
 def _steps(subscription: Subscription, caller: Principal, *, send_probe: bool) -> Iterator[Step]:
     """Yield the steps; what the endpoint needs for a push comes first, and the first failure there ends its part."""
-    push_settings = push_settings_of(subscription.pk)
-    step = _subscription(subscription, push_settings)
-    yield step
-    if push_settings is None or step.status == StepStatus.FAILED:
+    with impatient_redis() as client:
+        findings = findings_of(subscription_status(subscription, backlog=Backlog(client)))
+    steps = dict(_found(findings))
+    yield steps.get(StepName.SUBSCRIPTION) or ok(StepName.SUBSCRIPTION, _("It is a subscription of an existing topic."))
+    if findings[0].condition in ENDS:
         return
-    yield from _inside(subscription, push_settings)
+    push_settings = push_settings_of(subscription.pk)
+    yield _database()
+    yield steps.get(StepName.DEAD_LETTERS) or ok(StepName.DEAD_LETTERS, _("No dead letter is held up."))
+    yield _filter(subscription)
+    yield transforms_step(subscription)
+    if StepName.WORKER in steps:
+        yield steps[StepName.WORKER]
+    else:
+        yield from _processes(is_push=bool(subscription.push_endpoint))
+        yield steps.get(StepName.FLOW) or ok(StepName.FLOW, findings[0].sentence)
+    if push_settings is None or not push_settings.endpoint:
+        return
+    yield steps.get(StepName.REGION) or ok(StepName.REGION, _("Every region with messages has a push worker."))
+    nobody = _("No message of an ordering key that is refused again and again was found.")
+    yield steps.get(StepName.ORDERING) or ok(StepName.ORDERING, nobody)
+    yield from _outside(push_settings, caller, send_probe=send_probe)
+
+
+def _found(findings: Sequence[Finding]) -> Iterator[tuple[StepName, Step]]:
+    """Yield the steps that the status of the subscription fails, those of notices first."""
+    for finding in reversed(findings):
+        name = STEP_OF.get(finding.condition, StepName.FLOW)
+        if is_wrong(finding.level):
+            status = StepStatus.FAILED if finding.condition in ENDS or name is StepName.WORKER else StepStatus.WARNING
+            yield name, Step(name, status, finding.sentence, finding.remedy, message_id=finding.message_id)
+
+
+def _outside(push_settings: PushSettings, caller: Principal, *, send_probe: bool) -> Iterator[Step]:
+    """Yield what is to be checked outside PushHub."""
     try:
         origin = parse_push_url(
             push_settings.endpoint, allow_http=settings.ALLOW_HTTP, allowed_ports=frozenset(settings.ALLOWED_PORTS)
         ).origin
     except BadEndpoint as error:
         fault = _(error.template) % error.values
-        yield failed(
-            StepName.URL,
-            _("The endpoint's URL cannot be pushed to: %(fault)s.") % {"fault": fault},
-            _("Correct the push endpoint."),
-        )
+        text = _("The endpoint's URL cannot be pushed to: %(fault)s.")
+        yield failed(StepName.URL, text % {"fault": fault}, result=Reason.INVALID_ENDPOINT)
         return
     yield ok(StepName.URL, _("The endpoint's URL can be pushed to."))
     token, authorization = _token(push_settings, caller)
@@ -86,56 +128,49 @@ def _steps(subscription: Subscription, caller: Principal, *, send_probe: bool) -
     )
 
 
-def _subscription(subscription: Subscription, push_settings: PushSettings | None) -> Step:
-    name = StepName.SUBSCRIPTION
-    if subscription.detached:
-        return failed(
-            name, _("The subscription is detached from its topic."), _("Create a new one: it cannot be attached.")
-        )
-    if push_settings is None or not push_settings.endpoint:
-        return failed(name, _("It is a pull subscription."), _("Set a push endpoint, or pull the messages."))
-    if push_settings.paused:
-        return failed(name, _("It is paused by hand."), _("Resume it."))
-    if subscription.topic_id is None:
-        return failed(
-            name, _("The topic was deleted: nothing is published to it."), _("Create a subscription of another topic.")
-        )
-    return ok(name, _("It is a push subscription of an existing topic."))
-
-
-def _inside(subscription: Subscription, push_settings: PushSettings) -> Iterator[Step]:
-    """Yield what is to be checked inside PushHub."""
-    yield _filter(subscription)
-    yield transforms_step(subscription)
+def _database() -> Step:
+    """Store a message that nobody sees, as results of pushes are stored."""
     try:
-        workers = push_workers()
-        if workers.status == Status.UNAVAILABLE:
-            yield failed(
-                StepName.WORKER,
-                _("No push worker gives a sign of life."),
-                _("Start one, or look at the log of those there are."),
-            )
-        elif workers.status == Status.DEGRADED:
-            yield warning(
-                StepName.WORKER,
-                _("A push worker has had a job for %(age)d s, such as reading a backlog from the database.")
-                % {"age": workers.figures["oldest_job_seconds"]},
-                _("Look at the workers' logs and at the load of the database."),
-            )
-        else:
-            yield ok(
-                StepName.WORKER, _("%(count)d push workers give signs of life.") % {"count": workers.figures["workers"]}
-            )
-        yield _region(subscription)
-        with impatient_redis() as client:
-            yield ordering_step(Backlog(client), push_settings)
-        yield _flow(push_settings)
-    except redis.RedisError as error:
+        try_to_store()
+    except DatabaseError as error:
         outage_or_raise(error)
+        return failed(
+            StepName.DATABASE,
+            _("The database takes no writes, so no result of a push can be stored."),
+            _("Look at the log of the database, and at the room on its disk."),
+        )
+    return ok(StepName.DATABASE, _("The database takes writes."))
+
+
+def _processes(*, is_push: bool) -> Iterator[Step]:
+    """Yield whether the push workers and the maintenance workers live. Redis has just answered."""
+    workers = push_workers()
+    if not is_push:
+        pass
+    elif workers.status == Status.UNAVAILABLE:
         yield failed(
             StepName.WORKER,
-            _("Redis does not answer (%(error)s).") % {"error": type(error).__name__},
-            _("Start Redis."),
+            _("No push worker gives a sign of life."),
+            _("Start one, or look at the log of those there are."),
+        )
+    elif workers.status == Status.DEGRADED:
+        yield warning(
+            StepName.WORKER,
+            _("A push worker has had a job for %(age)d s, such as reading a backlog from the database.")
+            % {"age": workers.figures["oldest_job_seconds"]},
+            _("Look at the workers' logs and at the load of the database."),
+        )
+    else:
+        yield ok(
+            StepName.WORKER, _("%(count)d push workers give signs of life.") % {"count": workers.figures["workers"]}
+        )
+    if maintenance().status == Status.OK:
+        yield ok(StepName.MAINTENANCE, _("A maintenance worker gives signs of life."))
+    else:
+        yield warning(
+            StepName.MAINTENANCE,
+            _("No maintenance worker gives a sign of life: lost messages are not found, and nothing expires."),
+            _("Start one, or look at its log."),
         )
 
 
@@ -158,80 +193,6 @@ def _filter(subscription: Subscription) -> Step:
     )
 
 
-def _region(subscription: Subscription) -> Step:
-    unserved = {row.region for row in regions_unserved()}
-    waiting = sorted(unserved.intersection(statements.lanes_waiting(subscription.pk)))
-    if waiting:
-        return warning(
-            StepName.REGION,
-            _("Messages wait in %(regions)s, where no push worker lives.") % {"regions": ", ".join(waiting)},
-            _("Start a push worker with PUSHHUB_REGION=%(region)s; else workers of other regions take over.")
-            % {"region": waiting[0]},
-        )
-    return ok(StepName.REGION, _("Every region with messages has a push worker."))
-
-
-def _flow(push_settings: PushSettings) -> Step:
-    """Window and backoff of each lane."""
-    lanes = [
-        Lane(push_settings.id, region) for region in {settings.REGION, *statements.lanes_waiting(push_settings.id)}
-    ]
-    with impatient_redis() as client:
-        for lane in lanes:
-            step = _lane_flow(lane, push_settings, parse_lane_state(client.hgetall(lane.state_key)))
-            if step is not None:
-                return step
-    return ok(StepName.FLOW, _("The push window has room, and there is no push backoff."))
-
-
-def _lane_flow(lane: Lane, push_settings: PushSettings, state: LaneState | None) -> Step | None:
-    if state is None:
-        return None
-    if not lane_agrees(state, push_settings):
-        return warning(
-            StepName.FLOW,
-            _("Redis has other settings of the subscription in %(region)s.") % {"region": lane.region},
-            _("Wait for the next audit of the maintenance worker, at most a minute; is it running?"),
-        )
-    pause_ms = state.flow.resume_ms - time.time() * 1000
-    if pause_ms > 0:
-        return warning(
-            StepName.FLOW,
-            _("The push backoff pauses pushes for %(seconds).1f s, as too many were nacked.")
-            % {"seconds": max(pause_ms / 1000, 0.1)},
-            _last_result_advice(push_settings) or _("It ends by itself when pushes are acknowledged."),
-        )
-    gap_ms = state.flow.gap_ms
-    if gap_ms > 0:
-        return _slowed(lane, push_settings, gap_ms, nack_share=state.flow.nack_share)
-    if state.outstanding >= max(state.window, 1):
-        return warning(
-            StepName.FLOW,
-            _("The push window of %(window)d is full: the endpoint has yet to answer %(outstanding)d pushes.")
-            % {"window": state.window, "outstanding": state.outstanding},
-            _("Answer faster; the window grows with acks."),
-        )
-    return None
-
-
-def _slowed(lane: Lane, push_settings: PushSettings, gap_ms: float, *, nack_share: float) -> Step:
-    rows = Delivery.objects.filter(subscription_id=lane.subscription_id, region=lane.region).order_by()
-    waiting = rows.values("pk")[:MAX_COUNTED].count()
-    figures = {
-        "share": round(100 * nack_share),
-        "seconds": gap_ms / 1000,
-        "count": waiting,
-        "minutes": max(waiting * gap_ms / 60_000, 0.1),
-    }
-    return warning(
-        StepName.FLOW,
-        _("%(share)d %% of the results are nacks, so one message is pushed every %(seconds).2f s.") % figures
-        + " "
-        + _("At this rate, %(count)d messages take %(minutes).1f min.") % figures,
-        _last_result_advice(push_settings) or _("It ends by itself when pushes are acknowledged."),
-    )
-
-
 def _token(push_settings: PushSettings, caller: Principal) -> tuple[Step, Headers]:
     """Check the account, the service agent and the caller's actAs, and mint the token."""
     email = push_settings.service_account_email
@@ -251,9 +212,10 @@ def _token(push_settings: PushSettings, caller: Principal) -> tuple[Step, Header
                 _("Grant it roles/iam.serviceAccountTokenCreator on the account."),
             ),
         }[denied.reason]
-        return failed(StepName.TOKEN, message % {"email": email}, advice), []
+        return failed(StepName.TOKEN, message % {"email": email}, advice, result=Reason.TOKEN_DENIED), []
     except PushHubError as error:
-        return failed(StepName.TOKEN, _("The token cannot be signed."), _(error.message)), []
+        message = _("The token cannot be signed.")
+        return failed(StepName.TOKEN, message, _(error.message), result=Reason.TOKEN_DENIED), []
     authorization = [("Authorization", f"Bearer {token.token}")]
     account = ServiceAccount.objects.get(email=email)
     if not access.allowed(caller, ACT_AS, account):
@@ -287,24 +249,17 @@ def _endpoint(
 
 def _last_answer(push_settings: PushSettings) -> Step:
     """Tell of the last nack among the messages that wait."""
-    result = _last_result(push_settings.id)
-    if not result:
+    rows = Delivery.objects.filter(subscription_id=push_settings.id, last_attempt_at__isnull=False)
+    last = rows.exclude(last_result="").order_by("-last_attempt_at").only("last_result", "last_attempt_at").first()
+    if last is None or last.last_attempt_at is None:
         return skipped(StepName.ANSWER, _("No probe was asked for, and no waiting message was nacked."))
+    ago = duration_text((utcnow() - last.last_attempt_at).total_seconds() * 1000)
     return warning(
         StepName.ANSWER,
-        _("The last push that was nacked ended with %(result)s.") % {"result": result_text(result)},
-        _last_result_advice(push_settings) or _("Send a probe to see whether that has changed."),
+        _("The last push that was nacked ended with %(result)s, %(ago)s ago.")
+        % {"result": result_text(last.last_result), "ago": ago},
+        result_advice(last.last_result, token=_token_text(push_settings)),
     )
-
-
-def _last_result(subscription_id: int) -> str:
-    rows = Delivery.objects.filter(subscription_id=subscription_id, last_attempt_at__isnull=False)
-    return rows.order_by("-last_attempt_at").values_list("last_result", flat=True).first() or ""
-
-
-def _last_result_advice(push_settings: PushSettings) -> str:
-    result = _last_result(push_settings.id)
-    return status_advice(int(result), token=_token_text(push_settings)) if result.isdecimal() else ""
 
 
 def _token_text(push_settings: PushSettings) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
+from deliveries.inspection.advice import result_advice
+
 
 class StepName(StrEnum):
     """What is checked, in this order."""
@@ -16,11 +18,14 @@ class StepName(StrEnum):
     SUBSCRIPTION = "subscription"
     URL = "url"
     TOKEN = "token"  # noqa: S105 - a name, no secret
+    DATABASE = "database"
     WORKER = "worker"
+    MAINTENANCE = "maintenance"
     REGION = "region"
     FILTER = "filter"
     TRANSFORMS = "transforms"
     ORDERING = "ordering"
+    DEAD_LETTERS = "dead letters"
     NAME = "name"
     GUARD = "guard"
     CONNECTION = "connection"
@@ -91,8 +96,11 @@ def ok(name: StepName, message: str) -> Step:
     return Step(name, StepStatus.OK, message)
 
 
-def failed(name: StepName, message: str, advice: str) -> Step:
-    return Step(name, StepStatus.FAILED, message, advice)
+def failed(name: StepName, message: str, advice: str = "", *, result: str = "") -> Step:
+    """Return a step that failed. `result` is how pushes end therefore, which has advice of its own."""
+    if result:
+        message = f"{message} {_('Pushes end with %(result)s.') % {'result': result}}"
+    return Step(name, StepStatus.FAILED, message, advice or result_advice(result))
 
 
 def warning(name: StepName, message: str, advice: str) -> Step:

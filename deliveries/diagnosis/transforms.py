@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 
 from deliveries.diagnosis.steps import Step, StepName, failed, ok, warning
 from deliveries.models import Delivery, Message
+from deliveries.rules.outcome import Reason
 from deliveries.rules.payload import parse_attributes, wire_message
 from deliveries.store import statements
 from deliveries.transforming import Wire, transform_wire_messages
@@ -45,7 +46,7 @@ def _unusable(subscription: Subscription, functions: Sequence[Function]) -> Step
         except InvalidArgument as error:
             message = _("The function %(name)s cannot be used: %(reason)s")
             words = {"name": function.name, "reason": error.message}
-            return failed(NAME, message % words, _("Correct its code, or switch it off."))
+            return failed(NAME, message % words, result=Reason.TRANSFORM_FAILED)
     return None
 
 
@@ -59,7 +60,7 @@ def _tried(subscription: Subscription, functions: Sequence[Function]) -> Step:
         if isinstance(result, Failed):
             text = _("They fail on the message %(id)s, which waits: %(reason)s")
             words = {"id": message["messageId"], "reason": result.why}
-            return failed(NAME, text % words, _("Correct the function, or switch it off."))
+            return failed(NAME, text % words, result=Reason.TRANSFORM_FAILED)
         count += 1
         if time.monotonic() > ends:
             break

@@ -13,9 +13,10 @@ from django.db.models import Q, QuerySet, Sum
 
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
+from deliveries.inspection.conditions import FAILING, Condition
 from deliveries.inspection.lanes import LaneView, lane_views
 from deliveries.inspection.overview import last_round
-from deliveries.inspection.status import FAILING, Condition, next_attempt_ms, worst_lane
+from deliveries.inspection.status import WELL, next_attempt_ms, worst_lane
 from deliveries.models import Delivery, GaugeMinute, Metric, MetricHour, MetricMinute
 from deliveries.rules.outcome import ResponseClass
 from pushhub.common import names
@@ -24,8 +25,6 @@ from subscriptions.models import Subscription
 
 #: Failing subscriptions that are shown, those with the oldest message first.
 MAX_SHOWN = 200
-#: An endpoint is well in a span of time in which that share of its pushes was acknowledged.
-WELL = 0.9
 SINCE_PERIOD = timedelta(days=1)
 
 

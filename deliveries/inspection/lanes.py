@@ -26,6 +26,10 @@ class LaneView:
     mode: Mode
     outstanding: int
     window: int
+    #: The subscription's own limit of outstanding messages; 0 for none.
+    cap: float
+    #: Whether its limit of messages a second holds the next one back.
+    is_rate_spent: bool
     is_backing_off: bool
     #: How long the push backoff still delays the next delivery.
     pause_ms: float
@@ -33,6 +37,7 @@ class LaneView:
     gap_ms: float
     results: int
     ack_share: float
+    nack_share: float
     latency_ms: float
     #: Whether some deliveries are in the database only.
     is_spilled: bool
@@ -117,11 +122,15 @@ def _lane_view(
         mode=state.mode if state is not None else Mode.IDLE,
         outstanding=state.outstanding if state is not None else 0,
         window=state.window if state is not None else 0,
+        cap=flow.cap,
+        is_rate_spent=flow.rate > 0
+        and flow.bucket_tokens + max(now_ms - flow.bucket_filled_ms, 0) * flow.rate / 1000 < 1,
         is_backing_off=flow.is_backing_off,
         pause_ms=max(flow.resume_ms - now_ms, 0.0),
         gap_ms=flow.gap_ms,
         results=int(flow.results_seen),
         ack_share=flow.ack_ratio,
+        nack_share=flow.nack_share,
         latency_ms=flow.latency_ms,
         is_spilled=state is not None and state.spilled,
         retrying=retrying,

@@ -20,9 +20,10 @@ from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.inspection import words
 from deliveries.inspection.attempts import Attempt, AttemptSearch, Span
+from deliveries.inspection.conditions import HELD_BACK
 from deliveries.inspection.gaps import gaps, numbers_of
 from deliveries.inspection.lanes import blockers, message_places
-from deliveries.inspection.status import Condition, subscription_status
+from deliveries.inspection.status import subscription_status
 from deliveries.models import Delivery, Message
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.payload import parse_attributes
@@ -63,10 +64,6 @@ ENDS = {
     ("filter", "ack"): Place.ACKED,
     ("drop", "drop"): Place.DROPPED,
 }
-
-
-#: Conditions in which a message isn't tried although its retry is due.
-HELD_BACK = (Condition.BACKING_OFF, Condition.PAUSED, Condition.NO_WORKER, Condition.REDIS_DOWN, Condition.DETACHED)
 
 
 @dataclass(frozen=True, slots=True)

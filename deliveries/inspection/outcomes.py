@@ -8,6 +8,7 @@ from datetime import timedelta
 from django.db.models import Sum
 
 from deliveries.deadletters.listing import unsettled
+from deliveries.inspection.conditions import Condition
 from deliveries.models import MetricHour
 from deliveries.rules.outcome import Verdict
 from pushhub.common.clock import Clock, utcnow
@@ -35,10 +36,17 @@ class Outcomes:
     dead_lettered: int = 0
     #: By the subscription's filter or by its message transforms.
     filtered: int = 0
-    #: Past their retention, or revoked.
+    #: Past their retention, revoked or skipped.
     dropped: int = 0
     #: Dead letters that nobody has dealt with yet, whenever they came.
     dead_letters_waiting: int = 0
+
+    @property
+    def condition(self) -> Condition:
+        """What this says of a subscription of which nothing waits."""
+        if self.dead_lettered or self.dropped or self.dead_letters_waiting:
+            return Condition.LOST
+        return Condition.FILTERED if self.filtered and not self.acknowledged else Condition.IDLE
 
 
 def subscription_outcomes(subscription: Subscription, *, clock: Clock = utcnow) -> Outcomes:

@@ -1,48 +1,56 @@
-"""The status of a subscription: one condition that says why messages wait, and the figures behind it.
+"""The status of a subscription: the condition that says why messages wait, what is said beside it, and the figures.
 
 The number of queries doesn't depend on the backlog, and counts end at a bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from datetime import datetime, timedelta
 
 import redis
 from django.conf import settings
 
-from deliveries.backlog.backlog import DEAD_AFTER_MS, Lane
+from deliveries.backlog.backlog import DEAD_AFTER_MS, Backlog, Lane
+from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
+from deliveries.deadletters.forwarding import dead_letter_topic_usable
+from deliveries.inspection.conditions import FAILING, KINDS, Condition, Level
 from deliveries.inspection.lanes import LaneView, lane_views
 from deliveries.inspection.outcomes import Outcomes, subscription_outcomes
+from deliveries.inspection.poison import find_poison
 from deliveries.models import Delivery
 from deliveries.rules.ids import publish_time_ms
 from deliveries.store import statements
 from pushhub.common.clock import Clock, utcnow
 from pushhub.common.outages import outage_or_raise
 from subscriptions.models import Subscription
+from subscriptions.models.iam import AuditEntry
 
 #: A larger backlog is shown as "more than 10000": counting a million rows every two seconds would cost too much.
 MAX_COUNTED = 10_000
 #: Deliveries that are read, besides the next retries, to find the result of the last failed push.
 OLDEST_READ = 20
+#: Pushes fare well if that share of them is acknowledged.
+WELL = 0.9
+#: A subscription that expires within this time is said to do so.
+SOON = timedelta(days=1)
 
 
-class Condition(StrEnum):
-    """Why messages of a subscription wait, the most important reason first."""
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that is so beside the condition."""
 
-    DETACHED = "detached"
-    REDIS_DOWN = "redis_down"
-    PAUSED = "paused"
-    PULL = "pull"
-    IDLE = "idle"
-    NO_WORKER = "no_worker"
-    BACKING_OFF = "backing_off"
-    SLOWED = "slowed"
-    RETRYING = "retrying"
-    WINDOW_FULL = "window_full"
-    DELIVERING = "delivering"
+    condition: Condition
+    #: When the subscription expires.
+    at: datetime | None = None
+    #: The delivery of the message that blocks its ordering key, and how many messages wait for it.
+    poison: Delivery | None = None
+    behind: int = 0
+    dead_letter_topic: str = ""
+    #: A lane of which nothing waits.
+    lane: LaneView | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,54 +67,107 @@ class SubscriptionStatus:
     next_attempt_ms: float | None = None
     #: What has become of its messages, if none waits.
     outcomes: Outcomes | None = None
+    notices: Sequence[Notice] = ()
+    #: Who paused it, as far as the audit log tells.
+    paused_by: str = ""
 
     @property
-    def is_failing(self) -> bool:
-        return self.condition in FAILING
+    def level(self) -> Level:
+        """The level of the condition alone."""
+        if self.condition is Condition.IDLE and self.outcomes is not None and self.outcomes.acknowledged:
+            return Level.GOOD
+        return level_of(self.condition, self.lane)
 
     @property
-    def has_losses(self) -> bool:
-        """Whether messages that no longer wait were not delivered, although no filter left them out."""
-        outcomes = self.outcomes
-        return outcomes is not None and bool(
-            outcomes.dead_lettered or outcomes.dropped or outcomes.dead_letters_waiting
-        )
+    def worst_level(self) -> Level:
+        """The worst level of the condition and the notices."""
+        levels = [self.level, *(KINDS[notice.condition].level for notice in self.notices)]
+        return max(levels, key=list(Level).index)
 
 
-FAILING = frozenset({Condition.BACKING_OFF, Condition.SLOWED, Condition.RETRYING, Condition.NO_WORKER})
+def level_of(condition: Condition, lane: LaneView | None) -> Level:
+    """Return the level of a condition; that of a lane which is delivering depends on how pushes have ended."""
+    if condition is not Condition.DELIVERING or lane is None:
+        return KINDS[condition].level
+    if not lane.results:
+        return Level.UNKNOWN
+    return Level.WARN if lane.ack_share < WELL else Level.GOOD
 
 
-def subscription_status(subscription: Subscription, *, clock: Clock = utcnow) -> SubscriptionStatus:
-    """Return the status. It takes eight queries at most, two more per further region, and one round trip to Redis."""
+def subscription_status(
+    subscription: Subscription, *, backlog: Backlog | None = None, clock: Clock = utcnow
+) -> SubscriptionStatus:
+    """Return the status. It takes a dozen queries at most, two more per further region, and a few calls of Redis."""
     waiting_regions = statements.lanes_waiting(subscription.pk)
     rows = Delivery.objects.filter(subscription=subscription).order_by()
     undelivered = rows.values("pk")[: MAX_COUNTED + 1].count()
     age = _oldest_age_seconds(subscription.pk, waiting_regions, clock)
     if subscription.detached:
         return SubscriptionStatus(Condition.DETACHED, undelivered, age, [])
+    backlog = backlog or default_backlog()
     try:
-        regions = sorted({settings.REGION, *waiting_regions})
-        lanes = lane_views(default_backlog(), [Lane(subscription.pk, region) for region in regions])
+        lanes = lane_views(
+            backlog, [Lane(subscription.pk, region) for region in sorted({settings.REGION, *waiting_regions})]
+        )
+        notices = list(_notices(subscription, backlog, lanes, clock, is_idle=not undelivered))
     except redis.RedisError as error:
         outage_or_raise(error)
         return SubscriptionStatus(Condition.REDIS_DOWN, undelivered, age, [])
     outcomes = None if undelivered else subscription_outcomes(subscription, clock=clock)
-    if not subscription.push_endpoint:
-        return SubscriptionStatus(Condition.PULL, undelivered, age, lanes, outcomes=outcomes)
-    if subscription.paused:
-        return SubscriptionStatus(Condition.PAUSED, undelivered, age, lanes)
-    if not undelivered:
-        return SubscriptionStatus(Condition.IDLE, undelivered, age, lanes, outcomes=outcomes)
-    condition, lane = worst_lane(lanes)
+    condition, lane = _condition(subscription, lanes, outcomes)
     return SubscriptionStatus(
         condition,
         undelivered,
         age,
         lanes,
         lane,
-        last_result=_last_result(subscription.pk, lane) if condition in FAILING else "",
+        last_result=_last_result(subscription.pk, lane) if condition in FAILING or lane.failures else "",
         next_attempt_ms=next_attempt_ms(condition, lane),
+        outcomes=outcomes,
+        notices=notices,
+        paused_by=_paused_by(subscription) if condition is Condition.PAUSED else "",
     )
+
+
+def _condition(
+    subscription: Subscription, lanes: Sequence[LaneView], outcomes: Outcomes | None
+) -> tuple[Condition, LaneView]:
+    pushes = bool(subscription.push_endpoint)
+    if pushes and subscription.paused:
+        return Condition.PAUSED, lanes[0]
+    condition, lane = worst_lane(lanes)
+    mode = Mode.PUSH if pushes else Mode.PULL
+    outdated = [view for view in lanes if view.is_known and view.mode != mode]
+    if outdated:
+        return Condition.OUTDATED, outdated[0]
+    if outcomes is not None:
+        return outcomes.condition, lane
+    if pushes:
+        return condition, lane
+    return (Condition.PULLED if any(view.outstanding for view in lanes) else Condition.UNPULLED), lane
+
+
+def _notices(
+    subscription: Subscription, backlog: Backlog, lanes: Sequence[LaneView], clock: Clock, *, is_idle: bool
+) -> Iterator[Notice]:
+    condition, lane = worst_lane(lanes)
+    if is_idle and subscription.push_endpoint and condition is Condition.NO_WORKER:
+        yield Notice(condition, lane=lane)
+    if subscription.topic_id is None:
+        yield Notice(Condition.TOPIC_DELETED)
+    if subscription.expiration_ttl_seconds is not None:
+        used_at = max(subscription.active_at, subscription.updated_at)
+        ends = used_at + timedelta(seconds=subscription.expiration_ttl_seconds)
+        # A policy of a day is about to end all the time.
+        if ends < clock() + min(SOON, timedelta(seconds=subscription.expiration_ttl_seconds) / 2):
+            yield Notice(Condition.EXPIRING, at=ends)
+    if subscription.enable_message_ordering and subscription.push_endpoint:
+        poison = find_poison(backlog, subscription.pk, lanes)
+        if poison is not None:
+            yield Notice(Condition.BLOCKED, poison=poison[0], behind=poison[1])
+    if subscription.max_delivery_attempts and dead_letter_topic_usable(subscription) is None:
+        topic = subscription.dead_letter_topic
+        yield Notice(Condition.DEAD_LETTERS_STUCK, dead_letter_topic=topic.name if topic is not None else "")
 
 
 def worst_lane(lanes: Sequence[LaneView]) -> tuple[Condition, LaneView]:
@@ -126,9 +187,11 @@ def condition_of(lane: LaneView) -> Condition:
         return Condition.SLOWED
     if lane.retrying and not lane.outstanding:
         return Condition.RETRYING
+    if lane.cap and lane.outstanding >= lane.cap:
+        return Condition.LIMITED
     if lane.window and lane.outstanding >= lane.window:
         return Condition.WINDOW_FULL
-    return Condition.DELIVERING
+    return Condition.LIMITED if lane.is_rate_spent else Condition.DELIVERING
 
 
 def next_attempt_ms(condition: Condition, lane: LaneView) -> float | None:
@@ -154,3 +217,8 @@ def _last_result(subscription_id: int, lane: LaneView) -> str:
     # SQLite looks up one list of ids in the index. With an OR, it would read the whole backlog.
     chosen = rows.filter(message_id__in=[*lane.retry_ids, *oldest]).exclude(last_result="")
     return chosen.order_by("-last_attempt_at").values_list("last_result", flat=True).first() or ""
+
+
+def _paused_by(subscription: Subscription) -> str:
+    changes = AuditEntry.objects.filter(resource=subscription.name, before__paused=False, after__paused=True)
+    return changes.order_by("-pk").values_list("caller", flat=True).first() or ""

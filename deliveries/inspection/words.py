@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from deliveries.inspection.advice import result_advice
+from deliveries.inspection.conditions import KINDS, Condition, Level
 from deliveries.inspection.lanes import LaneView
 from deliveries.inspection.outcomes import Outcomes
-from deliveries.inspection.status import MAX_COUNTED, Condition, SubscriptionStatus
+from deliveries.inspection.status import MAX_COUNTED, Notice, SubscriptionStatus
 from deliveries.models import Delivery
 from deliveries.rules.outcome import Reason
+from pushhub.common.clock import time_text, utcnow
 
 #: What happened where a push got no HTTP status. People read it behind the reason's own name, which is the only one on
 #: every surface: in metrics, the journal, the API, Flower and the logs.
@@ -37,39 +41,6 @@ REASONS: dict[str, Any] = {
 }
 #: The minutes that a rate is the mean of.
 MEAN_MINUTES = 5
-#: How the console marks a condition.
-LEVELS = {
-    Condition.IDLE: "good",
-    Condition.DELIVERING: "good",
-    Condition.PULL: "good",
-    Condition.SLOWED: "warn",
-    Condition.RETRYING: "warn",
-    Condition.WINDOW_FULL: "warn",
-    Condition.PAUSED: "warn",
-    Condition.DETACHED: "warn",
-}
-
-
-#: A condition in a word or two, for lists.
-CONDITIONS = {
-    Condition.DETACHED: gettext_lazy("detached"),
-    Condition.REDIS_DOWN: gettext_lazy("not known"),
-    Condition.PAUSED: gettext_lazy("paused"),
-    Condition.PULL: gettext_lazy("pull"),
-    Condition.IDLE: gettext_lazy("idle"),
-    Condition.NO_WORKER: gettext_lazy("no push worker"),
-    Condition.BACKING_OFF: gettext_lazy("backing off"),
-    Condition.SLOWED: gettext_lazy("slowed"),
-    Condition.RETRYING: gettext_lazy("retrying"),
-    Condition.WINDOW_FULL: gettext_lazy("window full"),
-    Condition.DELIVERING: gettext_lazy("delivering"),
-}
-
-
-def level(status: SubscriptionStatus) -> str:
-    """Return "good", "warn" or "bad"."""
-    chosen = LEVELS.get(status.condition, "bad")
-    return "warn" if chosen == "good" and status.has_losses else chosen
 
 
 def result_text(result: str) -> str:
@@ -125,18 +96,91 @@ def rate_text(rates: Sequence[float]) -> str:
     return f"{sum(recent) / len(recent):.1f} / s" if recent else "-"
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is so of a subscription, in the reader's language; `remedy` is "" where nothing is to be done."""
+
+    condition: Condition
+    level: Level
+    sentence: str
+    remedy: str = ""
+    #: The message that it is about.
+    message_id: int | None = None
+
+
+def findings_of(status: SubscriptionStatus) -> list[Finding]:
+    """Return why messages wait, or what became of them, and then what else is to be known."""
+    remedy = KINDS[status.condition].remedy % {"region": status.lane.region if status.lane is not None else ""}
+    # What the endpoint answered says more than what holds for any endpoint.
+    remedy = result_advice(status.last_result) or remedy
+    first = Finding(
+        status.condition, status.level, _condition_sentence(status), remedy if is_wrong(status.level) else ""
+    )
+    return [first, *map(_noticed, status.notices)]
+
+
+def is_wrong(level: Level) -> bool:
+    """Return whether something has to be done, or waited for."""
+    return level in (Level.WARN, Level.BAD)
+
+
 def status_sentence(status: SubscriptionStatus) -> str:
-    """Return why messages wait, and when the next attempt is."""
+    """Return why messages wait, when the next attempt is, and what else is to be known."""
+    return " ".join(finding.sentence for finding in findings_of(status))
+
+
+def _noticed(notice: Notice) -> Finding:
+    kind = KINDS[notice.condition]
+    remedy = kind.remedy % {"region": notice.lane.region if notice.lane is not None else ""}
+    message_id = notice.poison.message_id if notice.poison is not None else None
+    return Finding(notice.condition, kind.level, _notice_sentence(notice), remedy, message_id)
+
+
+def _notice_sentence(notice: Notice) -> str:
+    match notice.condition:
+        case Condition.TOPIC_DELETED:
+            return _("The topic was deleted: nothing is published to it.")
+        case Condition.EXPIRING:
+            values = {"time": time_text(notice.at or utcnow())}
+            return _("Unless it is used, the subscription is deleted at %(time)s.") % values
+        case Condition.DEAD_LETTERS_STUCK if not notice.dead_letter_topic:
+            return _("The dead letter topic was deleted, so messages without further attempts go on being tried.")
+        case Condition.DEAD_LETTERS_STUCK:
+            return _(
+                "The service agent may not move messages to the dead letter topic %(topic)s, so those without further "
+                "attempts go on being tried."
+            ) % {"topic": notice.dead_letter_topic}
+    if notice.lane is not None:
+        return _no_worker_sentence(notice.lane, "0")
+    poison = notice.poison
+    assert poison is not None
+    found = {"id": poison.message_id, "behind": notice.behind, "count": poison.attempts}
+    return _(
+        "The message %(id)s was refused %(count)d times, last with %(result)s, and later messages of its ordering "
+        "key wait for it: %(behind)d."
+    ) % {**found, "result": result_text(poison.last_result)}
+
+
+def _condition_sentence(status: SubscriptionStatus) -> str:
     match status.condition:
         case Condition.DETACHED:
             return _("Detached from its topic: it receives no messages any more.")
         case Condition.REDIS_DOWN:
             return _("Redis does not answer. Nothing is delivered until it does.")
+        case Condition.PAUSED if status.paused_by:
+            values = {**_counted(status), "caller": status.paused_by}
+            return _("Paused by %(caller)s. Messages that wait until it is resumed: %(count)s.") % values
         case Condition.PAUSED:
-            return _("Paused by hand: %(count)s messages wait until it is resumed.") % _counted(status)
-        case Condition.PULL if status.undelivered:
-            return _("%(count)s messages wait for a subscriber to pull them.") % _counted(status)
-        case Condition.IDLE | Condition.PULL:
+            return _("Paused by hand. Messages that wait until it is resumed: %(count)s.") % _counted(status)
+        case Condition.UNPULLED:
+            return _("No subscriber holds a message. Messages that wait to be pulled: %(count)s.") % _counted(status)
+        case Condition.PULLED:
+            values = {**_counted(status), "held": sum(lane.outstanding for lane in status.lanes)}
+            return (
+                _("Subscribers hold %(held)d of %(count)s undelivered messages, and have yet to acknowledge them.")
+                % values
+            )
+        case Condition.IDLE | Condition.LOST | Condition.FILTERED:
             return _idle_sentence(status.outcomes or Outcomes())
     assert status.lane is not None
     return _lane_sentence(status, status.lane)
@@ -166,21 +210,48 @@ def _lane_sentence(status: SubscriptionStatus, lane: LaneView) -> str:
     words = {**_counted(status), "region": lane.region, "failed": _failed(status, lane)}
     words |= {"next": _next(status), "gap": duration_text(lane.gap_ms), "outstanding": lane.outstanding}
     match status.condition:
-        case Condition.NO_WORKER if lane.silent_seconds is None:
-            return _("No push worker of region %(region)s has run yet: %(count)s messages wait.") % words
         case Condition.NO_WORKER:
-            words["silence"] = duration_text((lane.silent_seconds or 0) * 1000)
-            return _("No push worker of region %(region)s has lived for %(silence)s: %(count)s messages wait.") % words
+            return _no_worker_sentence(lane, words["count"])
+        case Condition.OUTDATED:
+            return _("Redis has other settings of the subscription in %(region)s.") % words
         case Condition.BACKING_OFF:
             return _("Paused by push backoff after %(failed)s; %(next)s.") % words
         case Condition.SLOWED:
-            return _("Slowed down to one message every %(gap)s after %(failed)s.") % words
+            words |= {"share": round(100 * lane.nack_share), "whole": duration_text(status.undelivered * lane.gap_ms)}
+            return (
+                _(
+                    "Slowed down to one message every %(gap)s, as %(share)d %% of the results are nacks: %(failed)s. "
+                    "At this rate, the waiting messages take %(whole)s: %(count)s."
+                )
+                % words
+            )
         case Condition.RETRYING:
             return _("Waiting for a retry after %(failed)s; %(next)s.") % words
         case Condition.WINDOW_FULL:
             return _("The push window is full: %(outstanding)d messages are outstanding, the rest waits.") % words
+        case Condition.LIMITED:
+            words["limit"] = "x-pushhub-rate" if lane.is_rate_spent else "x-pushhub-max-outstanding"
+            return (
+                _(
+                    "Held back by its own limit %(limit)s: %(outstanding)d messages are outstanding, "
+                    "%(count)s undelivered."
+                )
+                % words
+            )
+        case _ if not lane.results:
+            return _("%(outstanding)d messages are outstanding, %(count)s undelivered; no push has ended yet.") % words
+        case _ if lane.failures:
+            return _("%(outstanding)d messages are outstanding, %(count)s undelivered; %(failed)s.") % words
         case _:
-            return _("Delivering: %(outstanding)d messages are outstanding.") % words
+            return _("Delivering: %(outstanding)d messages are outstanding, %(count)s undelivered.") % words
+
+
+def _no_worker_sentence(lane: LaneView, count: str) -> str:
+    words = {"region": lane.region, "count": count}
+    if lane.silent_seconds is None:
+        return _("No push worker of region %(region)s has run yet. Messages that wait: %(count)s.") % words
+    words["silence"] = duration_text(lane.silent_seconds * 1000)
+    return _("No push worker of region %(region)s has lived for %(silence)s. Messages that wait: %(count)s.") % words
 
 
 def failing_text(condition: Condition, lane: LaneView, last_result: str) -> str:

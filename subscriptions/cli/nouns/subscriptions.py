@@ -163,10 +163,10 @@ def diagnose(client: Client, options: Options) -> Result:
 
 
 def _diagnose_all(client: Client, options: Options) -> Result:
-    """Diagnose each push subscription of the project; those that are pulled have no push that could fail."""
+    """Diagnose each subscription of the project."""
     rows = client.pages(f"projects/{options['project']}/subscriptions", "subscriptions")
-    names = [row["name"] for row in rows if row.get("pushConfig", {}).get("pushEndpoint")]
-    answers = [client.call("POST", f"{name}:diagnose", {"sendProbe": options["send_probe"]}) for name in names]
+    body = {"sendProbe": options["send_probe"]}
+    answers = [client.call("POST", f"{row['name']}:diagnose", body) for row in rows]
     failures = [f"[{answer['subscription']}]: {answer['summary']}" for answer in answers if not answer["healthy"]]
     return Result(answers, columns=("subscription", "healthy", "summary"), form="table", failures=failures)
 
@@ -307,7 +307,7 @@ VERBS = {
         diagnose,
         (
             flag("subscription", "an id such as worker, or projects/shop/subscriptions/worker", nargs="?"),
-            flag("--all", "each push subscription of the project", action="store_true"),
+            flag("--all", "each subscription of the project", action="store_true"),
             flag("--send-probe", "send a message without data to the endpoint", action="store_true"),
         ),
     ),

@@ -94,7 +94,7 @@ def test_a_failing_endpoint_is_shown_with_its_status_and_the_next_attempt(
 def test_without_a_worker_the_page_says_so(api: Api, client: Client) -> None:
     row = push_subscription(api, "http://127.0.0.1:40009/")
     publish(api, 2)
-    assert live(client, row)["sentence"] == "No push worker of region local has run yet: 2 messages wait."
+    assert live(client, row)["sentence"] == "No push worker of region local has run yet. Messages that wait: 2."
 
 
 def test_the_page_needs_as_many_queries_with_many_messages_as_with_few(api: Api, client: Client) -> None:
@@ -118,7 +118,10 @@ def test_a_pause_keeps_the_push_configuration_and_a_resume_brings_it_back(
     assert act(client, row, "pause").startswith("Paused.")
     with Worker(redis_url):
         publish(api, 3)
-        assert live(client, row)["sentence"] == "Paused by hand: 3 messages wait until it is resumed."
+        assert (
+            live(client, row)["sentence"]
+            == "Paused by user:root@example.com. Messages that wait until it is resumed: 3."
+        )
         assert api.get("subscriptions/push").body["pushConfig"]["pushEndpoint"] == receiver.url
         assert lane_state(default_backlog(), Lane(row.pk, "local")).mode == Mode.IDLE
         assert receiver.requests == []
@@ -197,5 +200,5 @@ def test_what_is_counted_of_the_last_day_is_shown(api: Api, client: Client) -> N
         count_metric(row.name, event, response_class, count)
     assert live(client, row)["sentence"] == (
         "Nothing waits. Counted in the last 24 hours: 5 acknowledged, 2 dead-lettered, 4 filtered out, "
-        "1 expired, revoked or skipped."
+        "1 expired, revoked or skipped. No push worker of region local has run yet. Messages that wait: 0."
     )

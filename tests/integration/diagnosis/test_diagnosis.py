@@ -10,16 +10,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.utils import translation
 
-from deliveries.backlog.backlog import Lane
+from deliveries.backlog.backlog import REGIONS_KEY, Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import configure_lanes
 from deliveries.backlog.regions import KEY as UNSERVED_KEY
+from deliveries.backlog.regions import KEY_SECONDS
 from deliveries.client.result import PushResult
 from deliveries.diagnosis.endpoint import answer_step
 from deliveries.models import Delivery
@@ -66,7 +66,10 @@ class SetUp:
         return Lane(self.row.pk, "local")
 
     def revive_worker(self) -> None:
-        default_backlog().client.zadd("ph:workers", {"push@test": time.time() * 1000})
+        client = default_backlog().client
+        for key, member in (("ph:workers", "push@test"), (REGIONS_KEY, "local")):
+            client.zadd(key, {member: time.time() * 1000})
+        client.set(UNSERVED_KEY, "[]", ex=KEY_SECONDS)
 
     def change(self, **columns: Any) -> None:
         """Change columns, also to values that the API refuses, and pass them on to Redis."""
@@ -153,7 +156,11 @@ def no_redis(setup: SetUp) -> None:
 
 def unserved_region(setup: SetUp) -> None:
     setup.publish()
-    default_backlog().client.set(UNSERVED_KEY, orjson.dumps([["local", 100, 1]]))
+    default_backlog().client.delete(REGIONS_KEY)
+
+
+def no_maintenance(setup: SetUp) -> None:
+    default_backlog().client.delete(UNSERVED_KEY)
 
 
 def filter_without_match(setup: SetUp) -> None:
@@ -190,6 +197,7 @@ def plain_server(setup: SetUp) -> None:
 
 
 def paused_by_backoff(setup: SetUp) -> None:
+    setup.publish()
     setup.lane_state(resume=time.time() * 1000 + 60_000)
 
 
@@ -199,6 +207,7 @@ def slowed_by_nacks(setup: SetUp) -> None:
 
 
 def full_window(setup: SetUp) -> None:
+    setup.publish()
     setup.lane_state(w=3, out=3)
 
 
@@ -213,9 +222,8 @@ def nacked_before(setup: SetUp) -> None:
 
 #: How to break a set-up, the step that then fails, and words of the summary.
 BROKEN: dict[str, tuple[Callable[[SetUp], Any], str, str]] = {
-    "pull subscription": (lambda setup: setup.endpoint(""), "subscription", "pull subscription"),
-    "paused": (lambda setup: setup.change(paused=True), "subscription", "paused by hand"),
-    "detached": (lambda setup: setup.change(detached=True), "subscription", "detached"),
+    "paused": (lambda setup: setup.change(paused=True), "subscription", "Paused by hand"),
+    "detached": (lambda setup: setup.change(detached=True), "subscription", "Detached"),
     "topic deleted": (no_topic, "subscription", "topic was deleted"),
     "http denied": (lambda setup: setattr(setup.settings, "ALLOW_HTTP", False), "url", "scheme"),
     "port denied": (lambda setup: setup.endpoint("https://example.com:22/"), "url", "port 22"),
@@ -226,6 +234,7 @@ BROKEN: dict[str, tuple[Callable[[SetUp], Any], str, str]] = {
     "no push worker": (no_worker, "worker", "No push worker"),
     "busy push worker": (busy_worker, "worker", "has had a job for 90 s"),
     "no Redis": (no_redis, "worker", "Redis does not answer"),
+    "no maintenance": (no_maintenance, "maintenance", "lost messages are not found"),
     "unserved region": (unserved_region, "region", "PUSHHUB_REGION=local"),
     "filter without match": (filter_without_match, "filter", "none of the newest 1 messages"),
     "transform that does not compile": (transform_that_does_not_compile, "transforms", "代码无效"),
@@ -236,16 +245,20 @@ BROKEN: dict[str, tuple[Callable[[SetUp], Any], str, str]] = {
     "private address": (private_address, "guard", "denies"),
     "nothing listens": (lambda setup: setup.endpoint(f"http://127.0.0.1:{free_port()}/"), "connection", "Start"),
     "no TLS": (plain_server, "certificate", "TLS handshake fails"),
-    "expired": (lambda setup: setup.serve_tls("localhost", expired=True), "certificate", "has expired. Renew it."),
+    "expired": (
+        lambda setup: setup.serve_tls("localhost", expired=True),
+        "certificate",
+        "expired. Pushes end with tls_failed. Renew it.",
+    ),
     "other host name": (lambda setup: setup.serve_tls("other.test"), "certificate", "another host name"),
     "unknown authority": (
         lambda setup: setup.serve_tls("localhost", authority=setup.other_authority),
         "certificate",
         "PUSHHUB_PUSH_CA_FILE",
     ),
-    "push backoff": (paused_by_backoff, "flow", "push backoff pauses"),
-    "slowed by nacks": (slowed_by_nacks, "flow", "one message is pushed every 0.42 s. At this rate"),
-    "full window": (full_window, "flow", "push window of 3 is full"),
+    "push backoff": (paused_by_backoff, "flow", "Paused by push backoff"),
+    "slowed by nacks": (slowed_by_nacks, "flow", "one message every 420 ms"),
+    "full window": (full_window, "flow", "push window is full"),
     "other settings in Redis": (other_mode, "flow", "next audit"),
     "nacked before": (nacked_before, "answer", "Correct the path"),
 }

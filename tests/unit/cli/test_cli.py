@@ -322,8 +322,8 @@ def test_diagnose_of_a_healthy_subscription_succeeds() -> None:
     assert not said.failures
 
 
-def test_diagnose_of_a_project_fails_if_one_push_subscription_does() -> None:
-    """Given two push subscriptions and one that is pulled, then the two are diagnosed."""
+def test_diagnose_of_a_project_fails_if_one_subscription_does() -> None:
+    """Given two push subscriptions and one that is pulled, then all are diagnosed."""
 
     class Project(Client):
         def call(self, method: str, path: str, body: Fields | None = None, **query: Any) -> Fields:
@@ -332,11 +332,11 @@ def test_diagnose_of_a_project_fails_if_one_push_subscription_does() -> None:
                 names = {"good": push, "bad": push, "pulled": {}}
                 return {"subscriptions": [{"name": name, "pushConfig": config} for name, config in names.items()]}
             name = path.removesuffix(":diagnose")
-            return {"subscription": name, "healthy": name == "good", "summary": f"{name} it is."}
+            return {"subscription": name, "healthy": name != "bad", "summary": f"{name} it is."}
 
     options = {"subscription": None, "project": "p", "send_probe": False, "format": None, "all": True}
     said = subscriptions.VERBS["diagnose"].run(Project("http://localhost"), options)
-    assert [row["subscription"] for row in said.value] == ["good", "bad"]
+    assert [row["subscription"] for row in said.value] == ["good", "bad", "pulled"]
     assert said.failures == ["[bad]: bad it is."]
     with pytest.raises(CliError, match="either a subscription or --all"):
         subscriptions.VERBS["diagnose"].run(Project("http://localhost"), options | {"all": False})

@@ -10,9 +10,10 @@ from django.utils import translation
 
 from deliveries.backlog.backlog import Mode
 from deliveries.inspection import words
+from deliveries.inspection.conditions import Condition
 from deliveries.inspection.lanes import LaneView
 from deliveries.inspection.outcomes import Outcomes
-from deliveries.inspection.status import Condition, SubscriptionStatus, condition_of
+from deliveries.inspection.status import SubscriptionStatus, condition_of
 
 LANE = LaneView(
     region="local",
@@ -20,11 +21,14 @@ LANE = LaneView(
     mode=Mode.PUSH,
     outstanding=0,
     window=10,
+    cap=0,
+    is_rate_spent=False,
     is_backing_off=False,
     pause_ms=0,
     gap_ms=0,
     results=20,
     ack_share=0.4,
+    nack_share=0.6,
     latency_ms=12,
     is_spilled=False,
     retrying=0,
@@ -46,6 +50,8 @@ LANE = LaneView(
         ({"retrying": 2, "retry_in_ms": 10}, Condition.RETRYING),
         ({"retrying": 2, "outstanding": 3}, Condition.DELIVERING),
         ({"outstanding": 10}, Condition.WINDOW_FULL),
+        ({"outstanding": 2, "cap": 2}, Condition.LIMITED),
+        ({"is_rate_spent": True}, Condition.LIMITED),
     ],
 )
 def test_a_lane_has_one_condition(fields: dict[str, Any], condition: Condition) -> None:
@@ -73,11 +79,10 @@ def test_a_reason_is_explained_in_words() -> None:
     )
 
 
-@pytest.mark.parametrize("condition", [Condition.IDLE, Condition.PULL])
 @pytest.mark.parametrize(
     ("outcomes", "level", "sentence"),
     [
-        (Outcomes(), "good", "Nothing waits. No message was counted in the last 24 hours."),
+        (Outcomes(), "", "Nothing waits. No message was counted in the last 24 hours."),
         (
             Outcomes(acknowledged=3, filtered=2),
             "good",
@@ -91,11 +96,9 @@ def test_a_reason_is_explained_in_words() -> None:
         ),
     ],
 )
-def test_what_became_of_messages_that_no_longer_wait_is_said(
-    condition: Condition, outcomes: Outcomes, level: str, sentence: str
-) -> None:
-    idle = status(condition, undelivered=0, outcomes=outcomes)
-    assert (words.level(idle), words.status_sentence(idle)) == (level, sentence)
+def test_what_became_of_messages_that_no_longer_wait_is_said(outcomes: Outcomes, level: str, sentence: str) -> None:
+    idle = status(outcomes.condition, undelivered=0, outcomes=outcomes)
+    assert (idle.worst_level, words.status_sentence(idle)) == (level, sentence)
 
 
 @pytest.mark.parametrize("condition", Condition)
