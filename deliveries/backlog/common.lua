@@ -306,7 +306,8 @@ local function hurry_retries(key, now)
   end)
 end
 
--- Makes the first parked delivery of a key the next one, which is due at once.
+-- Makes the first parked delivery of a key the next one, which is due at once. For an endpoint it is no retry: those have few
+-- tokens while a lane has bad messages.
 local function next_of_key(key, state, ordering)
   local following = redis.call('LPOP', key .. ':q:' .. ordering)
   if not following then
@@ -315,8 +316,10 @@ local function next_of_key(key, state, ordering)
   end
   state.parked = state.parked - 1
   redis.call('HSET', key .. ':k', ordering, following)
-  redis.call('HSET', key .. ':d', following, RETRYING)
-  redis.call('ZADD', key .. ':z', 0, following)
+  redis.call('HSET', key .. ':d', following, state.mode == PUSH and WAITING or RETRYING)
+  if state.mode ~= PUSH then return redis.call('ZADD', key .. ':z', 0, following) end
+  redis.call('LPUSH', key .. ':b', redis.call('HGET', key .. ':m', following))
+  redis.call('HDEL', key .. ':m', following)
 end
 
 -- Returns the client of a stream, or nil: a stream that has closed leaves its ordering keys to the client's other streams.
@@ -432,7 +435,6 @@ local function forget_deliveries(key, state, ids, where)
     if where[i] and where[i] ~= OUTSTANDING and where[i] ~= WAITING then kept[#kept + 1] = id end
   end
   each_chunk(leased, function(part) redis.call('ZREM', key .. ':l', unpack(part)) end)
-  each_chunk(kept, function(part) redis.call('HDEL', key .. ':m', unpack(part)) end)
   local had_leases = redis.call('EXISTS', key .. ':a') == 1
   each_chunk(ids, function(part)
     if state.ordered == 1 then
@@ -450,6 +452,7 @@ local function forget_deliveries(key, state, ids, where)
       redis.call('HDEL', key .. ':e', unpack(part))
     end
   end)
+  each_chunk(kept, function(part) redis.call('HDEL', key .. ':m', unpack(part)) end)
 end
 
 -- Forgets all waiting deliveries, which the database has too, and returns the lowest of their ids, or nil. Deliveries with a

@@ -900,6 +900,32 @@ def test_the_lane_knows_which_results_and_tokens_are_those_of_retries(backlog: B
     assert flow.retry_nacks == pytest.approx(0.5 * (7 / 8) ** 2 + 1 / 8)
 
 
+def test_the_next_messages_of_ordering_keys_are_no_retries(redis_url: str) -> None:
+    backlog = Backlog(client_of(redis_url), limit=1000)
+    # Given an ordered lane that has learned that some messages are bad, and 40 keys of three messages
+    request = requested_page(backlog, ordered=True)
+    messages = [(message_id, task(message_id)) for message_id in ids(120)]
+    keys = [f"key{number % 40}" for number in range(120)]
+    lane_change(backlog, LANE, window=100, round_size=100, poisoned=1, retry_nacks=1)
+    backlog.offer_page(request, messages, next_id=FIRST + 120, complete=True, orderings=keys)
+    assert sorted(fetched_ids(backlog)) == ids(40)
+    # When all keys are acknowledged, each sends its next message at once
+    for start in (40, 80):
+        settle(backlog, Verdict.ACK, *ids(40, start=start - 40))
+        assert sorted(fetched_ids(backlog)) == ids(40, start=start)
+    assert lane_state(backlog, LANE).flow.retries_out == 0
+
+
+def test_messages_of_a_key_that_leave_together_let_the_one_behind_them_go(backlog: Backlog) -> None:
+    request = requested_page(backlog, ordered=True)
+    messages = [(message_id, task(message_id)) for message_id in ids(4)]
+    backlog.offer_page(request, messages, next_id=FIRST + 4, complete=True, orderings=["a"] * 4)
+    assert fetched_ids(backlog) == [FIRST]
+    # The second was acknowledged late, by a worker that had been given up.
+    settle(backlog, Verdict.ACK, FIRST, FIRST + 1)
+    assert fetched_ids(backlog) == [FIRST + 2]
+
+
 def test_retries_of_bad_messages_leave_most_tokens_to_other_messages(redis_url: str) -> None:
     backlog = Backlog(client_of(redis_url), limit=100)
     # Given a lane that has learned that some messages are bad, with twenty retries that are due
