@@ -90,8 +90,8 @@ class TaskTemplate:
             f'"priority":0,"delivery_info":{{"exchange":"","routing_key":"{queue_name(region)}"}},"delivery_tag":"'
         )
         arguments = f'[[{subscription_id},"{region}",{attempt},'
-        self._before_message = _BODY + _escape(arguments)
-        self._after_message = _escape(f"],{{}},{EMBED}]") + '"}'
+        self._before_message = _BODY + escape_text(arguments)
+        self._after_message = escape_text(f"],{{}},{EMBED}]") + '"}'
 
     def render(self, message_id: str, escaped_message: str) -> str:
         """Return the task message for a message in JSON text that `escape_message` has escaped."""
@@ -115,18 +115,14 @@ def task_parts(region: str) -> tuple[str, ...]:
     return tuple(pattern.split("$"))
 
 
-def _escape(text: str) -> str:
-    return orjson.dumps(text).decode()[1:-1]
-
-
 def escape_message(message: Mapping[str, Any]) -> str:
-    """Return a message's JSON text, escaped to stand inside the body's JSON string."""
+    """Return a message as JSON text, escaped to stand inside the body's JSON string."""
     return escape_text(orjson.dumps(message).decode())
 
 
-def escape_text(message: str) -> str:
-    """Return a message's JSON text, escaped to stand inside the body's JSON string."""
-    return _escape(message)
+def escape_text(text: str) -> str:
+    """Return the text, escaped to stand inside the body's JSON string."""
+    return orjson.dumps(text).decode()[1:-1]
 
 
 def reference(message_id: int) -> dict[str, str]:

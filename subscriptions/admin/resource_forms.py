@@ -227,6 +227,6 @@ class ProjectForm(ServiceForm):
         return create_project(project_id=entered["project_id"], parent=parent, caller=self.caller)
 
 
-def present(**fields: Any) -> Fields:
+def drop_empty(**fields: Any) -> Fields:
     """Return the fields that are not empty."""
     return {name: value for name, value in fields.items() if value not in ("", None, {})}

@@ -20,7 +20,7 @@ from subscriptions.admin.resource_forms import (
     AccountField,
     Fields,
     Section,
-    present,
+    drop_empty,
     refused,
     small_text,
     stored_one_by_one,
@@ -271,7 +271,7 @@ class SubscriptionForm(TransformsForm):
             name: value for name, value in self._changeable().items() if name not in ("pushConfig", "deadLetterPolicy")
         }
         scratch = Subscription(project=self._project()) if self._project() is not None else Subscription()
-        yield from stored_one_by_one(FIELDS, scratch, present(**values, filter=entered.get("filter")))
+        yield from stored_one_by_one(FIELDS, scratch, drop_empty(**values, filter=entered.get("filter")))
         for name in ("minimum", "maximum"):
             if not _is_backoff(entered.get(f"{name}_backoff")):
                 yield InvalidArgument("", field=f"retryPolicy.{name}Backoff")
@@ -320,17 +320,17 @@ class SubscriptionForm(TransformsForm):
         """Return the fields that can be changed, as the API has them, apart from what is created with the form."""
         entered = self.cleaned_data
         # An empty policy is not the same as none: it says that the subscription never expires.
-        values = present(
+        values = drop_empty(
             ackDeadlineSeconds=entered.get("ack_deadline_seconds"),
             messageRetentionDuration=entered.get("message_retention"),
             retainAckedMessages=entered.get("retain_acked_messages"),
-            retryPolicy=present(
+            retryPolicy=drop_empty(
                 minimumBackoff=entered.get("minimum_backoff"), maximumBackoff=entered.get("maximum_backoff")
             ),
             enableExactlyOnceDelivery=entered.get("enable_exactly_once_delivery"),
             labels=entered.get("labels"),
         )
-        return {**values, "expirationPolicy": present(ttl=entered.get("expiration"))}
+        return {**values, "expirationPolicy": drop_empty(ttl=entered.get("expiration"))}
 
     def carry_out(self) -> Subscription:
         entered = self.cleaned_data
@@ -345,7 +345,7 @@ class SubscriptionForm(TransformsForm):
             "deadLetterPolicy": _dead_letter_policy(entered, dead_letter_topic),
             "messageTransforms": self.transforms(),
         }
-        row = self._create(present(**values), topic, project) if topic is not None else self._update(values)
+        row = self._create(drop_empty(**values), topic, project) if topic is not None else self._update(values)
         if entered.get("grant_dead_letters") and dead_letter_topic is not None:
             with _errors_at("grant_dead_letters"):
                 grant_forwarding(row, caller=self.caller)
@@ -354,19 +354,19 @@ class SubscriptionForm(TransformsForm):
     def _create(self, values: Fields, topic: Topic, project: Project) -> Subscription:
         entered = self.cleaned_data
         name = names.subscription_name(project.project_id, entered["subscription_id"])
-        fixed = present(
+        fixed = drop_empty(
             topic=topic.name, enableMessageOrdering=entered["enable_message_ordering"], filter=entered["filter"]
         )
         resources = {"name": name, "topic": topic.name}
         authorize(self.caller, "google.pubsub.v1.Subscriber.CreateSubscription", resources)
-        # `present` leaves out an empty expiration policy, which stands for "never".
+        # `drop_empty` leaves out an empty expiration policy, which stands for "never".
         subscription = {"expirationPolicy": {}, **values, **fixed}
         return create_subscription(name=name, subscription=subscription, caller=self.caller)
 
     def _update(self, values: Fields) -> Subscription:
         name = self.instance.name
         expiration = {"expirationPolicy": values["expirationPolicy"]}
-        request = {"subscription": {**present(**values), **expiration}, "updateMask": ",".join(self.MUTABLE)}
+        request = {"subscription": {**drop_empty(**values), **expiration}, "updateMask": ",".join(self.MUTABLE)}
         authorize(self.caller, "google.pubsub.v1.Subscriber.UpdateSubscription", {"subscription.name": name})
         return update_subscription(name=name, request=request, caller=self.caller)
 
@@ -437,8 +437,8 @@ def grant_forwarding(row: Subscription, *, caller: Principal) -> None:
 
 
 def _push_config(entered: Fields, account: ServiceAccount | None) -> Fields:
-    token = present(serviceAccountEmail=account.email if account else "", audience=entered.get("audience"))
-    config = present(
+    token = drop_empty(serviceAccountEmail=account.email if account else "", audience=entered.get("audience"))
+    config = drop_empty(
         pushEndpoint=entered.get("push_endpoint"), attributes=entered.get("push_attributes"), oidcToken=token
     )
     if entered.get("wrapper"):
@@ -447,7 +447,7 @@ def _push_config(entered: Fields, account: ServiceAccount | None) -> Fields:
 
 
 def _dead_letter_policy(entered: Fields, topic: Topic | None) -> Fields:
-    return present(
+    return drop_empty(
         deadLetterTopic=topic.name if topic else "", maxDeliveryAttempts=entered.get("max_delivery_attempts")
     )
 

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from pushhub.common import names
 from pushhub.common.errors import PushHubError
 from subscriptions.admin import durations
-from subscriptions.admin.resource_forms import Fields, Section, present, refused, small_text, stored_one_by_one
+from subscriptions.admin.resource_forms import Fields, Section, drop_empty, refused, small_text, stored_one_by_one
 from subscriptions.admin.transform_fields import TRANSFORMS_SECTION, TransformsForm, transforms_initial
 from subscriptions.iam.methods import authorize
 from subscriptions.models import Project, Topic
@@ -45,7 +45,7 @@ class TopicForm(TransformsForm):
 
     def refusals(self) -> Iterator[PushHubError]:
         entered = self.cleaned_data
-        fields = present(labels=entered.get("labels"), messageRetentionDuration=entered.get("message_retention"))
+        fields = drop_empty(labels=entered.get("labels"), messageRetentionDuration=entered.get("message_retention"))
         yield from stored_one_by_one(FIELDS, Topic(), fields)
         if self.is_new and entered.get("project"):
             name = names.topic_name(entered["project"].project_id, entered.get("topic_id", ""))
@@ -54,7 +54,7 @@ class TopicForm(TransformsForm):
 
     def carry_out(self) -> Topic:
         entered = self.cleaned_data
-        fields = present(
+        fields = drop_empty(
             labels=entered["labels"],
             messageRetentionDuration=entered["message_retention"],
             messageTransforms=self.transforms(),

@@ -10,11 +10,11 @@ from pushhub.common.protojson import format_timestamp
 from subscriptions.models import ServiceAccount, Snapshot
 from subscriptions.models.credentials import ServiceAccountKey
 from subscriptions.models.schemas import SchemaRevision
-from subscriptions.resources.table import present
+from subscriptions.resources.table import drop_falsy
 
 
 def snapshot_resource(snapshot: Snapshot) -> dict[str, Any]:
-    return present(
+    return drop_falsy(
         {
             "name": snapshot.name,
             "topic": snapshot.topic.name if snapshot.topic else DELETED_TOPIC,
@@ -43,7 +43,7 @@ def _definition(revision: SchemaRevision) -> dict[str, Any]:
 
 
 def service_account_resource(account: ServiceAccount) -> dict[str, Any]:
-    return present(
+    return drop_falsy(
         {
             "name": account.name,
             "projectId": account.project.project_id,
@@ -59,7 +59,7 @@ def service_account_resource(account: ServiceAccount) -> dict[str, Any]:
 
 def service_account_key_resource(key: ServiceAccountKey) -> dict[str, Any]:
     """Return a key without its private half, which PushHub doesn't store."""
-    return present(
+    return drop_falsy(
         {
             "name": key.name,
             "keyAlgorithm": "KEY_ALG_RSA_2048",

@@ -14,7 +14,7 @@ from subscriptions import selectors
 from subscriptions.models import ServiceAccount, Subscription
 from subscriptions.resources import bounds, endpoints, filters
 from subscriptions.resources.fields import SUBSCRIPTION
-from subscriptions.resources.table import Field, Table, Values, column, duration_ms, duration_text, present
+from subscriptions.resources.table import Field, Table, Values, column, drop_falsy, duration_ms, duration_text
 from subscriptions.resources.transforms import transforms_stored
 
 
@@ -29,7 +29,7 @@ def subscription_resource(subscription: Subscription) -> dict[str, Any]:
         "name": subscription.name,
         "topic": topic.name if topic else DELETED_TOPIC,
         **FIELDS.show(subscription),
-        **present(output),
+        **drop_falsy(output),
     }
 
 
@@ -68,11 +68,11 @@ def show_push_config(subscription: Subscription) -> dict[str, Any]:
         "serviceAccountEmail": subscription.oidc_service_account_email,
         "audience": subscription.oidc_audience,
     }
-    config = present(
+    config = drop_falsy(
         {
             "pushEndpoint": subscription.push_endpoint,
             "attributes": subscription.push_attributes,
-            "oidcToken": present(oidc_token),
+            "oidcToken": drop_falsy(oidc_token),
         }
     )
     if subscription.push_wrapper == Subscription.Wrapper.PUBSUB:

@@ -75,8 +75,8 @@ def column(name: str, attribute: str, convert: Callable[[Any], Any], *, is_mutab
     return Field(name, store, lambda row: getattr(row, attribute), is_mutable=is_mutable)
 
 
-def present(values: Values) -> dict[str, Any]:
-    """Return the values that aren't empty."""
+def drop_falsy(values: Values) -> dict[str, Any]:
+    """Return the values but for 0, False and those that are empty, which the API leaves out of its answers."""
     return {name: value for name, value in values.items() if value}
 
 

@@ -10,8 +10,9 @@ import sys
 import threading
 from pathlib import Path
 
-from celery import Celery
 from celery.signals import worker_shutdown
+
+from celery import Celery
 
 app = Celery("shop", broker="gcpubsub://projects/shop")
 app.conf.update(
