@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 import requests
-
 from celery import Celery
 
 app = Celery("stock", broker=os.environ.get("BENCH_STOCK_BROKER", "memory://"))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from celery import shared_task
 from celery.app.task import Task
 from django.conf import settings
 
-from celery import shared_task
 from deliveries import activity
 from deliveries.backlog import reconcile, regions
 from deliveries.backlog.default import default_backlog

@@ -6,11 +6,11 @@ import os
 import sys
 from typing import Any
 
+from celery import Celery
 from celery.signals import celeryd_init, setup_logging
 from django.conf import settings
 from kombu.transport import TRANSPORT_ALIASES
 
-from celery import Celery
 from deliveries.rules.shards import SHARDS
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from celery import shared_task
+
 from subscriptions import audit
 from subscriptions.identity import rotation
 from subscriptions.services import sweeping

@@ -10,9 +10,8 @@ import sys
 import threading
 from pathlib import Path
 
-from celery.signals import worker_shutdown
-
 from celery import Celery
+from celery.signals import worker_shutdown
 
 app = Celery("shop", broker="gcpubsub://projects/shop")
 app.conf.update(
