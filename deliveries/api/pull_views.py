@@ -12,7 +12,7 @@ from deliveries.api.pull_requests import ACKNOWLEDGE, MODIFY_ACK_DEADLINE, PULL,
 from deliveries.pull.deadlines import modify_ack_deadlines
 from deliveries.pull.leasing import Received, pull_messages
 from deliveries.pull.settling import acknowledge_messages
-from deliveries.telemetry import counterkinds as kinds
+from deliveries.telemetry import kinds
 from deliveries.telemetry.recording import request_counted
 from pushhub.common.names import subscription_name
 from pushhub.common.protojson import Message

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from deliveries.backlog.backlog import Lane
 from deliveries.rules.ackids import AckId
-from deliveries.telemetry import counterkinds as kinds
-from deliveries.telemetry import recording, records
+from deliveries.telemetry import kinds, recording, records
 from subscriptions.selectors import PushSettings
 
 #: Delivery types, as metrics call them.
@@ -37,7 +36,7 @@ def count_modacks(leases: Iterable[AckId]) -> None:
         _ages_count(kinds.MODACK_LATENCY, lane, delivery_type, group)
 
 
-def _ages_count(kind: kinds.CounterKind, lane: Lane, delivery_type: str, leases: Sequence[AckId]) -> None:
+def _ages_count(kind: kinds.Kind, lane: Lane, delivery_type: str, leases: Sequence[AckId]) -> None:
     """Count how long ago these leases of a lane began."""
     now_ms = int(time.time() * 1000)
     ages_ms = [max(now_ms - lease.leased_ms, 0) for lease in leases if lease.leased_ms]

@@ -15,7 +15,7 @@ from deliveries.pull import deadlines, leasing, settling
 from deliveries.rpc.bell import bell
 from deliveries.rpc.protobuf import add_received_message
 from deliveries.rpc.streams import leases_changed
-from deliveries.telemetry import counterkinds as kinds
+from deliveries.telemetry import kinds
 from deliveries.telemetry.recording import request_counted
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal

@@ -33,7 +33,7 @@ from deliveries.rpc.bell import bell
 from deliveries.rpc.flow import Outstanding
 from deliveries.rpc.protobuf import add_received_message
 from deliveries.rpc.streams import listening
-from deliveries.telemetry import counterkinds as kinds
+from deliveries.telemetry import kinds
 from deliveries.telemetry.recording import count_request
 from deliveries.telemetry.series import openstreams
 from pushhub.common.errors import FailedPrecondition, InvalidArgument, PushHubError, Unauthenticated, Unavailable

@@ -1,163 +1,346 @@
-"""The metrics, with Cloud Monitoring's names, kinds, units and labels (docs/spec.md#metric-names)."""
+"""The metrics: a row for each, from which its names in Cloud Monitoring and in Prometheus follow."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 PREFIX = "pubsub.googleapis.com/"
 #: Metrics that Cloud Pub/Sub doesn't have are named like users' own metrics.
 OWN_PREFIX = "custom.googleapis.com/pushhub/"
+EXPORTED_PREFIX = "pushhub_"
 
-ACK_LATENCIES = f"{PREFIX}subscription/ack_latencies"
+#: Upper bounds of the histogram of push latencies, in seconds. The ack deadline is 600 s at most.
+LATENCY_BOUNDS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 600.0)
+#: Buckets of other distributions are 19 % wide, so that 10 minutes in milliseconds and 10 MB take at most 100 fields.
+DISTRIBUTION_SCALE = 2
+SUM = "sum"
+#: How many of a unit make one of Prometheus' units, which are seconds and bytes.
+UNITS = {"ms": 1000.0, "us": 1e6}
 
-SUBSCRIPTION = "pubsub_subscription"
-TOPIC = "pubsub_topic"
-SNAPSHOT = "pubsub_snapshot"
 ValueType = Literal["INT64", "DISTRIBUTION"]
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A metric. A DELTA counts events with certain names; a GAUGE is a column of GaugeMinute or RegionGaugeMinute."""
+    """A metric. It counts what the journal or a counter in Redis has (a DELTA), or it is a GAUGE."""
 
-    type: str
-    unit: str
+    #: Cloud Monitoring's name without its prefix; it begins with the resource.
+    name: str
+    #: Prometheus' help. It is empty for what Prometheus doesn't get.
+    help: str = ""
+    unit: str = "1"
     value_type: ValueType = "INT64"
-    resource_type: str = SUBSCRIPTION
+    #: Cloud Monitoring's labels.
     labels: tuple[str, ...] = ()
+    #: Whose the metric is: Cloud Pub/Sub's, PushHub's own, or one that only Prometheus gets.
+    origin: Literal["pubsub", "own", "exported"] = "pubsub"
+    #: Prometheus' name without its prefix, if it does not follow from `name`.
+    alias: str = ""
+
+    #: The journal's events that count.
     events: tuple[str, ...] = ()
     #: Only events with these outcomes count; an empty tuple means all. The outcome of a push is its response class.
     classes: tuple[str, ...] = ()
     #: Events with these outcomes don't count.
     excluded_classes: tuple[str, ...] = ()
-    #: Names of events that come from counters (telemetry/series/counterseries.py). Their response class is the value of
-    #: the counter's first label, such as the delivery type.
+
+    #: The labels of the counter in Redis, beside the resource; None for a metric without one. A distribution's field
+    #: has one more part at its end: a bucket (rules/histogram.py at DISTRIBUTION_SCALE, or LATENCY_BOUNDS_SECONDS), or
+    #: SUM for the sum of all values.
+    counter: tuple[str, ...] | None = None
+    #: The event under which the counter is added to the tables of metrics each minute
+    #: (telemetry/series/counterseries.py). What the journal counts has none, and is not added twice.
     sampled: tuple[str, ...] = ()
+
+    #: A column of GaugeMinute.
     gauge: str = ""
-    #: Without the label `region`, values of regions are added up; of ages, the largest counts.
+    #: A column of RegionGaugeMinute. Without the label `region`, values of regions are added up; of ages, the largest
+    #: counts. Prometheus gets the label always.
     region_gauge: str = ""
+    #: A figure of a readiness check: the component and the figure.
+    figure: tuple[str, str] = ("", "")
+
+    #: The first part of the counter's fields in Redis, and Prometheus' name without its prefix.
+    field: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "field", self.alias or _field(self.name, self.unit, is_distribution=self.is_distribution)
+        )
+
+    @property
+    def is_distribution(self) -> bool:
+        return self.value_type == "DISTRIBUTION"
+
+    @property
+    def type(self) -> str:
+        """Cloud Monitoring's name."""
+        return (OWN_PREFIX if self.origin == "own" else PREFIX) + self.name
 
     @property
     def metric_kind(self) -> str:
         return "GAUGE" if self.gauge or self.region_gauge else "DELTA"
 
+    @property
+    def resource(self) -> str:
+        """The label of the resource: `subscription`, `topic` or `snapshot`."""
+        return self.name.partition("/")[0]
+
+    @property
+    def resource_type(self) -> str:
+        return f"pubsub_{self.resource}"
+
+    @property
+    def exported(self) -> str:
+        """Prometheus' name."""
+        return EXPORTED_PREFIX + self.field
+
+    def is_sampled(self, labels: tuple[str, ...]) -> bool:
+        """Return whether a counter with these labels is added to the tables of metrics."""
+        return bool(self.sampled) and not (labels and labels[0] in self.events)
+
+
+def _field(name: str, unit: str, *, is_distribution: bool) -> str:
+    name = name.replace("/", "_")
+    if is_distribution:
+        name = name.removesuffix("ies") + "y" if name.endswith("ies") else name.removesuffix("s")
+    ending = {"By": "_bytes", "s": "_seconds", "ms": "_seconds", "us": "_seconds"}.get(unit, "")
+    return name if ending == "_bytes" and "byte" in name else name + ending
+
 
 _RESPONSE = ("response_class", "response_code", "delivery_type")
 _REQUEST = ("response_class", "response_code")
-_DELIVERY_TYPE = ("delivery_type",)
+_CODE = ("response_code",)
+_TYPE = ("delivery_type",)
 _PULLS = ("pull", "streaming_pull")
 
 
-def _requests(name: str, event: str) -> Kind:
+def _requests(name: str, help_: str, event: str) -> Kind:
     """Return a metric of requests that are grouped by their result."""
-    return Kind(f"{PREFIX}subscription/{name}", "1", labels=_REQUEST, sampled=(event,))
+    return Kind(f"subscription/{name}", help_, labels=_REQUEST, counter=_CODE, sampled=(event,))
 
 
-def _region_gauge(name: str, unit: str, column: str, resource_type: str = SUBSCRIPTION) -> Kind:
-    labels = ("region",) if name.endswith("_by_region") else ()
-    return Kind(f"{PREFIX}{name}", unit, resource_type=resource_type, labels=labels, region_gauge=column)
+def _region_gauge(name: str, unit: str, column: str, help_: str = "") -> Kind:
+    return Kind(name, help_, unit, labels=("region",) if name.endswith("_by_region") else (), region_gauge=column)
 
 
-_KINDS = (
-    Kind(f"{PREFIX}subscription/push_request_count", "1", labels=_RESPONSE, events=("push",)),
-    Kind(f"{PREFIX}subscription/push_request_latencies", "us", "DISTRIBUTION", labels=_RESPONSE[1:], events=("push",)),
-    Kind(
-        f"{PREFIX}subscription/ack_message_count",
-        "1",
-        labels=("delivery_type",),
-        events=("push", *_PULLS, "filter"),
-        classes=("ack",),
-        sampled=("acked",),
+PUSH_REQUESTS = Kind(
+    "subscription/push_request_count",
+    "Delivery attempts by push.",
+    labels=_RESPONSE,
+    events=("push",),
+    counter=("outcome", "response_class"),
+)
+PUSH_LATENCY = Kind(
+    "subscription/push_request_latencies",
+    "Time from request to the end of an attempt.",
+    "us",
+    "DISTRIBUTION",
+    labels=_RESPONSE[1:],
+    events=("push",),
+    counter=("outcome",),
+)
+#: What a filter acknowledges has the delivery type `filter`, and is in the counter only.
+ACKS = Kind(
+    "subscription/ack_message_count",
+    "Messages acknowledged.",
+    labels=_TYPE,
+    events=("push", *_PULLS),
+    classes=("ack",),
+    counter=_TYPE,
+    sampled=("acked",),
+)
+NACKS = Kind(
+    "subscription/nack_requests",
+    "Messages not acknowledged.",
+    labels=_TYPE,
+    alias="subscription_nack_message_count",
+    events=("push", *_PULLS),
+    excluded_classes=("ack",),
+    counter=_TYPE,
+)
+SENT = Kind(
+    "subscription/sent_message_count",
+    "Messages sent to subscribers.",
+    labels=_TYPE,
+    events=("push",),
+    counter=_TYPE,
+    sampled=("sent",),
+)
+EXPIRED = Kind(
+    "subscription/expired_ack_deadlines_count",
+    "Deliveries whose ack deadline expired.",
+    labels=_TYPE,
+    events=("push",),
+    classes=("deadline_exceeded",),
+    counter=_TYPE,
+    sampled=("expired",),
+)
+ACK_LATENCY = Kind(
+    "subscription/ack_latencies",
+    "Time from the lease of a pulled message to its acknowledgement.",
+    "ms",
+    "DISTRIBUTION",
+    labels=_TYPE,
+    events=("push",),
+    classes=("ack",),
+    counter=_TYPE,
+    sampled=("ack_latency",),
+)
+MODACK_LATENCY = Kind(
+    "subscription/mod_ack_latencies",
+    "Time from the lease of a pulled message to a change of its ack deadline.",
+    "ms",
+    "DISTRIBUTION",
+    labels=_TYPE,
+    counter=_TYPE,
+    sampled=("mod_ack_latency",),
+)
+MODACKED = Kind(
+    "subscription/mod_ack_deadline_message_count",
+    "Messages whose ack deadline was changed.",
+    labels=_TYPE,
+    counter=_TYPE,
+    sampled=("mod_ack",),
+)
+MODACK_REQUESTS = _requests("mod_ack_deadline_request_count", "ModifyAckDeadline requests.", "mod_ack_request")
+PULL_REQUESTS = _requests("pull_request_count", "Pull requests.", "pull_request")
+ACK_REQUESTS = _requests("pull_ack_request_count", "Acknowledge requests.", "ack_request")
+STREAM_RESPONSES = _requests("streaming_pull_response_count", "Responses of streaming pulls.", "stream_response")
+STREAM_ACK_REQUESTS = _requests(
+    "streaming_pull_ack_request_count", "Requests of streams that have ack ids.", "stream_ack"
+)
+STREAM_MODACK_REQUESTS = _requests(
+    "streaming_pull_mod_ack_deadline_request_count", "Requests of streams that change ack deadlines.", "stream_mod_ack"
+)
+SEEK_REQUESTS = Kind(
+    "subscription/seek_request_count", "Seek requests.", labels=_CODE, counter=_CODE, sampled=("seek_request",)
+)
+DEAD_LETTERS = Kind(
+    "subscription/dead_letter_message_count",
+    "Messages published to the dead letter topic.",
+    events=("dead_letter",),
+    counter=(),
+)
+TOPIC_MESSAGES = Kind("topic/send_message_operation_count", "Messages published.", events=("publish",), counter=())
+#: Prometheus gets accepted and refused requests apart.
+TOPIC_REQUESTS = Kind(
+    "topic/send_request_count",
+    "Publish requests accepted.",
+    labels=_REQUEST,
+    counter=(),
+    sampled=("send_request", "refused_request"),
+)
+TOPIC_REFUSED = Kind(
+    "topic/refused_request_count",
+    "Publish requests refused.",
+    origin="exported",
+    counter=_CODE,
+    sampled=("refused_request",),
+)
+TOPIC_SIZES = Kind(
+    "topic/message_sizes",
+    "Sizes of published messages.",
+    "By",
+    "DISTRIBUTION",
+    counter=(),
+    sampled=("message_size",),
+)
+TOPIC_BYTES = Kind("topic/published_bytes", "Bytes of data published.", "By", origin="exported", counter=())
+TOPIC_BYTE_COST = Kind(
+    "topic/byte_cost",
+    "Bytes of publish requests, at least 1,000 for each request.",
+    "By",
+    labels=("operation_type", "response_code"),
+    counter=(),
+    sampled=("byte_cost",),
+)
+
+METRICS = (
+    *(PUSH_REQUESTS, PUSH_LATENCY, ACKS, NACKS, SENT, EXPIRED, ACK_LATENCY, MODACK_LATENCY, MODACKED, MODACK_REQUESTS),
+    *(PULL_REQUESTS, ACK_REQUESTS, STREAM_RESPONSES, STREAM_ACK_REQUESTS, STREAM_MODACK_REQUESTS, SEEK_REQUESTS),
+    DEAD_LETTERS,
+    Kind("subscription/num_undelivered_messages", "Messages not yet acknowledged.", gauge="undelivered"),
+    Kind("subscription/num_outstanding_messages", "Messages leased to push requests or pullers.", gauge="outstanding"),
+    Kind("subscription/oldest_unacked_message_age", "Age of the oldest message.", "s", gauge="oldest_unacked_seconds"),
+    Kind("subscription/open_streaming_pulls", "Open streaming pulls.", labels=("status",), gauge="open_streams"),
+    _region_gauge("subscription/backlog_bytes", "By", "bytes", "Bytes of messages not yet acknowledged."),
+    _region_gauge(
+        "subscription/num_unacked_messages_by_region", "1", "messages", "Messages not yet acknowledged, by region."
     ),
-    Kind(
-        f"{PREFIX}subscription/nack_requests",
-        "1",
-        labels=("delivery_type",),
-        events=("push", *_PULLS),
-        excluded_classes=("ack",),
-    ),
-    Kind(f"{PREFIX}subscription/sent_message_count", "1", labels=_DELIVERY_TYPE, events=("push",), sampled=("sent",)),
-    Kind(
-        f"{PREFIX}subscription/expired_ack_deadlines_count",
-        "1",
-        labels=_DELIVERY_TYPE,
-        events=("push",),
-        classes=("deadline_exceeded",),
-        sampled=("expired",),
-    ),
-    Kind(
-        ACK_LATENCIES,
-        "ms",
-        "DISTRIBUTION",
-        labels=_DELIVERY_TYPE,
-        events=("push",),
-        classes=("ack",),
-        sampled=("ack_latency",),
-    ),
-    Kind(
-        f"{PREFIX}subscription/mod_ack_latencies",
-        "ms",
-        "DISTRIBUTION",
-        labels=_DELIVERY_TYPE,
-        sampled=("mod_ack_latency",),
-    ),
-    Kind(f"{PREFIX}subscription/mod_ack_deadline_message_count", "1", labels=_DELIVERY_TYPE, sampled=("mod_ack",)),
-    _requests("mod_ack_deadline_request_count", "mod_ack_request"),
-    _requests("pull_request_count", "pull_request"),
-    _requests("pull_ack_request_count", "ack_request"),
-    _requests("streaming_pull_response_count", "stream_response"),
-    _requests("streaming_pull_ack_request_count", "stream_ack"),
-    _requests("streaming_pull_mod_ack_deadline_request_count", "stream_mod_ack"),
-    Kind(f"{PREFIX}subscription/seek_request_count", "1", labels=("response_code",), sampled=("seek_request",)),
-    Kind(f"{PREFIX}subscription/dead_letter_message_count", "1", events=("dead_letter",)),
-    Kind(f"{PREFIX}subscription/num_undelivered_messages", "1", gauge="undelivered"),
-    Kind(f"{PREFIX}subscription/num_outstanding_messages", "1", gauge="outstanding"),
-    Kind(f"{PREFIX}subscription/oldest_unacked_message_age", "s", gauge="oldest_unacked_seconds"),
-    Kind(f"{PREFIX}subscription/open_streaming_pulls", "1", labels=("status",), gauge="open_streams"),
-    _region_gauge("subscription/backlog_bytes", "By", "bytes"),
-    _region_gauge("subscription/num_unacked_messages_by_region", "1", "messages"),
     _region_gauge("subscription/unacked_bytes_by_region", "By", "bytes"),
     _region_gauge("subscription/oldest_unacked_message_age_by_region", "s", "oldest_seconds"),
-    _region_gauge("subscription/num_retained_acked_messages", "1", "acked_messages"),
+    _region_gauge(
+        *("subscription/num_retained_acked_messages", "1", "acked_messages"),
+        "Acknowledged messages that are retained.",
+    ),
     _region_gauge("subscription/num_retained_acked_messages_by_region", "1", "acked_messages"),
-    _region_gauge("subscription/retained_acked_bytes", "By", "acked_bytes"),
+    _region_gauge(
+        *("subscription/retained_acked_bytes", "By", "acked_bytes"),
+        "Bytes of acknowledged messages that are retained.",
+    ),
     _region_gauge("subscription/retained_acked_bytes_by_region", "By", "acked_bytes"),
-    _region_gauge("subscription/oldest_retained_acked_message_age", "s", "oldest_acked_seconds"),
+    _region_gauge(
+        "subscription/oldest_retained_acked_message_age", "s", "oldest_acked_seconds", "Age of the oldest of them."
+    ),
     _region_gauge("subscription/oldest_retained_acked_message_age_by_region", "s", "oldest_acked_seconds"),
-    Kind(f"{OWN_PREFIX}subscription/push_window", "1", gauge="push_window"),
-    Kind(f"{OWN_PREFIX}subscription/push_backoff", "ms", gauge="backoff_ms"),
-    Kind(f"{OWN_PREFIX}subscription/num_unserved_messages", "1", gauge="unserved"),
-    Kind(f"{PREFIX}topic/send_message_operation_count", "1", resource_type=TOPIC, events=("publish",)),
     Kind(
-        f"{PREFIX}topic/send_request_count",
-        "1",
-        resource_type=TOPIC,
-        labels=_REQUEST,
-        sampled=("send_request", "refused_request"),
+        *("subscription/push_window", "Messages that may be outstanding to the push endpoint."),
+        origin="own",
+        gauge="push_window",
     ),
-    Kind(f"{PREFIX}topic/message_sizes", "By", "DISTRIBUTION", resource_type=TOPIC, sampled=("message_size",)),
     Kind(
-        f"{PREFIX}topic/byte_cost",
-        "By",
-        resource_type=TOPIC,
-        labels=("operation_type", "response_code"),
-        sampled=("byte_cost",),
+        *("subscription/push_backoff", "Pause of the subscription's push backoff.", "ms"),
+        origin="own",
+        gauge="backoff_ms",
     ),
-    _region_gauge("topic/num_retained_messages", "1", "kept_messages", TOPIC),
-    _region_gauge("topic/retained_bytes", "By", "kept_bytes", TOPIC),
-    _region_gauge("topic/oldest_retained_message_age", "s", "oldest_kept_seconds", TOPIC),
-    _region_gauge("topic/num_unacked_messages_by_region", "1", "messages", TOPIC),
-    _region_gauge("topic/unacked_bytes_by_region", "By", "bytes", TOPIC),
-    _region_gauge("topic/oldest_unacked_message_age_by_region", "s", "oldest_seconds", TOPIC),
-    _region_gauge("topic/num_retained_acked_messages_by_region", "1", "acked_messages", TOPIC),
-    _region_gauge("topic/retained_acked_bytes_by_region", "By", "acked_bytes", TOPIC),
-    _region_gauge("topic/oldest_retained_acked_message_age_by_region", "s", "oldest_acked_seconds", TOPIC),
-    _region_gauge("snapshot/num_messages", "1", "messages", SNAPSHOT),
-    _region_gauge("snapshot/num_messages_by_region", "1", "messages", SNAPSHOT),
-    _region_gauge("snapshot/backlog_bytes", "By", "bytes", SNAPSHOT),
-    _region_gauge("snapshot/backlog_bytes_by_region", "By", "bytes", SNAPSHOT),
-    _region_gauge("snapshot/oldest_message_age", "s", "oldest_seconds", SNAPSHOT),
-    _region_gauge("snapshot/oldest_message_age_by_region", "s", "oldest_seconds", SNAPSHOT),
+    Kind(
+        *("subscription/num_unserved_messages", "Messages in regions that no push worker serves."),
+        origin="own",
+        gauge="unserved",
+    ),
+    *(TOPIC_MESSAGES, TOPIC_REQUESTS, TOPIC_REFUSED, TOPIC_SIZES, TOPIC_BYTES, TOPIC_BYTE_COST),
+    _region_gauge("topic/num_retained_messages", "1", "kept_messages", "Messages that a topic's retention keeps."),
+    _region_gauge("topic/retained_bytes", "By", "kept_bytes", "Bytes of messages that a topic's retention keeps."),
+    _region_gauge("topic/oldest_retained_message_age", "s", "oldest_kept_seconds", "Age of the oldest of them."),
+    _region_gauge("topic/num_unacked_messages_by_region", "1", "messages"),
+    _region_gauge("topic/unacked_bytes_by_region", "By", "bytes"),
+    _region_gauge("topic/oldest_unacked_message_age_by_region", "s", "oldest_seconds"),
+    _region_gauge("topic/num_retained_acked_messages_by_region", "1", "acked_messages"),
+    _region_gauge("topic/retained_acked_bytes_by_region", "By", "acked_bytes"),
+    _region_gauge("topic/oldest_retained_acked_message_age_by_region", "s", "oldest_acked_seconds"),
+    _region_gauge("snapshot/num_messages", "1", "messages", "Messages of a snapshot."),
+    _region_gauge("snapshot/num_messages_by_region", "1", "messages"),
+    _region_gauge("snapshot/backlog_bytes", "By", "bytes", "Bytes of the messages of a snapshot."),
+    _region_gauge("snapshot/backlog_bytes_by_region", "By", "bytes"),
+    _region_gauge("snapshot/oldest_message_age", "s", "oldest_seconds", "Age of the oldest message of a snapshot."),
+    _region_gauge("snapshot/oldest_message_age_by_region", "s", "oldest_seconds"),
 )
-KINDS = {kind.type: kind for kind in _KINDS}
+
+
+def _figure(component: str, figure: str, name: str, help_: str) -> Kind:
+    return Kind(name, help_, origin="exported", alias=name, figure=(component, figure))
+
+
+#: What Prometheus gets of the whole deployment, from readiness checks.
+COMPONENT_UP = _figure("", "", "component_up", "1: works, 0.5: degraded, 0: unavailable.")
+FIGURES = (
+    _figure(
+        "redis", "backlog_bytes", "redis_backlog_bytes", "Bytes of Redis that the messages of all subscriptions take."
+    ),
+    _figure("redis", "budget_bytes", "redis_budget_bytes", "Bytes of Redis that they may take."),
+    _figure("push_workers", "workers", "push_workers", "Push workers that gave a sign of life lately."),
+    _figure("push_workers", "oldest_job_seconds", "push_oldest_job_seconds", "Age of the oldest job of a push worker."),
+    _figure(
+        *("maintenance", "last_sign_of_life_seconds", "maintenance_last_sign_of_life_seconds"),
+        "Time since the maintenance worker's last audit.",
+    ),
+    _figure("pipeline", "lag_seconds", "pipeline_lag_seconds", "How long segments wait while none is counted."),
+    _figure("journal", "stopped", "journals_stopped", "Processes whose journal has stopped."),
+)
+
+#: The metrics of Cloud Monitoring's API, by type.
+KINDS = {kind.type: kind for kind in METRICS if kind.origin != "exported"}
+#: The counters in Redis, by the first part of their fields.
+COUNTERS = {kind.field: kind for kind in METRICS if kind.counter is not None}

@@ -11,8 +11,8 @@ from typing import Protocol
 
 from deliveries.rules.histogram import bucket_of
 from deliveries.rules.outcome import ResponseClass, response_class
-from deliveries.telemetry import counterkinds as kinds
-from deliveries.telemetry.counterkinds import CounterKind
+from deliveries.telemetry import kinds
+from deliveries.telemetry.kinds import Kind
 from deliveries.telemetry.sinks.counters import counters
 from pushhub.common.errors import PushHubError
 
@@ -41,9 +41,11 @@ def count_attempts(*, subscription_id: int, acks: Sequence[Attempt], nacks: Sequ
             buckets = Counter([bisect_left(LATENCY_BOUNDS_MS, latency_ms) for latency_ms in latencies_ms])
             answers = Counter([(attempt.status, attempt.reason) for attempt in attempts])
             outcome = _outcome(is_ack)
-            counts[f"{kinds.PUSH_LATENCY_SUM.name}|{subscription_id}|{outcome}"] = int(sum(latencies_ms) * 1000)
+            counts[f"{kinds.PUSH_LATENCY.field}|{subscription_id}|{outcome}|{kinds.SUM}"] = int(
+                sum(latencies_ms) * 1000
+            )
             for bucket, count in buckets.items():
-                counts[f"{kinds.PUSH_LATENCY.name}|{subscription_id}|{outcome}|{bucket}"] = count
+                counts[f"{kinds.PUSH_LATENCY.field}|{subscription_id}|{outcome}|{bucket}"] = count
             for (status, reason), count in answers.items():
                 for field in _attempt_fields(subscription_id, outcome, _class_of(status, reason)):
                     counts[field] += count
@@ -62,12 +64,12 @@ def _class_of(status: int, reason: str) -> ResponseClass:
 
 def _attempt_fields(subscription_id: int, outcome: str, answer: ResponseClass) -> Sequence[str]:
     fields = [
-        f"{kinds.PUSH_REQUESTS.name}|{subscription_id}|{outcome}|{answer}",
-        f"{kinds.SENT.name}|{subscription_id}|push",
-        f"{(kinds.ACKS if outcome == 'ack' else kinds.NACKS).name}|{subscription_id}|push",
+        f"{kinds.PUSH_REQUESTS.field}|{subscription_id}|{outcome}|{answer}",
+        f"{kinds.SENT.field}|{subscription_id}|push",
+        f"{(kinds.ACKS if outcome == 'ack' else kinds.NACKS).field}|{subscription_id}|push",
     ]
     if answer == ResponseClass.DEADLINE_EXCEEDED:
-        fields.append(f"{kinds.EXPIRED.name}|{subscription_id}|push")
+        fields.append(f"{kinds.EXPIRED.field}|{subscription_id}|push")
     return fields
 
 
@@ -79,12 +81,12 @@ def count_published(*, topic_id: int, requests: Sequence[Sequence[int]]) -> None
     sizes = [size for request in requests for size in request]
     request_sizes = [sum(request) for request in requests]
     counts = {
-        f"{kinds.TOPIC_REQUESTS.name}|{topic_id}": len(requests),
-        f"{kinds.TOPIC_MESSAGES.name}|{topic_id}": len(sizes),
-        f"{kinds.TOPIC_BYTES.name}|{topic_id}": sum(sizes),
-        f"{kinds.TOPIC_BYTE_COST.name}|{topic_id}": sum(max(size, LEAST_COST_BYTES) for size in request_sizes),
+        f"{kinds.TOPIC_REQUESTS.field}|{topic_id}": len(requests),
+        f"{kinds.TOPIC_MESSAGES.field}|{topic_id}": len(sizes),
+        f"{kinds.TOPIC_BYTES.field}|{topic_id}": sum(sizes),
+        f"{kinds.TOPIC_BYTE_COST.field}|{topic_id}": sum(max(size, LEAST_COST_BYTES) for size in request_sizes),
     }
-    _add_distribution(counts, f"{kinds.TOPIC_SIZES.name}|{topic_id}", sizes)
+    _add_distribution(counts, f"{kinds.TOPIC_SIZES.field}|{topic_id}", sizes)
     process_counters.add_all(counts)
 
 
@@ -92,7 +94,7 @@ def count_filtered(messages: Mapping[int, int]) -> None:
     """Count messages that filters kept from subscriptions, by primary key: they count as acknowledged."""
     process_counters = counters()
     if process_counters is not None and messages:
-        process_counters.add_all({f"{kinds.ACKS.name}|{pk}|filter": count for pk, count in messages.items()})
+        process_counters.add_all({f"{kinds.ACKS.field}|{pk}|filter": count for pk, count in messages.items()})
 
 
 def count_pull_sent(*, subscription_id: int, messages: int, delivery_type: str) -> None:
@@ -105,12 +107,12 @@ def count_pull_settled(*, subscription_id: int, messages: int, outcome: str, del
     _count(kinds.ACKS if outcome == "ack" else kinds.NACKS, subscription_id, delivery_type, count=messages)
 
 
-def count_lease_ages(kind: CounterKind, *, subscription_id: int, delivery_type: str, ages_ms: Sequence[int]) -> None:
+def count_lease_ages(kind: Kind, *, subscription_id: int, delivery_type: str, ages_ms: Sequence[int]) -> None:
     """Count how long messages had been leased when they were acknowledged, or got another ack deadline."""
     process_counters = counters()
     if process_counters is not None and ages_ms:
         counts: dict[str, int] = {}
-        _add_distribution(counts, f"{kind.name}|{subscription_id}|{delivery_type}", ages_ms)
+        _add_distribution(counts, f"{kind.field}|{subscription_id}|{delivery_type}", ages_ms)
         process_counters.add_all(counts)
 
 
@@ -124,7 +126,7 @@ def count_dead_letters(*, subscription_id: int, messages: int) -> None:
 
 
 @contextmanager
-def request_counted(kind: CounterKind, resource_id: int) -> Iterator[None]:
+def request_counted(kind: Kind, resource_id: int) -> Iterator[None]:
     """Count one request by its canonical code; errors go on to the caller."""
     code = "internal"
     try:
@@ -147,11 +149,11 @@ def refusals_counted(topic_id: int) -> Iterator[None]:
         raise
 
 
-def count_request(kind: CounterKind, resource_id: int, *, code: str = "success") -> None:
+def count_request(kind: Kind, resource_id: int, *, code: str = "success") -> None:
     _count(kind, resource_id, code)
 
 
-def _count(kind: CounterKind, resource_id: int, *labels: str, count: int = 1) -> None:
+def _count(kind: Kind, resource_id: int, *labels: str, count: int = 1) -> None:
     process_counters = counters()
     if process_counters is not None and count:
         process_counters.add(kind, resource_id, *labels, count=count)

@@ -18,7 +18,7 @@ from deliveries.backlog.connection import client_of
 from deliveries.models import CounterSample
 from deliveries.rules.histogram import SCALE
 from deliveries.store.writelock import write_transaction
-from deliveries.telemetry import counterkinds as kinds
+from deliveries.telemetry import kinds
 from deliveries.telemetry.counting.ledger import Key, Sums, add_sums
 from deliveries.telemetry.series.series import MINUTE, floor
 from deliveries.telemetry.sinks.counters import CounterValue, read_counters
@@ -77,7 +77,7 @@ def _add(values: Sequence[CounterValue], samples: Mapping[str, int], resources: 
             if resource is not None:
                 growth = value.value - sample if value.value >= sample else value.value
                 project, name = resource
-                key = (name, value.kind.event, at, _label(value), 0, "")
+                key = (name, value.kind.sampled[0], at, _label(value), 0, "")
                 _count(news.setdefault(key, Sums(project)), value, growth)
         add_sums(news)
         CounterSample.objects.bulk_create(
@@ -90,12 +90,12 @@ def _add(values: Sequence[CounterValue], samples: Mapping[str, int], resources: 
 
 def _label(value: CounterValue) -> str:
     """Return the value of the first label, which is stored as the response class."""
-    return value.labels[0] if value.kind.labels else ""
+    return value.labels[0] if value.kind.counter else ""
 
 
 def _count(sums: Sums, value: CounterValue, growth: int) -> None:
     """Add the growth of a counter, which of a distribution is that of one bucket or of the sum."""
-    if not value.kind.unit:
+    if not value.kind.is_distribution:
         sums.count += growth
     elif value.labels[-1] == kinds.SUM:
         sums.latency_us_sum += growth

@@ -19,6 +19,7 @@ from deliveries.models import Delivery, GaugeMinute, GaugeRound
 from deliveries.rules.ids import publish_time_ms
 from deliveries.store import statements
 from deliveries.store.writelock import write_transaction
+from deliveries.telemetry.kinds import METRICS
 from deliveries.telemetry.series.openstreams import open_streams
 from pushhub.common.clock import Clock, utcnow
 from pushhub.common.names import subscription_name
@@ -28,16 +29,6 @@ from subscriptions.models import Subscription
 ALL_UP_TO = 100
 #: A subscription gets rows for this long after its backlog has become empty, so that its curve falls to zero.
 AFTERGLOW = timedelta(minutes=3)
-
-GAUGES = [
-    "undelivered",
-    "oldest_unacked_seconds",
-    "outstanding",
-    "push_window",
-    "backoff_ms",
-    "unserved",
-    "open_streams",
-]
 
 
 def take_gauges(*, clock: Clock = utcnow) -> int:
@@ -59,7 +50,7 @@ def take_gauges(*, clock: Clock = utcnow) -> int:
             batch_size=2000,
             update_conflicts=True,
             unique_fields=["resource", "at"],
-            update_fields=GAUGES,
+            update_fields=[kind.gauge for kind in METRICS if kind.gauge],
         )
         GaugeRound.objects.get_or_create(at=at)
     return len(rows)

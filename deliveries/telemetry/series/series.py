@@ -105,7 +105,7 @@ def format_series(series: Series, query: Query, *, with_points: bool = True) -> 
 
 def aligner_of(kind: Kind, requested: str) -> str:
     allowed: tuple[str, ...] = GAUGE_ALIGNERS if kind.metric_kind == "GAUGE" else DELTA_ALIGNERS
-    if kind.value_type == "DISTRIBUTION":
+    if kind.is_distribution:
         allowed = ("ALIGN_DELTA", "ALIGN_SUM", "ALIGN_NONE", *PERCENTILES)
     if requested and requested not in allowed:
         raise InvalidArgument(
@@ -117,12 +117,7 @@ def aligner_of(kind: Kind, requested: str) -> str:
 
 def resource_labels(kind: Kind, resource: str) -> dict[str, str]:
     _, project, _, name = resource.split("/", 3)
-    return {"project_id": project, f"{_noun(kind)}_id": name}
-
-
-def _noun(kind: Kind) -> str:
-    """Return `subscription`, `topic` or `snapshot`."""
-    return kind.resource_type.removeprefix("pubsub_")
+    return {"project_id": project, f"{kind.resource}_id": name}
 
 
 def _kind(comparisons: Sequence[Comparison]) -> Kind:
@@ -151,7 +146,7 @@ def _matches(query: Query, kind: Kind, resource: str, labels: Mapping[str, str])
 
 def _resource(kind: Kind, query: Query) -> dict[str, str]:
     """Return the database condition for a filter that names one resource, and none for other filters."""
-    noun = _noun(kind)
+    noun = kind.resource
     for comparison in query.comparisons:
         is_equality = comparison.function == "equal" and not comparison.is_negated
         if is_equality and comparison.path == f"resource.labels.{noun}_id":
@@ -184,7 +179,7 @@ def _counts(kind: Kind, query: Query) -> Cells:
         rows = rows.filter(Q(response_class__in=kind.classes) | Q(event__in=kind.sampled))
     if kind.excluded_classes:
         rows = rows.exclude(response_class__in=kind.excluded_classes)
-    is_distribution = kind.value_type == "DISTRIBUTION"
+    is_distribution = kind.is_distribution
     columns = ["resource", "event", "at", "response_class", "response_code", "count", "latency_us_sum"]
     cells = _empty()
     for row in _bounded(rows.values_list(*columns, *(["buckets"] if is_distribution else []))):
@@ -213,7 +208,7 @@ def _region_gauges(kind: Kind, query: Query) -> Cells:
     """Return gauges by region, or of all regions together for a metric without the label `region`."""
     rows = RegionGaugeMinute.objects.filter(
         project=query.project,
-        resource__startswith=f"projects/{query.project}/{_noun(kind)}s/",
+        resource__startswith=f"projects/{query.project}/{kind.resource}s/",
         at__gte=query.start,
         at__lte=query.end,
         **_resource(kind, query),
@@ -299,7 +294,7 @@ def _value(kind: Kind, aligner: str, cell: Cell, query: Query) -> dict[str, Any]
         return {"doubleValue": quantile(cell.buckets, PERCENTILES[aligner])}
     if aligner == "ALIGN_RATE":
         return {"doubleValue": cell.count / query.period.total_seconds()}
-    if kind.value_type == "DISTRIBUTION":
+    if kind.is_distribution:
         return {"distributionValue": _distribution(cell)}
     if kind.metric_kind == "DELTA":
         return {"int64Value": str(cell.count)}

@@ -23,7 +23,7 @@ import redis
 from django.conf import settings
 
 from deliveries.backlog.connection import client_of
-from deliveries.telemetry.counterkinds import KINDS, CounterKind
+from deliveries.telemetry.kinds import COUNTERS, Kind
 from pushhub.common.background import IDLE_SECONDS, BackgroundThread
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class CounterValue:
     The last of the labels of a distribution is its bucket, or SUM.
     """
 
-    kind: CounterKind
+    kind: Kind
     resource_id: int
     labels: tuple[str, ...]
     value: int
@@ -59,8 +59,8 @@ class Counters:
         self._thread = BackgroundThread("counters", self._gather_and_flush, at_end=self._flush)
         self._is_started = False
 
-    def add(self, kind: CounterKind, resource_id: int, *labels: str, count: int = 1) -> None:
-        self.add_all({"|".join((kind.name, str(resource_id), *labels)): count})
+    def add(self, kind: Kind, resource_id: int, *labels: str, count: int = 1) -> None:
+        self.add_all({"|".join((kind.field, str(resource_id), *labels)): count})
 
     def add_all(self, counts: Mapping[str, int]) -> None:
         """Add values by field."""
@@ -119,8 +119,8 @@ def read_counters(client: redis.Redis) -> Iterator[CounterValue]:
     for name, value in client.hscan_iter(KEY, count=SCAN_SIZE):
         field = name.decode()
         kind_name, resource_id, *labels = field.split("|")
-        kind = KINDS.get(kind_name)
-        if kind is not None and len(labels) == len(kind.labels) + bool(kind.unit):
+        kind = COUNTERS.get(kind_name)
+        if kind is not None and len(labels) == len(kind.counter or ()) + kind.is_distribution:
             yield CounterValue(kind, int(resource_id), tuple(labels), int(value), field)
 
 

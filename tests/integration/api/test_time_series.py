@@ -91,6 +91,16 @@ def test_pushes_are_counted_by_response(api: Api) -> None:
     ]
 
 
+def test_what_both_the_journal_and_a_counter_have_counts_once(api: Api) -> None:
+    """Given messages that a transform filtered, which are in both, when acks are asked for, then each counts once."""
+    count(1, 3, event="filter", code=0)
+    count(1, 4, event="acked", kind="filter", code=0)
+
+    [series] = ask(api, "pubsub.googleapis.com/subscription/ack_message_count").body["timeSeries"]
+
+    assert (series["metric"]["labels"], values(series)) == ({"delivery_type": "filter"}, ["4"])
+
+
 def test_latencies_are_a_distribution(api: Api) -> None:
     """Given pushes of 1 ms, when their latencies are asked for, then all lie in the bucket around 1000 µs."""
     count(1, 5)

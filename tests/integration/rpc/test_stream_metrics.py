@@ -28,8 +28,8 @@ def counted() -> Counter[tuple[str, ...]]:
     total: Counter[tuple[str, ...]] = Counter()
     for value in read_counters(default_backlog().client):
         if value.labels[-1:] != ("sum",):
-            labels = value.labels[:-1] if value.kind.unit else value.labels
-            total[value.kind.name, *labels] += value.value
+            labels = value.labels[:-1] if value.kind.is_distribution else value.labels
+            total[value.kind.field, *labels] += value.value
     return total
 
 
