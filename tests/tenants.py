@@ -15,7 +15,7 @@ from django.db.models import Model
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from deliveries.models import ArchiveFile, DeadLetter, Delivery, Message, PublishJob, Segment
+from deliveries.models import ArchiveFile, DeadLetter, Delivery, Message, PipelineRun, PublishJob, Segment
 from pushhub.common.clock import utcnow
 from subscriptions.iam import access, grants, tree
 from subscriptions.models import Project, ServiceAccount, Snapshot, Subscription, Topic
@@ -124,6 +124,9 @@ def tenant_create(tenant: str, number: int) -> list[Model]:
             name=f"{number}.parquet", state="counted", reason=tenant, rows=1, job="rollup", at=utcnow()
         ),
         ArchiveFile.objects.create(path=f"{tenant}.parquet", first_id=1, last_id=2, rows=1, bytes=1),
+        PipelineRun.objects.create(
+            kind="replay", job_id=job.job_id, started_at=utcnow(), reported_at=utcnow(), rows=1, failure=tenant
+        ),
         User.objects.create(username=f"{tenant}-user", email=f"user@{tenant}.test"),
     ]
     rows = [organization, folder, project, topic, subscription, snapshot, account, key, role, schema, message, delivery]

@@ -20,6 +20,7 @@ from deliveries.models.metrics import (
     MetricMinute,
     RegionGaugeMinute,
 )
+from deliveries.models.runs import PipelineRun
 from deliveries.models.snapshots import SnapshotMessage
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "MetricHour",
     "MetricMinute",
     "PendingPublish",
+    "PipelineRun",
     "PublishJob",
     "PublishPart",
     "PublishReject",

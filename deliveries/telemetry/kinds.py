@@ -325,6 +325,9 @@ def _figure(component: str, figure: str, name: str, help_: str) -> Kind:
 
 #: What Prometheus gets of the whole deployment, from readiness checks.
 COMPONENT_UP = _figure("", "", "component_up", "1: works, 0.5: degraded, 0: unavailable.")
+#: What Prometheus gets of the pipeline's runs, by their kind.
+RUN_AGE = _figure("", "", "pipeline_run_age_seconds", "Time since the last run last reported.")
+RUN_FAILED = _figure("", "", "pipeline_run_failed", "1 if the last run failed, or ended without saying so.")
 FIGURES = (
     _figure(
         "redis", "backlog_bytes", "redis_backlog_bytes", "Bytes of Redis that the messages of all subscriptions take."

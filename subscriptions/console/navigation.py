@@ -86,6 +86,7 @@ SECTIONS = (
     Section(
         _("System"),
         (
+            Entry("deliveries.pipelinerun", "replay", _("Pipeline")),
             Entry("deliveries.segment", "segment", _("Journal segments")),
             Entry("deliveries.archivefile", "archive"),
             Entry("subscriptions.signingkey", "key"),

@@ -40,7 +40,7 @@ pytestmark = pytest.mark.django_db
 admin.autodiscover()
 
 #: Their pages concern the whole deployment, so only superusers may open them.
-OF_THE_DEPLOYMENT = {"SigningKey", "Group", "Segment", "ArchiveFile", "User"}
+OF_THE_DEPLOYMENT = {"SigningKey", "Group", "Segment", "ArchiveFile", "PipelineRun", "User"}
 #: Every page that callers other than superusers may open, and the API methods that it stands for.
 OF_TENANTS = {
     *("Project", "Topic", "Subscription", "Snapshot", "ServiceAccount", "ServiceAccountKey", "AccessToken", "Policy"),

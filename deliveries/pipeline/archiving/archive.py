@@ -124,14 +124,18 @@ class Archiver:
             self._release(leftover)
         return len(unnamed)
 
-    def compact(self) -> int:
-        """Merge the small files of each project's day into one; return the number of such days."""
+    def compact(self, *, written: Callable[[int], object] = lambda _: None) -> int:
+        """Merge the small files of each project's day into one; return the number of such days.
+
+        Calls `written` with the number of messages of each.
+        """
         days: dict[str, list[ArchiveFile]] = {}
         for row in ArchiveFile.objects.filter(bytes__lt=SMALL_BYTES).order_by("first_id"):
             days.setdefault(row.path.rpartition("/")[0], []).append(row)
         crowded = {day: rows for day, rows in days.items() if len(rows) > 1}
         for day, rows in crowded.items():
             self._compact_day(day, rows)
+            written(sum(row.rows for row in rows))
             self._progress(f"{day}: {len(rows)} files became one")
         self.sweep()
         return len(crowded)

@@ -10,6 +10,10 @@ from django.conf import settings
 from deliveries.pipeline import needs
 from deliveries.pipeline.archiving import files
 from deliveries.pipeline.archiving.locks import only_archiver
+from deliveries.rules.ids import publish_time_ms
+from deliveries.store import statements
+from deliveries.telemetry.runs import Kind, running
+from pushhub.common.clock import utcnow
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
 
 if TYPE_CHECKING:
@@ -58,12 +62,24 @@ def _archive(root: str, stdout: TextIO, stderr: TextIO, *, compact: bool, is_qui
     """Archive. A quiet run prints nothing if it had nothing to do."""
     if not settings.ARCHIVING:
         stderr.write("PUSHHUB_ARCHIVING is off: messages that are acknowledged before a run are not archived")
-    archiver = _archiver(root, stderr, is_quiet=is_quiet)
-    done = archiver.run()
+    waited = _waited_seconds()
+    with running(Kind.ARCHIVE, lag=lambda: waited) as noted:
+        archiver = _archiver(root, stderr, is_quiet=is_quiet)
+        done = archiver.run()
+        noted.add(done.messages)
     if done.messages or not is_quiet:
         stdout.write(f"archived {done.messages:,} messages in {done.files} files under {root}")
-    if compact and ((days := archiver.compact()) or not is_quiet):
-        stdout.write(f"compacted {days} days")
+    if compact:
+        with running(Kind.COMPACTION) as noted:
+            days = archiver.compact(written=noted.add)
+        if days or not is_quiet:
+            stdout.write(f"compacted {days} days")
+
+
+def _waited_seconds() -> float | None:
+    """Return for how long the oldest message has waited for the archive; None if none waits."""
+    oldest = statements.messages_unarchived(after_id=0, limit=1)
+    return utcnow().timestamp() - publish_time_ms(oldest[0]) / 1000 if oldest else None
 
 
 def _archiver(root: str, stderr: TextIO, *, is_quiet: bool) -> Archiver:

@@ -12,6 +12,7 @@ from deliveries.pipeline.cli.rollup import journal_folder
 from deliveries.pipeline.session import spark_session
 from deliveries.telemetry.counting import ledger
 from deliveries.telemetry.counting.rollup import backfill
+from deliveries.telemetry.runs import Kind, running
 from pushhub.common.errors import InvalidArgument
 
 HELP = "Count the segments of a past time that are not counted yet. It may run beside the rollup."
@@ -29,10 +30,12 @@ def run(*, stdout: TextIO, since: datetime, until: datetime | None, rebuild: boo
     until = until or datetime.now(UTC)
     if since >= until:
         raise InvalidArgument("--from must come before --to.")
-    session = spark_session(
-        "pushhub backfill", master=settings.SPARK_MASTER, memory=settings.SPARK_MEMORY, extra=settings.SPARK_CONF
-    )
-    added = backfill(journal_folder(), session=session, since=since, until=until)
+    with running(Kind.BACKFILL) as noted:
+        session = spark_session(
+            "pushhub backfill", master=settings.SPARK_MASTER, memory=settings.SPARK_MEMORY, extra=settings.SPARK_CONF
+        )
+        added = backfill(journal_folder(), session=session, since=since, until=until)
+        noted.add(added.rows)
     stdout.write(f"{added.rows} events of {added.segments} segments counted, {added.skipped} were counted before")
     if rebuild:
         stdout.write(f"{ledger.rebuild(since=since, until=until)} rows of hours and days added up again")

@@ -20,11 +20,11 @@ from deliveries.pipeline.jobs.publishjobs import (
     parts_left,
     progress_of,
     run_job,
-    shown,
     write_rejects,
 )
 from deliveries.pipeline.jobs.rows import USUAL, Columns, Dialect
 from deliveries.pipeline.session import spark_session
+from deliveries.telemetry.runs import Kind, Run, error_line, running
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
 from pushhub.common.stores import is_remote
 from subscriptions.selectors import get_topic
@@ -68,7 +68,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def run(*, stdout: TextIO, stderr: TextIO, source: str, form: str, rate: int, unordered: bool, **options: Any) -> None:
+def run(**options: Any) -> None:
+    with running(Kind.INGEST) as noted:
+        _ingest(noted, **options)
+
+
+def _ingest(
+    noted: Run, *, stdout: TextIO, stderr: TextIO, source: str, form: str, rate: int, unordered: bool, **options: Any
+) -> None:
     topic = get_topic(name=options["topic"], field="topic")
     columns = Columns(options["data_column"], options["attributes"], options["ordering_key_column"])
     dialect = _dialect(options)
@@ -105,7 +112,7 @@ def run(*, stdout: TextIO, stderr: TextIO, source: str, form: str, rate: int, un
     job = begin_job(job_id=options["id"] or _id(source, topic.name, content), kind="ingest", spec=spec)
     path = Path(options["rejects"] or _rejects_beside(source))
     if job.parts is None:
-        with failure_noted(job):
+        with failure_noted(job, noted):
             total = _count(session, parts, form=form, columns=columns, dialect=dialect)
         divide_job(job, [(0, None)] * len(parts), total=total)
     if job.parts != len(parts):
@@ -119,7 +126,7 @@ def run(*, stdout: TextIO, stderr: TextIO, source: str, form: str, rate: int, un
 
     left = {part.number for part in parts_left(job)}
     todo = [part for part in parts if part.number in left]
-    with failure_noted(job):
+    with failure_noted(job, noted):
         frame = frame_of(todo) if todo else None
         run_job(job, frame, session=session, target=Target(topic, rate=rate), in_order=not unordered, show=show)
         write_rejects(job, path)
@@ -151,7 +158,7 @@ def _count(session: Any, parts: list[ingest.Part], *, form: str, columns: Column
     try:
         return ingest.count_rows(session, parts, form=form, columns=columns, dialect=dialect)
     except Exception as error:
-        raise FailedPrecondition(f"{shown(error)}; nothing was published.") from error
+        raise FailedPrecondition(f"{error_line(error)}; nothing was published.") from error
 
 
 def _id(source: str, topic: str, content: str) -> str:

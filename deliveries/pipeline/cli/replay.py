@@ -23,6 +23,7 @@ from deliveries.pipeline.jobs.publishjobs import (
 )
 from deliveries.pipeline.jobs.replays import ReplaySpec, begin_replay
 from deliveries.pipeline.session import spark_session
+from deliveries.telemetry.runs import Kind, running
 from pushhub.common.errors import InvalidArgument, PushHubError
 from pushhub.common.protojson import parse_timestamp
 
@@ -54,20 +55,16 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(*, stdout: TextIO, stderr: TextIO, dry_run: bool, rate: int, **options: Any) -> None:
     if rate < 0:
         raise InvalidArgument("--rate: give a number of messages a second, or 0 for as fast as it goes.", field="rate")
+    job = find_job(options["resume"]) if options["resume"] else None
+    spec = _spec(options) if job is None else ReplaySpec.of(job)
     with reading(settings.ARCHIVE):
-        if options["resume"]:
-            _resume(find_job(options["resume"]), rate=rate, stdout=stdout, stderr=stderr)
+        if dry_run and job is None:
+            _Work(spec, rate, stderr)
             return
-        work = _Work(_spec(options), rate, stderr)
-        if not dry_run:
-            job = begin_replay(work.spec, job_id=options["id"])
-            with failure_noted(job):
-                _publish(work, job, stdout)
-
-
-def _resume(job: PublishJob, *, rate: int, stdout: TextIO, stderr: TextIO) -> None:
-    with failure_noted(job):
-        _publish(_Work(ReplaySpec.of(job), rate, stderr), job, stdout)
+        with running(Kind.REPLAY) as noted:
+            job = job or begin_replay(spec, job_id=options["id"])
+            with failure_noted(job, noted):
+                _publish(_Work(spec, rate, stderr), job, stdout)
 
 
 class _Work:

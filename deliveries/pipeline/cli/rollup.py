@@ -11,6 +11,7 @@ from django.conf import settings
 
 from deliveries.pipeline.session import spark_session
 from deliveries.telemetry.counting.rollup import Rollup, only_runner
+from deliveries.telemetry.runs import Kind, running
 from pushhub.common.errors import FailedPrecondition
 
 HELP = "Count the journal's events into the metrics of minutes, hours and days."
@@ -22,7 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(*, stdout: TextIO, once: bool, **_: Any) -> None:
     folder = journal_folder()
-    with only_runner(folder):
+    with only_runner(folder), running(Kind.ROLLUP) as run:
         session = spark_session(
             "pushhub rollup",
             master=settings.SPARK_MASTER,
@@ -30,7 +31,7 @@ def run(*, stdout: TextIO, once: bool, **_: Any) -> None:
             extra=settings.SPARK_CONF,
             short=once,
         )
-        rollup = Rollup(folder, session=session)
+        rollup = Rollup(folder, session=session, counted=run.add)
         stdout.write(f"the rollup counts {folder}")
         stdout.flush()
         for number in (signal.SIGTERM, signal.SIGINT):

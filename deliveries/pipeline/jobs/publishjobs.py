@@ -5,7 +5,6 @@ This process divides the work, shows the progress and collects the rejects. The 
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,8 +19,9 @@ from django.db.models import Sum
 from deliveries.models import PublishJob, PublishPart, PublishReject
 from deliveries.pipeline.jobs.parts import TAKEN, Task, publish
 from deliveries.pipeline.service import Service
+from deliveries.telemetry.runs import Run, error_line
 from pushhub.common.clock import utcnow
-from pushhub.common.errors import FailedPrecondition, NotFound, PushHubError, clipped
+from pushhub.common.errors import FailedPrecondition, NotFound, clipped
 from pushhub.common.rows import row_or_none
 from subscriptions.models import Topic
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 PROGRESS_SECONDS = 0.5
 BAR_WIDTH = 30
-PYTHON_ERROR = re.compile(r"(?!org\.|java\.|scala\.)[A-Za-z_][\w.]*(?:Error|Exception|DoesNotExist): ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +74,21 @@ def find_job(job_id: str) -> PublishJob:
 
 
 @contextmanager
-def failure_noted(job: PublishJob) -> Iterator[None]:
-    """Store with the job why its run failed, in place of the failure of the previous run."""
+def failure_noted(job: PublishJob, run: Run) -> Iterator[None]:
+    """Store with the job why its run failed, in place of the failure of the previous run, and with the run what it did.
+
+    A run of the pipeline may have several of these blocks.
+    """
+    run.job_id = job.job_id
     PublishJob.objects.filter(pk=job.pk).update(failure="")
+    before = progress_of(job).published
     try:
         yield
     except BaseException as error:
-        PublishJob.objects.filter(pk=job.pk).update(failure=shown(error) or type(error).__name__)
+        PublishJob.objects.filter(pk=job.pk).update(failure=error_line(error))
         raise
+    finally:
+        run.add(progress_of(job).published - before)
 
 
 def divide_job(job: PublishJob, ends: Sequence[tuple[int, int | None]], *, total: int) -> None:
@@ -134,7 +140,7 @@ def run_job(
             with _shown(job, show):
                 frame.select(*wanted).mapInArrow(partial(publish, task=task), "nothing string").count()
         except Exception as error:
-            raise FailedPrecondition(f"{shown(error)}; run it again and it goes on from there.") from error
+            raise FailedPrecondition(f"{error_line(error)}; run it again and it goes on from there.") from error
     # A part of which nothing was left had no task to mark it as finished.
     PublishPart.objects.filter(job=job).update(finished=True)
     PublishJob.objects.filter(pk=job.pk).update(finished_at=utcnow())
@@ -152,14 +158,6 @@ def write_rejects(job: PublishJob, path: Path) -> None:
     except OSError as error:
         raise FailedPrecondition(f"--rejects {path}: {error.strerror}") from None
     rows.delete()
-
-
-def shown(error: BaseException) -> str:
-    """Return one line about an error. Spark wraps an error of a task in the traces of two languages."""
-    if isinstance(error, PushHubError):
-        return error.message
-    lines = [line for line in str(error).splitlines() if PYTHON_ERROR.match(line)]
-    return clipped(lines[-1] if lines else f"{type(error).__name__}: {error}".splitlines()[0])
 
 
 def _slots(session: SparkSession) -> int:

@@ -16,6 +16,7 @@ from deliveries.telemetry.counting.arrowsums import segment_sums
 from deliveries.telemetry.counting.lease import Counter, Lease
 from deliveries.telemetry.counting.partials import partials_of
 from deliveries.telemetry.counting.segments import Segments, count_each
+from deliveries.telemetry.runs import Kind, Run, error_line
 from pushhub.common.clock import Clock, utcnow
 
 JOB = "embedded"
@@ -32,13 +33,24 @@ class EmbeddedCounter:
         self._folder = folder
         self._lease = Lease(Counter.EMBEDDED, clock=clock)
         self._monotonic = monotonic
+        self._run = Run(Kind.EMBEDDED, clock=clock)
         self._forget()
 
     def turn(self, *, seconds: float = TURN_SECONDS) -> int:
         """Count new segments for at most about `seconds`; return how many were counted. The rest waits."""
         if not self._lease.is_free():
             self._forget()
+            self._run.end()
             return 0
+        try:
+            counted = self._turn(seconds)
+        except Exception as error:
+            self._run.end(error_line(error))
+            raise
+        self._run.report()
+        return counted
+
+    def _turn(self, seconds: float) -> int:
         give_up = self._monotonic() + seconds
         self._waiting.update({path.name: path for path in self._segments.new()})
         counted = 0
@@ -46,6 +58,7 @@ class EmbeddedCounter:
             paths = [self._waiting[name] for name in sorted(self._waiting)[:FILES_A_BATCH]]
             read, added = self._count(paths, is_over=lambda: self._is_over(give_up))
             counted += added.segments
+            self._run.add(added.rows)
             if added.is_whole:
                 for path in paths[:read]:
                     del self._waiting[path.name]

@@ -57,10 +57,13 @@ LAST_PAUSE_SECONDS = 30.0
 
 
 class Rollup:
-    """Counts the segments of a journal's folder."""
+    """Counts the segments of a journal's folder. Calls `counted` with the number of events of each batch."""
 
-    def __init__(self, folder: Path, *, session: SparkSession) -> None:
+    def __init__(
+        self, folder: Path, *, session: SparkSession, counted: Callable[[int], object] = lambda _: None
+    ) -> None:
         self._folder = folder
+        self._counted = counted
         self._session = session
         self._admission = Admission(folder, job="rollup")
         self._lag = Lag(folder)
@@ -154,6 +157,7 @@ class Rollup:
         added = _persistently(partials_of(partials(batch).toArrow()), job="rollup")
         self._done = ledger.noted(self._admission.links())
         self._lag.progressed()
+        self._counted(added.rows)
         logger.debug("batch %d: %d segments, %d rows, %d skipped", number, added.segments, added.rows, added.skipped)
 
     def _writer(self, *, files_a_batch: int) -> Any:

@@ -30,10 +30,13 @@ from deliveries.telemetry.kinds import (
     LATENCY_BOUNDS_SECONDS,
     METRICS,
     PUSH_LATENCY,
+    RUN_AGE,
+    RUN_FAILED,
     SUM,
     UNITS,
     Kind,
 )
+from deliveries.telemetry.runs import is_silent, last_runs
 from deliveries.telemetry.sinks.counters import CounterValue, read_counters, remove_counters
 from pushhub.common import names
 from pushhub.common.clock import Clock, utcnow
@@ -98,6 +101,7 @@ def metrics_text(*, clock: Clock = utcnow) -> str:
         *_gauges(clock()),
         *_region_gauges(clock()),
         *_health(components),
+        *_runs(clock),
     ]
     return format_text(families)
 
@@ -200,6 +204,14 @@ def _gauges(now: datetime) -> list[Family]:
         for kind, family, value in zip(_GAUGES.values(), families, newest[resource], strict=True):
             family.add(labels, value / UNITS.get(kind.unit, 1.0))
     return families
+
+
+def _runs(clock: Clock) -> list[Family]:
+    age, failed = _family(RUN_AGE, "gauge"), _family(RUN_FAILED, "gauge")
+    for kind, run in sorted(last_runs().items()):
+        age.add({"kind": kind}, (clock() - (run.finished_at or run.reported_at)).total_seconds())
+        failed.add({"kind": kind}, float(bool(run.failure) or is_silent(run, clock=clock)))
+    return [age, failed]
 
 
 def _health(components: Mapping[str, Component]) -> list[Family]:

@@ -1,0 +1,89 @@
+"""The console's page of the pipeline: what runs now, how far it is, and what each run did."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.conf import settings
+from django.contrib import admin
+from django.db.models import Sum
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from deliveries.admin.readonly import ReadOnlyAdmin
+from deliveries.inspection import words
+from deliveries.models import PipelineRun, PublishJob
+from deliveries.pipeline import needs
+from deliveries.telemetry.runs import is_silent, last_runs
+from pushhub.common.clock import time_text, utcnow
+
+
+@admin.register(PipelineRun)
+class PipelineRunAdmin(ReadOnlyAdmin):
+    """The runs of the whole deployment, for superusers, below how each program stands."""
+
+    list_display = ("program", "job", "started_at", "duration", "rows", "lag", "outcome")
+    list_display_links = None
+    list_filter = ("kind",)
+    ordering = ("-id",)
+    change_list_template = "admin/deliveries/pipelinerun/change_list.html"
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        """Show the list below how each program stands. The page looks again by itself."""
+        last = last_runs()
+        programs = [_program(str(label), last.get(kind)) for kind, label in PipelineRun.Kind.choices]
+        missing = needs.missing() if settings.ARCHIVING else ""
+        extra = {"programs": programs, "missing": missing, **(extra_context or {})}
+        return super().changelist_view(request, {"title": _("Pipeline"), **extra})
+
+    @admin.display(description=gettext_lazy("kind"), ordering="kind")
+    def program(self, run: PipelineRun) -> str:
+        return run.get_kind_display()
+
+    @admin.display(description=gettext_lazy("job id"))
+    def job(self, run: PipelineRun) -> str:
+        address = f"{reverse('admin:deliveries_publishjob_changelist')}?{urlencode({'q': run.job_id})}"
+        return format_html('<a href="{}">{}</a>', address, run.job_id) if run.job_id else "-"
+
+    @admin.display(description=gettext_lazy("duration"))
+    def duration(self, run: PipelineRun) -> str:
+        until = run.finished_at or (run.reported_at if is_silent(run) else utcnow())
+        return words.duration_text((until - run.started_at).total_seconds() * 1000)
+
+    @admin.display(description=gettext_lazy("lag"))
+    def lag(self, run: PipelineRun) -> str:
+        return "-" if run.lag_seconds is None else words.duration_text(run.lag_seconds * 1000)
+
+    @admin.display(description=gettext_lazy("outcome"))
+    def outcome(self, run: PipelineRun) -> str:
+        return _standing(run)[1]
+
+
+def _standing(run: PipelineRun | None) -> tuple[str, str]:
+    """Return the level and the sentence of a run."""
+    if run is None:
+        return "none", _("No run is recorded.")
+    if run.failure:
+        return "bad", _("It failed: %(failure)s") % {"failure": run.failure}
+    if run.finished_at is not None:
+        return "good", _("Finished at %(time)s.") % {"time": time_text(run.finished_at)}
+    if is_silent(run):
+        return "bad", _("It gave no sign of life after %(time)s.") % {"time": time_text(run.reported_at)}
+    return "good", _("It runs.")
+
+
+def _program(label: str, run: PipelineRun | None) -> dict[str, Any]:
+    """Return how a program stands: its last run, and the progress of its job."""
+    level, text = _standing(run)
+    progress = ""
+    job = PublishJob.objects.filter(job_id=run.job_id).first() if run is not None and run.job_id else None
+    if job is not None and job.total:
+        done = job.divided.aggregate(done=Sum("published") + Sum("rejected"))["done"] or 0
+        progress = _("%(done)d of %(total)d") % {"done": done, "total": job.total}
+    elif run is not None:
+        progress = str(run.rows)
+    return {"label": label, "level": level, "text": text, "progress": progress or "-"}
