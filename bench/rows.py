@@ -106,6 +106,12 @@ ROWS = {
     "worker_at_200": Row(
         "single", "worker_at_low_rate", "the push worker's CPU a message at 200 a second", ("worker_us_at_200",)
     ),
+    "cpu_by_rate": Row(
+        "rates",
+        "cpu_by_rate",
+        "CPU of all processes of `make up` a message, at 20, 100 and 500 a second",
+        ("cpu_us_a_message_at_20", "cpu_us_a_message_at_100", "cpu_us_a_message_at_500"),
+    ),
     "client_publish": Row(
         "official", "client_publish", "the official client with default batching", ("client_publish_per_second",)
     ),

@@ -25,11 +25,11 @@ def up(quick: bool) -> Row:
     starts, memory = [], 0.0
     with tempfile.TemporaryDirectory(prefix="pushhub-bench-up-") as folder:
         if not quick:
-            with _running(folder):
+            with running(folder):
                 pass
         for _ in range(1 if quick else 3):
             began = time.monotonic()
-            with _running(folder) as supervisor:
+            with running(folder) as supervisor:
                 starts.append(time.monotonic() - began)
                 time.sleep(0 if quick else SETTLE_SECONDS)
                 memory = sum(pss_mb(pid) for pid in family(supervisor.pid))
@@ -52,12 +52,13 @@ def emulator(quick: bool) -> Row:
 
 
 @contextmanager
-def _running(folder: str) -> Iterator[subprocess.Popen[str]]:
-    """Run the supervisor, and yield when everything is ready."""
+def running(folder: str, **more: str) -> Iterator[subprocess.Popen[str]]:
+    """Run the supervisor, with more settings if there are any, and yield when everything is ready."""
     environment = clean_environment() | {
         "PUSHHUB_DATA": folder,
         "PUSHHUB_JOURNAL": "off",
         **{f"PUSHHUB_{name}": f"127.0.0.1:{free_port()}" for name in ("HTTP", "GRPC", "FLOWER")},
+        **more,
     }
     with _ready([sys.executable, "-m", "pushhub.runtime.supervisor"], environment, "PushHub is ready") as supervisor:
         yield supervisor
