@@ -63,6 +63,7 @@ LONGEST = (
     "tests/compatibility/test_streaming.py",
     "tests/compatibility/test_celery.py",
     "tests/unit/rules/test_simulation.py",
+    "tests/integration/diagnosis/test_broken_set_ups.py",
     "tests/integration/push/test_flower.py",
     "tests/security/test_existence.py",
     "tests/integration/push/test_ordering.py",

@@ -24,6 +24,7 @@ class LaneView:
     #: Whether Redis has the lane.
     is_known: bool
     mode: Mode
+    #: Messages that are pushed now, or leased to subscribers.
     outstanding: int
     window: int
     #: The subscription's own limit of outstanding messages; 0 for none.
@@ -56,15 +57,16 @@ class LaneView:
 def lane_views(backlog: Backlog, lanes: Sequence[Lane]) -> list[LaneView]:
     """Return the state of each lane, in one round trip. May raise redis.RedisError."""
     pipe = backlog.client.pipeline(transaction=False)
+    now_ms = time.time() * 1000
     for lane in lanes:
         key = f"{PREFIX}{lane.key}"
         pipe.hgetall(f"{key}:s")
         pipe.zcard(f"{key}:z")
         pipe.zrange(f"{key}:z", 0, RETRIES_READ - 1, withscores=True)
+        pipe.zcount(f"{key}:l", now_ms, "inf")
         pipe.zscore(REGIONS_KEY, lane.region)
     replies = pipe.execute()
-    now_ms = time.time() * 1000
-    rows = zip(lanes, replies[0::4], replies[1::4], replies[2::4], replies[3::4], strict=True)
+    rows = zip(lanes, *(replies[place::5] for place in range(5)), strict=True)
     return [_lane_view(lane.region, *row, now_ms=now_ms) for lane, *row in rows]
 
 
@@ -110,6 +112,7 @@ def _lane_view(
     raw: Mapping[bytes, bytes],
     retrying: int,
     retries: Sequence[tuple[bytes, float]],
+    leased: int,
     served_at_ms: float | None,
     *,
     now_ms: float,
@@ -120,7 +123,7 @@ def _lane_view(
         region=region,
         is_known=state is not None,
         mode=state.mode if state is not None else Mode.IDLE,
-        outstanding=state.outstanding if state is not None else 0,
+        outstanding=leased + (state.outstanding if state is not None else 0),
         window=state.window if state is not None else 0,
         cap=flow.cap,
         is_rate_spent=flow.rate > 0
