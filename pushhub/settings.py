@@ -8,11 +8,12 @@ import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import parse_qs, quote, urlsplit, urlunsplit
 
 import dj_database_url
 
 from pushhub import environment as env
+from pushhub.common.redisclient import SENTINEL_SCHEMES
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -51,8 +52,10 @@ def _secret_key() -> str:
 def _redis_url() -> str:
     """Return the configured URL, or the socket of the embedded Redis that `make up` starts in the data folder."""
     configured = env.secret("REDIS_URL")
-    if configured and not configured.startswith(("redis://", "rediss://", "unix://")):
+    if configured and not configured.startswith(("redis://", "rediss://", "unix://", *SENTINEL_SCHEMES)):
         raise env.SettingError("PUSHHUB_REDIS_URL: give redis://host:port/0, rediss:// for TLS, or unix:///path")
+    if configured.startswith(SENTINEL_SCHEMES) and "master" not in parse_qs(urlsplit(configured).query):
+        raise env.SettingError("PUSHHUB_REDIS_URL: name the primary, as in sentinel://host,host2/0?master=name")
     if configured:
         return _with_redis_password(configured, env.secret("REDIS_PASSWORD"))
     socket = DATA_DIR / "redis.sock"

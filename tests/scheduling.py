@@ -43,6 +43,7 @@ LONGEST = (
     "tests/chaos/test_power.py",
     "tests/integration/api/test_outages.py",
     "tests/integration/push/test_redis_outages.py",
+    "tests/integration/push/test_sentinel.py",
     "tests/integration/push/test_injected_faults.py",
     "tests/integration/test_outages.py",
     "tests/integration/rpc/test_outages.py",

@@ -35,7 +35,7 @@ class Worker:
         **settings: str,
     ) -> None:
         self._log = tempfile.NamedTemporaryFile(mode="w+", suffix=".log")  # noqa: SIM115 - closed in __exit__
-        broker = ["-b", "redis+socket://" + redis_url.removeprefix("unix://")] if stock else []
+        broker = ["-b", redis_url.replace("unix://", "redis+socket://")] if stock else []
         queue = queue or f"deliveries.{region}"
         words = ["-Q", queue, "-P", "solo", "-n", f"{name}@test", "--events", "--without-mingle", *options]
         words += ["--beat"] if beat else []

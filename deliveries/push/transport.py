@@ -120,7 +120,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
         self._fetch_sha = ""
 
     def _get_pool(self, asynchronous: bool = False) -> Any:
-        """Return a pool for PUSHHUB_REDIS_URL. kombu's own URLs lack the options of TLS."""
+        """Return a pool for PUSHHUB_REDIS_URL. kombu's own URLs lack the options of TLS, and its Sentinels a claim."""
         pool = connect_to_redis(settings.REDIS_URL, seconds=REPLY_SECONDS, health_check_interval=30).connection_pool
         self.keyprefix_fanout: str = self.keyprefix_fanout.format(db=pool.connection_kwargs.get("db", 0))
         if asynchronous:

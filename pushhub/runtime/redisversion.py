@@ -12,8 +12,8 @@ OLDEST_VERSION = (6, 2)
 OLDEST_MAINTAINED_VERSION = (7, 2)
 #: Modes of servers in which PushHub can't use them. Its scripts use keys of several of a cluster's slots.
 UNUSABLE_MODES = {
-    "cluster": "a Redis Cluster: PushHub needs a single Redis, or a primary with replicas",
-    "sentinel": "a Sentinel: give the address of the Redis that it watches",
+    "cluster": "a Cluster: PushHub needs a single Redis, or a primary with replicas",
+    "sentinel": "a Sentinel: give sentinel://host:port/0?master=name",
 }
 #: How long a server may take to tell its version.
 INFO_SECONDS = 2.0
@@ -27,9 +27,9 @@ def version_line(url: str) -> str:
     """Return one line on the version of the server at `url`; UnusableRedisError if PushHub can't use it."""
     with connect_to_redis(url, seconds=INFO_SECONDS) as client:
         info = client.info("server")
-    if why := UNUSABLE_MODES.get(info.get("redis_mode", "")):
+    # Valkey has a name of its own for the mode, and also reports the version of Redis that it is compatible with.
+    if why := UNUSABLE_MODES.get(info.get("server_mode") or info.get("redis_mode", "")):
         raise UnusableRedisError(f"PUSHHUB_REDIS_URL names {why}")
-    # Valkey also reports the version of Redis that it is compatible with.
     name, text = ("Valkey", info["valkey_version"]) if "valkey_version" in info else ("Redis", info["redis_version"])
     version = tuple(int(part) for part in re.findall(r"\d+", text)[:2])
     if version < OLDEST_VERSION:

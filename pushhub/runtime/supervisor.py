@@ -134,7 +134,7 @@ def start_redis(crew: Crew) -> None:
     """Start the embedded Redis, or wait for the Redis of PUSHHUB_REDIS_URL."""
     url = settings.REDIS_URL
     if env.secret("REDIS_URL"):
-        address = url.rpartition("@")[2]
+        address = url.partition("?")[0].rpartition("@")[2]
         wait_until(
             crew,
             lambda: processes.answers_redis(url),

@@ -133,8 +133,8 @@ def sentinel(folder: Path, port: int) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("server", "words"),
     [
-        (cluster_node, "PUSHHUB_REDIS_URL names a Redis Cluster: PushHub needs a single Redis"),
-        (sentinel, "PUSHHUB_REDIS_URL names a Sentinel: give the address of the Redis that it watches"),
+        (cluster_node, "PUSHHUB_REDIS_URL names a Cluster: PushHub needs a single Redis"),
+        (sentinel, "PUSHHUB_REDIS_URL names a Sentinel: give sentinel://host:port/0?master=name"),
     ],
     ids=["cluster", "sentinel"],
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import random
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 import redis
@@ -19,7 +19,7 @@ from deliveries.rules.payload import NewMessage
 from subscriptions.selectors import get_topic
 from tests.integration.push.test_delivery import own_redis as own_redis
 from tests.ports import wait_for
-from tests.receiver import Receiver
+from tests.receiver import Receiver, Request
 from tests.redisserver import RedisServer
 from tests.restapi import Api
 from tests.workers import Worker
@@ -88,7 +88,7 @@ def test_keys_keep_their_order_while_redis_loses_its_data(
             fault(own_redis, client)
             publish(range(BEFORE, BEFORE + AFTER))
             wait_for(lambda: not Delivery.objects.exists(), what="the last ack")
-            assert not inversions(receiver), f"round {number}"
+            assert not inversions(receiver.requests), f"round {number}"
 
 
 def publish(numbers: range) -> None:
@@ -97,10 +97,10 @@ def publish(numbers: range) -> None:
             publish_message(topic=get_topic(name=TOPIC), messages=[NewMessage(b"x", {"n": str(number)}, key)])
 
 
-def inversions(receiver: Receiver) -> dict[str, list[int]]:
+def inversions(requests: Iterable[Request]) -> dict[str, list[int]]:
     """Return what came of each key that got a message after a later one of it."""
     received: dict[str, list[int]] = defaultdict(list)
-    for request in receiver.requests:
+    for request in requests:
         message = request.json["message"]
         received[message["orderingKey"]].append(int(message["attributes"]["n"]))
     return {key: numbers for key, numbers in received.items() if numbers != sorted(numbers)}
