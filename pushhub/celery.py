@@ -90,16 +90,6 @@ app.autodiscover_tasks(["deliveries", "subscriptions"])
 
 
 @celeryd_init.connect
-def leave_out_pandas(**_: Any) -> None:
-    """Keep Arrow, which seals journals and counts, from importing what is there for Spark: 50 MB and 0.3 s for nothing.
-
-    Arrow asks pandas whether each list is one of its own.
-    """
-    for name in ("numpy", "pandas"):
-        sys.modules.setdefault(name, None)  # type: ignore[arg-type]
-
-
-@celeryd_init.connect
 def install_push_worker(**_: Any) -> None:
     """Install the engine in a worker. Publishers import this module too, and don't need it."""
     from deliveries.push.worker import install
