@@ -117,7 +117,7 @@ def test_a_subscriptions_page_updates_without_a_reload(
         second_tab.click("text=Pause")
         second_tab.wait_for_selector("text=Paused. Messages wait")
         page.bring_to_front()
-        page.wait_for_selector("text=Paused by hand")
+        page.wait_for_selector("text=Paused by")
         assert page.locator(".status.warn").count() == 1
         browser.check()
 

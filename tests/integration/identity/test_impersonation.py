@@ -90,7 +90,7 @@ def test_requests(api: Api, account: dict[str, Any], verb: str, body: dict[str, 
 def test_a_deleted_or_disabled_account_gets_no_token(
     api: Api, account: dict[str, Any], change: str, status: int
 ) -> None:
-    getattr(service_accounts, f"service_account_{change}")(name=account["name"])
+    getattr(service_accounts, f"{change}_service_account")(name=account["name"])
 
     assert api.post(f"/v1/{NAME}:generateIdToken", {"audience": "x"}).status == status
     assert api.post(f"/v1/{NAME}:generateAccessToken", {"scope": [CLOUD_PLATFORM]}).status == status
