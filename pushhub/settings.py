@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, quote, urlsplit, urlunsplit
 import dj_database_url
 
 from pushhub import environment as env
-from pushhub.common.redisclient import SENTINEL_SCHEMES
+from pushhub.common.redisurls import SENTINEL_SCHEMES
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 

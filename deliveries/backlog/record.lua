@@ -1,6 +1,7 @@
 -- A worker's record of what it has fetched, shared by the verbs that read it or put its messages back.
 --   ph:work:<worker>  hash    batch -> its messages (msgpack)
---                             "<batch>-" -> what the worker has given back of it: "<message>.<subscription>.<region> ..."
+--                             "<batch>-" -> what the worker has given back of it, likewise: "<message>.<subscription>.<region>".
+--                             An older version reads it as a batch of messages, none of which it knows.
 -- A batch leaves the record when all of it is settled. What was given back may be with another worker, or wait, while the
 -- rest of its batch is still pushed. The workers that have a record are in ph:workers.
 
@@ -10,23 +11,24 @@ local function record_of(worker) return PREFIX .. 'work:' .. worker end
 local function give_back(batch, lane, id)
   local worker, name = string.match(batch, '^(.+)/(.+)$')
   if not worker or redis.call('HEXISTS', record_of(worker), name) == 0 then return end
-  local given_back = redis.call('HGET', record_of(worker), name .. '-') or ' '
-  redis.call('HSET', record_of(worker), name .. '-', given_back .. id .. '.' .. string.gsub(lane, ':', '.', 1) .. ' ')
+  local packed = redis.call('HGET', record_of(worker), name .. '-')
+  local given_back = packed and cmsgpack.unpack(packed) or {}
+  given_back[#given_back + 1] = id .. '.' .. string.gsub(lane, ':', '.', 1)
+  redis.call('HSET', record_of(worker), name .. '-', cmsgpack.pack(given_back))
 end
 
 -- Returns the messages of each batch of a worker that it has not given back.
 local function batches_of(worker)
   local fields, record, batches = redis.call('HGETALL', record_of(worker)), {}, {}
-  for i = 1, #fields, 2 do record[fields[i]] = fields[i + 1] end
-  for batch, packed in pairs(record) do
+  for i = 1, #fields, 2 do record[fields[i]] = cmsgpack.unpack(fields[i + 1]) end
+  for batch, messages in pairs(record) do
     if string.sub(batch, -1) ~= '-' then
-      local given_back, messages = record[batch .. '-'], cmsgpack.unpack(packed)
-      batches[batch] = given_back and {} or messages
-      for _, message in ipairs(given_back and messages or {}) do
+      local is_given_back = {}
+      for _, identity in ipairs(record[batch .. '-'] or {}) do is_given_back[identity] = true end
+      batches[batch] = {}
+      for _, message in ipairs(messages) do
         local identity = string.match(message, '^{"headers":{"id":"([^"]+)"')
-        if not identity or not string.find(given_back, ' ' .. identity .. ' ', 1, true) then
-          table.insert(batches[batch], message)
-        end
+        if not identity or not is_given_back[identity] then table.insert(batches[batch], message) end
       end
     end
   end

@@ -13,7 +13,7 @@ from deliveries.diagnosis.endpoint import PROBE_SECONDS, endpoint_steps, probe
 from deliveries.diagnosis.steps import Diagnosis, Step, StepName, StepStatus, failed, ok, skipped, warning
 from deliveries.diagnosis.transforms import transforms_step
 from deliveries.inspection.advice import result_advice
-from deliveries.inspection.conditions import Condition
+from deliveries.inspection.conditions import KINDS, Condition
 from deliveries.inspection.status import subscription_status
 from deliveries.inspection.words import Finding, duration_text, findings_of, is_wrong, result_text
 from deliveries.models import Delivery, Message
@@ -185,7 +185,7 @@ def _filter(subscription: Subscription) -> Step:
         return warning(
             StepName.FILTER,
             _("The filter matches none of the newest %(count)d messages of the topic.") % {"count": len(newest)},
-            _("Compare the filter with the messages' attributes; a new filter takes a new subscription."),
+            str(KINDS[Condition.FILTERED].remedy),
         )
     words = {"matches": matches, "count": len(newest)}
     return ok(

@@ -88,7 +88,7 @@ class Diagnosis:
 def summary_without_fault(untried: Sequence[str]) -> str:
     """Return the summary where no step fails. `untried` has the names of the steps that were not tried."""
     if not untried:
-        return _("Nothing is wrong: each step of a push was tried just now, and works.")
+        return _("Nothing is wrong: each step was tried just now, and works.")
     return _("No fault was found, but not every step was tried: %(steps)s.") % {"steps": ", ".join(untried)}
 
 

@@ -104,6 +104,8 @@ KINDS = {
 }
 #: Conditions in which pushes fail, or are not made.
 FAILING = frozenset({Condition.BACKING_OFF, Condition.SLOWED, Condition.RETRYING, Condition.NO_WORKER})
+#: Conditions of which the endpoint's last answer says best what to do.
+ANSWERED = frozenset({Condition.BACKING_OFF, Condition.SLOWED, Condition.RETRYING, Condition.DELIVERING})
 #: Conditions in which a message isn't tried although its retry is due.
 HELD_BACK = frozenset(
     {Condition.BACKING_OFF, Condition.PAUSED, Condition.NO_WORKER, Condition.REDIS_DOWN, Condition.DETACHED}

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from deliveries.inspection.advice import result_advice
-from deliveries.inspection.conditions import KINDS, Condition, Level
+from deliveries.inspection.conditions import ANSWERED, KINDS, Condition, Level
 from deliveries.inspection.lanes import LaneView
 from deliveries.inspection.outcomes import Outcomes
 from deliveries.inspection.status import MAX_COUNTED, Notice, SubscriptionStatus
@@ -111,8 +111,8 @@ class Finding:
 def findings_of(status: SubscriptionStatus) -> list[Finding]:
     """Return why messages wait, or what became of them, and then what else is to be known."""
     remedy = KINDS[status.condition].remedy % {"region": status.lane.region if status.lane is not None else ""}
-    # What the endpoint answered says more than what holds for any endpoint.
-    remedy = result_advice(status.last_result) or remedy
+    if status.condition in ANSWERED:
+        remedy = result_advice(status.last_result) or remedy
     first = Finding(
         status.condition, status.level, _condition_sentence(status), remedy if is_wrong(status.level) else ""
     )

@@ -272,12 +272,16 @@ METRICS = (
     _region_gauge("subscription/unacked_bytes_by_region", "By", "bytes"),
     _region_gauge("subscription/oldest_unacked_message_age_by_region", "s", "oldest_seconds"),
     _region_gauge(
-        *("subscription/num_retained_acked_messages", "1", "acked_messages"),
+        "subscription/num_retained_acked_messages",
+        "1",
+        "acked_messages",
         "Acknowledged messages that are retained.",
     ),
     _region_gauge("subscription/num_retained_acked_messages_by_region", "1", "acked_messages"),
     _region_gauge(
-        *("subscription/retained_acked_bytes", "By", "acked_bytes"),
+        "subscription/retained_acked_bytes",
+        "By",
+        "acked_bytes",
         "Bytes of acknowledged messages that are retained.",
     ),
     _region_gauge("subscription/retained_acked_bytes_by_region", "By", "acked_bytes"),
@@ -286,17 +290,21 @@ METRICS = (
     ),
     _region_gauge("subscription/oldest_retained_acked_message_age_by_region", "s", "oldest_acked_seconds"),
     Kind(
-        *("subscription/push_window", "Messages that may be outstanding to the push endpoint."),
+        "subscription/push_window",
+        "Messages that may be outstanding to the push endpoint.",
         origin="own",
         gauge="push_window",
     ),
     Kind(
-        *("subscription/push_backoff", "Pause of the subscription's push backoff.", "ms"),
+        "subscription/push_backoff",
+        "Pause of the subscription's push backoff.",
+        "ms",
         origin="own",
         gauge="backoff_ms",
     ),
     Kind(
-        *("subscription/num_unserved_messages", "Messages in regions that no push worker serves."),
+        "subscription/num_unserved_messages",
+        "Messages in regions that no push worker serves.",
         origin="own",
         gauge="unserved",
     ),
@@ -319,28 +327,37 @@ METRICS = (
 )
 
 
-def _figure(component: str, figure: str, name: str, help_: str) -> Kind:
-    return Kind(name, help_, origin="exported", alias=name, figure=(component, figure))
+def _exported(name: str, help_: str, *, figure: tuple[str, str] = ("", "")) -> Kind:
+    return Kind(name, help_, origin="exported", alias=name, figure=figure)
 
 
 #: What Prometheus gets of the whole deployment, from readiness checks.
-COMPONENT_UP = _figure("", "", "component_up", "1: works, 0.5: degraded, 0: unavailable.")
+COMPONENT_UP = _exported("component_up", "1: works, 0.5: degraded, 0: unavailable.")
 #: What Prometheus gets of the pipeline's runs, by their kind.
-RUN_AGE = _figure("", "", "pipeline_run_age_seconds", "Time since the last run last reported.")
-RUN_FAILED = _figure("", "", "pipeline_run_failed", "1 if the last run failed, or ended without saying so.")
+RUN_AGE = _exported("pipeline_run_age_seconds", "Time since the last run last reported.")
+RUN_FAILED = _exported("pipeline_run_failed", "1 if the last run failed, or ended without saying so.")
 FIGURES = (
-    _figure(
-        "redis", "backlog_bytes", "redis_backlog_bytes", "Bytes of Redis that the messages of all subscriptions take."
+    _exported(
+        "redis_backlog_bytes",
+        "Bytes of Redis that the messages of all subscriptions take.",
+        figure=("redis", "backlog_bytes"),
     ),
-    _figure("redis", "budget_bytes", "redis_budget_bytes", "Bytes of Redis that they may take."),
-    _figure("push_workers", "workers", "push_workers", "Push workers that gave a sign of life lately."),
-    _figure("push_workers", "oldest_job_seconds", "push_oldest_job_seconds", "Age of the oldest job of a push worker."),
-    _figure(
-        *("maintenance", "last_sign_of_life_seconds", "maintenance_last_sign_of_life_seconds"),
+    _exported("redis_budget_bytes", "Bytes of Redis that they may take.", figure=("redis", "budget_bytes")),
+    _exported("push_workers", "Push workers that gave a sign of life lately.", figure=("push_workers", "workers")),
+    _exported(
+        "push_oldest_job_seconds",
+        "Age of the oldest job of a push worker.",
+        figure=("push_workers", "oldest_job_seconds"),
+    ),
+    _exported(
+        "maintenance_last_sign_of_life_seconds",
         "Time since the maintenance worker's last audit.",
+        figure=("maintenance", "last_sign_of_life_seconds"),
     ),
-    _figure("pipeline", "lag_seconds", "pipeline_lag_seconds", "How long segments wait while none is counted."),
-    _figure("journal", "stopped", "journals_stopped", "Processes whose journal has stopped."),
+    _exported(
+        "pipeline_lag_seconds", "How long segments wait while none is counted.", figure=("pipeline", "lag_seconds")
+    ),
+    _exported("journals_stopped", "Processes whose journal has stopped.", figure=("journal", "stopped")),
 )
 
 #: The metrics of Cloud Monitoring's API, by type.

@@ -17,12 +17,13 @@ import redis.asyncio.sentinel
 import redis.sentinel
 from redis.connection import parse_url
 
+from pushhub.common.redisurls import SENTINEL_SCHEMES
+
 #: The longest time that a connection may take to open.
 CONNECT_SECONDS = 10
 #: How long a Sentinel may take before the next one is asked.
 SENTINEL_SECONDS = 1.0
 SENTINEL_PORT = 26379
-SENTINEL_SCHEMES = ("sentinel://", "sentinels://")
 #: Options of the URL that begin so are for the Sentinels: `sentinel_username`, `sentinel_password`.
 SENTINEL_PREFIX = "sentinel_"
 CLAIM = Path(__file__).with_name("claim.lua").read_text(encoding="utf-8")

@@ -99,14 +99,8 @@ def _ingest(
     frame_of(parts)  # reports a bad file before there is a job
     content = ingest.content_of(files)
     spec = {
-        "source": source,
-        "topic": topic.name,
-        "format": form,
-        "data": columns.data,
-        "attributes": list(columns.attributes),
-        "key": columns.ordering_key,
-        "unordered": unordered,
-        "content": content,
+        **{"source": source, "topic": topic.name, "format": form, "unordered": unordered, "content": content},
+        **{"data": columns.data, "attributes": list(columns.attributes), "key": columns.ordering_key},
         **dialect.options(),
     }
     job = begin_job(job_id=options["id"] or _id(source, topic.name, content), kind="ingest", spec=spec)

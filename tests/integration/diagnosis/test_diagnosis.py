@@ -335,7 +335,7 @@ def test_a_probe_is_a_push_with_a_token_and_an_attribute(setup: SetUp) -> None:
     setup.account()
     diagnosis = setup.diagnose(send_probe=True)
     assert diagnosis["healthy"], diagnosis
-    assert diagnosis["summary"] == "Nothing is wrong: each step of a push was tried just now, and works."
+    assert diagnosis["summary"] == "Nothing is wrong: each step was tried just now, and works."
     [request] = setup.receiver.requests
     assert request.json["message"]["attributes"] == {"pushhub-probe": "true"}
     assert request.json["subscription"] == NAME

@@ -70,6 +70,24 @@ def test_a_pause_is_explained_and_counted_down() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("condition", "remedy"),
+    [
+        (Condition.BACKING_OFF, "Look at the endpoint's own log: the fault is there."),
+        (
+            Condition.NO_WORKER,
+            "Start a push worker with PUSHHUB_REGION=local; else workers of other regions take over.",
+        ),
+        (Condition.LIMITED, "Raise the limit, or wait."),
+    ],
+)
+def test_an_old_answer_of_the_endpoint_is_no_remedy_for_what_it_did_not_cause(
+    condition: Condition, remedy: str
+) -> None:
+    [finding] = words.findings_of(status(condition, last_result="503"))
+    assert finding.remedy == remedy
+
+
 def test_a_reason_is_explained_in_words() -> None:
     retrying = status(Condition.RETRYING, last_result="connect_failed", next_attempt_ms=400.0)
     assert words.status_sentence(retrying) == (
