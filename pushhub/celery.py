@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from typing import Any
+from urllib.parse import urlsplit
 
 from celery import Celery
 from celery.signals import celeryd_init, setup_logging
@@ -38,6 +39,15 @@ METRICS_SWEEP_SECONDS = 600
 DEAD_LETTERS_SECONDS = 5
 
 
+def broker_url(redis_url: str) -> str:
+    """Return the broker's URL, without a password. Only logs need it: the transport connects to PUSHHUB_REDIS_URL."""
+    parts = urlsplit(redis_url)
+    if parts.scheme == "unix":
+        return f"pushhub+socket://{parts.path}"
+    first, *_ = parts.netloc.rpartition("@")[2].split(",")
+    return f"pushhub://{first}{parts.path}"
+
+
 def every(seconds: float, task: str, *args: Any) -> dict[str, Any]:
     """Return beat's entry for a task. One that waits until the next is sent is dropped, as the next does the same."""
     return {"task": task, "args": args, "schedule": seconds, "options": {"expires": seconds}}
@@ -50,8 +60,7 @@ def every_by_shard(seconds: float, task: str) -> dict[str, dict[str, Any]]:
 
 app = Celery("pushhub", task_cls="pushhub.leases:TimedTask")
 app.conf.update(
-    # The transport connects to PUSHHUB_REDIS_URL.
-    broker_url="pushhub://",
+    broker_url=broker_url(settings.REDIS_URL),
     # Wait for an unreachable Redis without limit, so that nobody has to restart the worker.
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
