@@ -49,6 +49,7 @@ def _descriptor(kind: Kind, project_id: str) -> dict[str, Any]:
         "metricKind": kind.metric_kind,
         "valueType": kind.value_type,
         "unit": kind.unit,
+        "description": kind.help,
         **({"labels": [{"key": label} for label in kind.labels]} if kind.labels else {}),
         "monitoredResourceTypes": [kind.resource_type],
     }

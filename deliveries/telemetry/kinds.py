@@ -19,6 +19,7 @@ SUM = "sum"
 UNITS = {"ms": 1000.0, "us": 1e6}
 
 ValueType = Literal["INT64", "DISTRIBUTION"]
+ExportedType = Literal["counter", "gauge", "histogram"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,8 @@ class Kind:
 
     #: Cloud Monitoring's name without its prefix; it begins with the resource.
     name: str
-    #: Prometheus' help. It is empty for what Prometheus doesn't get.
-    help: str = ""
+    #: What it counts or measures, in a sentence.
+    help: str
     unit: str = "1"
     value_type: ValueType = "INT64"
     #: Cloud Monitoring's labels.
@@ -37,6 +38,8 @@ class Kind:
     origin: Literal["pubsub", "own", "exported"] = "pubsub"
     #: Prometheus' name without its prefix, if it does not follow from `name`.
     alias: str = ""
+    #: Whether Prometheus gets it. It gets gauges of regions once, with the label `region`.
+    is_exported: bool = True
 
     #: The journal's events that count.
     events: tuple[str, ...] = ()
@@ -56,7 +59,7 @@ class Kind:
     #: A column of GaugeMinute.
     gauge: str = ""
     #: A column of RegionGaugeMinute. Without the label `region`, values of regions are added up; of ages, the largest
-    #: counts. Prometheus gets the label always.
+    #: counts.
     region_gauge: str = ""
     #: A figure of a readiness check: the component and the figure.
     figure: tuple[str, str] = ("", "")
@@ -96,6 +99,21 @@ class Kind:
         """Prometheus' name."""
         return EXPORTED_PREFIX + self.field
 
+    @property
+    def exported_type(self) -> ExportedType:
+        if self.counter is None:
+            return "gauge"
+        return "histogram" if self.is_distribution else "counter"
+
+    @property
+    def exported_labels(self) -> tuple[str, ...]:
+        """Prometheus' labels, beside `project` and the resource."""
+        if self.counter is not None:
+            return self.counter
+        if self.gauge or self.region_gauge:
+            return ("region",) if self.region_gauge else ()
+        return self.labels
+
     def is_sampled(self, labels: tuple[str, ...]) -> bool:
         """Return whether a counter with these labels is added to the tables of metrics."""
         return bool(self.sampled) and not (labels and labels[0] in self.events)
@@ -121,8 +139,18 @@ def _requests(name: str, help_: str, event: str) -> Kind:
     return Kind(f"subscription/{name}", help_, labels=_REQUEST, counter=_CODE, sampled=(event,))
 
 
-def _region_gauge(name: str, unit: str, column: str, help_: str = "") -> Kind:
-    return Kind(name, help_, unit, labels=("region",) if name.endswith("_by_region") else (), region_gauge=column)
+def _region_gauge(name: str, help_: str, column: str, unit: str = "1") -> Kind:
+    """Return a metric of all regions together, which Prometheus gets by region."""
+    return Kind(name, help_, unit, region_gauge=column)
+
+
+def _by_region(name: str, help_: str, column: str, unit: str = "1", *, is_exported: bool = False) -> Kind:
+    help_ = help_.replace(".", ", by region.")
+    return Kind(f"{name}_by_region", help_, unit, labels=("region",), region_gauge=column, is_exported=is_exported)
+
+
+def _both(name: str, help_: str, column: str, unit: str = "1") -> tuple[Kind, Kind]:
+    return _region_gauge(name, help_, column, unit), _by_region(name, help_, column, unit)
 
 
 PUSH_REQUESTS = Kind(
@@ -241,7 +269,7 @@ TOPIC_REFUSED = Kind(
 )
 TOPIC_SIZES = Kind(
     "topic/message_sizes",
-    "Sizes of published messages.",
+    "Sizes of the data of published messages.",
     "By",
     "DISTRIBUTION",
     counter=(),
@@ -265,30 +293,20 @@ METRICS = (
     Kind("subscription/num_outstanding_messages", "Messages leased to push requests or pullers.", gauge="outstanding"),
     Kind("subscription/oldest_unacked_message_age", "Age of the oldest message.", "s", gauge="oldest_unacked_seconds"),
     Kind("subscription/open_streaming_pulls", "Open streaming pulls.", labels=("status",), gauge="open_streams"),
-    _region_gauge("subscription/backlog_bytes", "By", "bytes", "Bytes of messages not yet acknowledged."),
-    _region_gauge(
-        "subscription/num_unacked_messages_by_region", "1", "messages", "Messages not yet acknowledged, by region."
+    _region_gauge("subscription/backlog_bytes", "Bytes of messages not yet acknowledged.", "bytes", "By"),
+    _by_region("subscription/num_unacked_messages", "Messages not yet acknowledged.", "messages", is_exported=True),
+    _by_region("subscription/unacked_bytes", "Bytes of messages not yet acknowledged.", "bytes", "By"),
+    _by_region("subscription/oldest_unacked_message_age", "Age of the oldest message.", "oldest_seconds", "s"),
+    *_both("subscription/num_retained_acked_messages", "Acknowledged messages that are retained.", "acked_messages"),
+    *_both(
+        "subscription/retained_acked_bytes", "Bytes of acknowledged messages that are retained.", "acked_bytes", "By"
     ),
-    _region_gauge("subscription/unacked_bytes_by_region", "By", "bytes"),
-    _region_gauge("subscription/oldest_unacked_message_age_by_region", "s", "oldest_seconds"),
-    _region_gauge(
-        "subscription/num_retained_acked_messages",
-        "1",
-        "acked_messages",
-        "Acknowledged messages that are retained.",
+    *_both(
+        "subscription/oldest_retained_acked_message_age",
+        "Age of the oldest retained acked message.",
+        "oldest_acked_seconds",
+        "s",
     ),
-    _region_gauge("subscription/num_retained_acked_messages_by_region", "1", "acked_messages"),
-    _region_gauge(
-        "subscription/retained_acked_bytes",
-        "By",
-        "acked_bytes",
-        "Bytes of acknowledged messages that are retained.",
-    ),
-    _region_gauge("subscription/retained_acked_bytes_by_region", "By", "acked_bytes"),
-    _region_gauge(
-        "subscription/oldest_retained_acked_message_age", "s", "oldest_acked_seconds", "Age of the oldest of them."
-    ),
-    _region_gauge("subscription/oldest_retained_acked_message_age_by_region", "s", "oldest_acked_seconds"),
     Kind(
         "subscription/push_window",
         "Messages that may be outstanding to the push endpoint.",
@@ -309,58 +327,73 @@ METRICS = (
         gauge="unserved",
     ),
     *(TOPIC_MESSAGES, TOPIC_REQUESTS, TOPIC_REFUSED, TOPIC_SIZES, TOPIC_BYTES, TOPIC_BYTE_COST),
-    _region_gauge("topic/num_retained_messages", "1", "kept_messages", "Messages that a topic's retention keeps."),
-    _region_gauge("topic/retained_bytes", "By", "kept_bytes", "Bytes of messages that a topic's retention keeps."),
-    _region_gauge("topic/oldest_retained_message_age", "s", "oldest_kept_seconds", "Age of the oldest of them."),
-    _region_gauge("topic/num_unacked_messages_by_region", "1", "messages"),
-    _region_gauge("topic/unacked_bytes_by_region", "By", "bytes"),
-    _region_gauge("topic/oldest_unacked_message_age_by_region", "s", "oldest_seconds"),
-    _region_gauge("topic/num_retained_acked_messages_by_region", "1", "acked_messages"),
-    _region_gauge("topic/retained_acked_bytes_by_region", "By", "acked_bytes"),
-    _region_gauge("topic/oldest_retained_acked_message_age_by_region", "s", "oldest_acked_seconds"),
-    _region_gauge("snapshot/num_messages", "1", "messages", "Messages of a snapshot."),
-    _region_gauge("snapshot/num_messages_by_region", "1", "messages"),
-    _region_gauge("snapshot/backlog_bytes", "By", "bytes", "Bytes of the messages of a snapshot."),
-    _region_gauge("snapshot/backlog_bytes_by_region", "By", "bytes"),
-    _region_gauge("snapshot/oldest_message_age", "s", "oldest_seconds", "Age of the oldest message of a snapshot."),
-    _region_gauge("snapshot/oldest_message_age_by_region", "s", "oldest_seconds"),
+    _region_gauge("topic/num_retained_messages", "Messages that a topic's retention keeps.", "kept_messages"),
+    _region_gauge("topic/retained_bytes", "Bytes of messages that a topic's retention keeps.", "kept_bytes", "By"),
+    _region_gauge(
+        "topic/oldest_retained_message_age",
+        "Age of the oldest message that a topic's retention keeps.",
+        "oldest_kept_seconds",
+        "s",
+    ),
+    # The next ones add up all subscriptions and snapshots of the topic.
+    _by_region("topic/num_unacked_messages", "Messages that a subscription has not acknowledged.", "messages"),
+    _by_region("topic/unacked_bytes", "Bytes of messages that a subscription has not acknowledged.", "bytes", "By"),
+    _by_region("topic/oldest_unacked_message_age", "Age of the oldest unacked message.", "oldest_seconds", "s"),
+    _by_region("topic/num_retained_acked_messages", "Acknowledged messages that are retained.", "acked_messages"),
+    _by_region("topic/retained_acked_bytes", "Bytes of acknowledged messages that are retained.", "acked_bytes", "By"),
+    _by_region(
+        "topic/oldest_retained_acked_message_age",
+        "Age of the oldest retained acked message.",
+        "oldest_acked_seconds",
+        "s",
+    ),
+    *_both("snapshot/num_messages", "Messages of a snapshot.", "messages"),
+    *_both("snapshot/backlog_bytes", "Bytes of the messages of a snapshot.", "bytes", "By"),
+    *_both("snapshot/oldest_message_age", "Age of the oldest message of a snapshot.", "oldest_seconds", "s"),
 )
 
 
-def _exported(name: str, help_: str, *, figure: tuple[str, str] = ("", "")) -> Kind:
-    return Kind(name, help_, origin="exported", alias=name, figure=figure)
+def _health(name: str, help_: str, *labels: str, figure: tuple[str, str] = ("", "")) -> Kind:
+    """Return a metric of the whole deployment, which only Prometheus gets."""
+    return Kind(name, help_, origin="exported", alias=name, labels=labels, figure=figure)
 
 
-#: What Prometheus gets of the whole deployment, from readiness checks.
-COMPONENT_UP = _exported("component_up", "1: works, 0.5: degraded, 0: unavailable.")
-#: What Prometheus gets of the pipeline's runs, by their kind.
-RUN_AGE = _exported("pipeline_run_age_seconds", "Time since the last run last reported.")
-RUN_FAILED = _exported("pipeline_run_failed", "1 if the last run failed, or ended without saying so.")
+COMPONENT_UP = _health(
+    "component_up", "Whether a component works: 1, 0.5 if it is degraded, 0 if it is unavailable.", "component"
+)
+RUN_AGE = _health("pipeline_run_age_seconds", "Time since the pipeline's last run ended or reported.", "kind")
+RUN_FAILED = _health("pipeline_run_failed", "1 if the last run failed, or ended without saying so.", "kind")
 FIGURES = (
-    _exported(
+    _health(
         "redis_backlog_bytes",
         "Bytes of Redis that the messages of all subscriptions take.",
         figure=("redis", "backlog_bytes"),
     ),
-    _exported("redis_budget_bytes", "Bytes of Redis that they may take.", figure=("redis", "budget_bytes")),
-    _exported("push_workers", "Push workers that gave a sign of life lately.", figure=("push_workers", "workers")),
-    _exported(
+    _health(
+        "redis_budget_bytes",
+        "Bytes of Redis that the messages of all subscriptions may take.",
+        figure=("redis", "budget_bytes"),
+    ),
+    _health("push_workers", "Push workers that gave a sign of life lately.", figure=("push_workers", "workers")),
+    _health(
         "push_oldest_job_seconds",
         "Age of the oldest job of a push worker.",
         figure=("push_workers", "oldest_job_seconds"),
     ),
-    _exported(
+    _health(
         "maintenance_last_sign_of_life_seconds",
         "Time since the maintenance worker's last audit.",
         figure=("maintenance", "last_sign_of_life_seconds"),
     ),
-    _exported(
+    _health(
         "pipeline_lag_seconds", "How long segments wait while none is counted.", figure=("pipeline", "lag_seconds")
     ),
-    _exported("journals_stopped", "Processes whose journal has stopped.", figure=("journal", "stopped")),
+    _health("journals_stopped", "Processes whose journal has stopped.", figure=("journal", "stopped")),
 )
 
 #: The metrics of Cloud Monitoring's API, by type.
 KINDS = {kind.type: kind for kind in METRICS if kind.origin != "exported"}
 #: The counters in Redis, by the first part of their fields.
 COUNTERS = {kind.field: kind for kind in METRICS if kind.counter is not None}
+#: What Prometheus gets.
+EXPORTED = (*(kind for kind in METRICS if kind.is_exported), COMPONENT_UP, *FIGURES, RUN_AGE, RUN_FAILED)

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-pytestmark = pytest.mark.any_database
+from tests.docscripts import ROOT, script_of
 
-ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.any_database
 
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("compatibility", ROOT / "docs" / "compatibility.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script_of("compatibility")
 
 
 def test_the_page_is_what_the_script_writes(script: ModuleType) -> None:

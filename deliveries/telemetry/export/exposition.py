@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+
+from deliveries.telemetry.kinds import ExportedType
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
@@ -21,7 +22,7 @@ class Family:
 
     name: str
     help: str
-    type: Literal["counter", "gauge", "histogram"]
+    type: ExportedType
     lines: list[str] = field(default_factory=list)
 
     def add(self, labels: Labels, value: float, *, suffix: str = "") -> None:

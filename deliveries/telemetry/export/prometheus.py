@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Literal
 
 import redis
 from django.conf import settings
@@ -26,9 +25,9 @@ from deliveries.telemetry.kinds import (
     COMPONENT_UP,
     COUNTERS,
     DISTRIBUTION_SCALE,
+    EXPORTED,
     FIGURES,
     LATENCY_BOUNDS_SECONDS,
-    METRICS,
     PUSH_LATENCY,
     RUN_AGE,
     RUN_FAILED,
@@ -51,8 +50,8 @@ GAUGES_FRESH = timedelta(minutes=3)
 
 #: Upper bounds of exported distributions are powers of 4 in this range, in the units of the counter.
 DISTRIBUTION_POWERS = {"ms": range(10), "By": range(3, 13)}
-_GAUGES = {kind.gauge: kind for kind in METRICS if kind.gauge and kind.help}
-_REGION_GAUGES = [kind for kind in METRICS if kind.region_gauge and kind.help]
+_GAUGES = {kind.gauge: kind for kind in EXPORTED if kind.gauge}
+_REGION_GAUGES = [kind for kind in EXPORTED if kind.region_gauge]
 _STATUS_VALUES = {Status.OK: 1.0, Status.DEGRADED: 0.5, Status.UNAVAILABLE: 0.0}
 
 
@@ -130,12 +129,12 @@ def _remove_deleted(values: list[CounterValue], resources: ResourceNames) -> Non
 Key = tuple[tuple[str, str], ...]
 
 
-def _family(kind: Kind, type_: Literal["counter", "gauge", "histogram"]) -> Family:
-    return Family(kind.exported, kind.help, type_)
+def _family(kind: Kind) -> Family:
+    return Family(kind.exported, kind.help, kind.exported_type)
 
 
 def _counter(kind: Kind, values: Sequence[tuple[Key, CounterValue]]) -> Family:
-    family = _family(kind, "counter")
+    family = _family(kind)
     sums: dict[Key, int] = defaultdict(int)
     for key, value in values:
         sums[key] += value.value
@@ -146,7 +145,7 @@ def _counter(kind: Kind, values: Sequence[tuple[Key, CounterValue]]) -> Family:
 
 def _distribution(kind: Kind, values: Sequence[tuple[Key, CounterValue]]) -> Family:
     """Return a distribution as a histogram."""
-    family = _family(kind, "histogram")
+    family = _family(kind)
     bounds, place_of = _buckets(kind)
     counts: dict[Key, list[int]] = defaultdict(lambda: [0] * (len(bounds) + 1))
     totals: dict[Key, float] = defaultdict(float)
@@ -182,7 +181,7 @@ def _region_gauges(now: datetime) -> list[Family]:
     named = set(sorted({resource for resource, _ in newest})[: settings.METRICS_RESOURCES])
     families = []
     for kind in _REGION_GAUGES:
-        family = _family(kind, "gauge")
+        family = _family(kind)
         for resource, region in sorted(newest):
             collection, name = resource.split("/", 3)[2:]
             if collection == f"{kind.resource}s" and resource in named:
@@ -194,7 +193,7 @@ def _region_gauges(now: datetime) -> list[Family]:
 
 
 def _gauges(now: datetime) -> list[Family]:
-    families = [_family(kind, "gauge") for kind in _GAUGES.values()]
+    families = [_family(kind) for kind in _GAUGES.values()]
     rows = GaugeMinute.objects.filter(at__gte=now - GAUGES_FRESH).order_by("at", "resource")
     newest = {row[0]: row[1:] for row in rows.values_list("resource", *_GAUGES)}
     named = sorted(newest)[: settings.METRICS_RESOURCES]
@@ -207,7 +206,7 @@ def _gauges(now: datetime) -> list[Family]:
 
 
 def _runs(clock: Clock) -> list[Family]:
-    age, failed = _family(RUN_AGE, "gauge"), _family(RUN_FAILED, "gauge")
+    age, failed = _family(RUN_AGE), _family(RUN_FAILED)
     for kind, run in sorted(last_runs().items()):
         age.add({"kind": kind}, (clock() - (run.finished_at or run.reported_at)).total_seconds())
         failed.add({"kind": kind}, float(bool(run.failure) or is_silent(run, clock=clock)))
@@ -215,13 +214,13 @@ def _runs(clock: Clock) -> list[Family]:
 
 
 def _health(components: Mapping[str, Component]) -> list[Family]:
-    up = _family(COMPONENT_UP, "gauge")
+    up = _family(COMPONENT_UP)
     for name, component in components.items():
         up.add({"component": name}, _STATUS_VALUES[component.status])
     families = [up]
     for kind in FIGURES:
         component_name, figure = kind.figure
-        family = _family(kind, "gauge")
+        family = _family(kind)
         if figure in components[component_name].figures:
             family.add({}, components[component_name].figures[figure])
         families.append(family)

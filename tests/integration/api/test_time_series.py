@@ -325,6 +325,7 @@ def test_descriptors_describe_every_metric(api: Api) -> None:
         "metricKind": "DELTA",
         "valueType": "DISTRIBUTION",
         "unit": "us",
+        "description": "Time from request to the end of an attempt.",
         "labels": [{"key": "response_code"}, {"key": "delivery_type"}],
         "monitoredResourceTypes": ["pubsub_subscription"],
     }

@@ -1,4 +1,4 @@
-"""The alert rules and the dashboard of docs/monitoring name only metrics that `/metrics` exports, and all of them."""
+"""The alert rules, the tables and the dashboard of the docs name the metrics that `/metrics` exports."""
 
 from __future__ import annotations
 
@@ -6,17 +6,25 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
 
 from deliveries.telemetry.export.prometheus import metrics_text
+from deliveries.telemetry.kinds import Kind
+from tests.docscripts import script_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
 FOLDER = Path(__file__).parents[3] / "docs" / "monitoring"
 METRIC = re.compile(r"\bpushhub_\w+")
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    return script_of("metrics")
 
 
 @pytest.fixture
@@ -53,21 +61,26 @@ def test_every_metric_of_an_alert_is_exported(exported: set[str]) -> None:
 
 
 def test_the_dashboard_shows_every_exported_metric_and_no_other(exported: set[str]) -> None:
-    shown = set(METRIC.findall(" ".join(dashboard_expressions())))
-    assert shown <= exported
-    assert {name.removesuffix("_bucket") for name in shown} >= {
-        name for name in exported if not name.endswith(("_bucket", "_sum")) and "latency" not in name
-    }
+    assert set(METRIC.findall(" ".join(dashboard_expressions()))) == exported
 
 
-def test_the_page_names_every_exported_metric(exported: set[str]) -> None:
-    text = (FOLDER / "README.md").read_text(encoding="utf-8")
-    is_histogram = re.compile("latency|size_bytes").search
-    names = {re.sub(r"_(bucket|sum|count)$", "", name) if is_histogram(name) else name for name in exported}
-    assert [name for name in sorted(names) if not _is_named(name, text)] == []
+def test_tables_and_dashboard_are_what_the_script_writes(script: ModuleType) -> None:
+    assert {path: path.read_text(encoding="utf-8") for path in script.files()} == script.files()
 
 
-def _is_named(name: str, text: str) -> bool:
-    """Return whether a page names a metric in full, or as `_rest` after another metric of the same resource."""
-    short = "_" + name.removeprefix("pushhub_subscription_").removeprefix("pushhub_topic_")
-    return f"`{name}`" in text or f"`{short}`" in text
+def test_a_new_metric_is_in_the_tables_and_has_a_panel(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = Kind("topic/oldest_thing_age", "Age of the oldest thing.", "s", region_gauge="thing_seconds")
+    assert kind.help[:-1] not in " ".join(script.files().values())
+    monkeypatch.setattr(script.kinds, "KINDS", {**script.kinds.KINDS, kind.type: kind})
+    monkeypatch.setattr(script.kinds, "EXPORTED", (*script.kinds.EXPORTED, kind))
+    files = script.files()
+    assert (
+        "| `topic/oldest_thing_age` | Age of the oldest thing | GAUGE INT64, s | |"
+        in files[FOLDER.parent / "metrics.md"]
+    )
+    row = "| `pushhub_topic_oldest_thing_age_seconds` | Age of the oldest thing | gauge | `topic`, `region` |"
+    assert row in files[FOLDER / "README.md"]
+    panel = json.loads(files[FOLDER / "dashboard.json"])["panels"][-1]
+    assert (panel["title"], panel["fieldConfig"]["defaults"]["unit"]) == ("Age of the oldest thing", "s")
+    expected = 'max by (topic) (pushhub_topic_oldest_thing_age_seconds{project=~"$project"})'
+    assert [target["expr"] for target in panel["targets"]] == [expected]
