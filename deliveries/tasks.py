@@ -16,7 +16,7 @@ from deliveries.deadletters import jobs, listing
 from deliveries.pipeline.archiving.schedule import schedule as archive_schedule
 from deliveries.retention import sweep
 from deliveries.rules.taskmessage import TASK_NAME, DeliverTask, task_id_of
-from deliveries.store import fanout
+from deliveries.store import fanout, lostoffers
 from deliveries.telemetry.counting import embedded
 from deliveries.telemetry.journal import upkeep
 from deliveries.telemetry.series import counterseries, expiry, gauges, regiongauges
@@ -69,6 +69,7 @@ def sweep_messages() -> dict[str, int]:
     return {
         "settled": sweep.sweep_settled(),
         "abandoned": fanout.remove_abandoned(),
+        "lost": lostoffers.sweep_settled(),
     }
 
 

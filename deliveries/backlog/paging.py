@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 from deliveries.backlog.backlog import Lane, PageRequest
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.lanes import configure_lane
 from deliveries.rules.payload import INLINE_BYTES, LEAN_BYTES, wire_text
 from deliveries.rules.taskmessage import TaskTemplate, escape_message, escape_text, reference
 from deliveries.store import statements
-from subscriptions.selectors import push_settings_of
+from deliveries.store.lostoffers import forget_lost, lost_before
+from subscriptions.selectors import PushSettings, push_settings_of
 
 #: Larger pages are not cheaper per message, and the worker's other threads wait while a page is rendered.
 PAGE_ROWS = 500
@@ -27,13 +29,15 @@ def page_in(request: PageRequest) -> None:
         limit=size,
         inline_bytes=LEAN_BYTES if request.is_lean else INLINE_BYTES,
     )
+    subscription = push_settings_of(lane.subscription_id)
+    is_ordered = subscription is not None and subscription.ordered
+    if subscription is not None and is_ordered and _turns_back(request, subscription):
+        return
     is_last = len(rows) < size
     next_id = rows[-1].message_id + 1 if rows else request.from_id
     # Redis has had the rows that are read again. One that is settled before the page arrives would go out twice.
     missing = missing_in_redis(lane, [row.message_id for row in rows if row.message_id <= request.read_to])
     rows = [row for row in rows if row.message_id > request.read_to or row.message_id in missing]
-    subscription = push_settings_of(lane.subscription_id)
-    is_ordered = subscription is not None and subscription.ordered
     orderings = [digest(row.ordering_key) for row in rows] if is_ordered else []
     default_backlog().offer_page(
         request,
@@ -42,6 +46,15 @@ def page_in(request: PageRequest) -> None:
         complete=is_last,
         orderings=orderings,
     )
+
+
+def _turns_back(request: PageRequest, subscription: PushSettings) -> bool:
+    """Let an ordered lane begin anew if it has read beyond what Redis was not told of. Return whether it has."""
+    lost = lost_before(request.from_id, subscription_id=request.lane.subscription_id, region=request.lane.region)
+    if lost:
+        configure_lane(request.lane, subscription, action="spill")
+        forget_lost(lost)
+    return bool(lost)
 
 
 def missing_in_redis(lane: Lane, message_ids: Sequence[int]) -> set[int]:

@@ -75,3 +75,17 @@ class PendingPublish(models.Model):
 
     def __str__(self) -> str:
         return f"{self.first_id} to {self.last_id}"
+
+
+class LostOffer(models.Model):
+    """A message of an ordered lane that Redis was not told of: the lane may have read beyond it (lostoffers.py)."""
+
+    subscription_id = models.BigIntegerField()
+    region = models.CharField(max_length=63)
+    message_id = models.BigIntegerField()
+
+    class Meta:
+        indexes = [models.Index(fields=["subscription_id", "region", "message_id"], name="lostoffer_lane")]
+
+    def __str__(self) -> str:
+        return f"{self.message_id} to {self.subscription_id}"

@@ -17,6 +17,7 @@ from deliveries.rules.envelope import traceparent_of
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.payload import NewMessage, publish_time_text, wire_message
 from deliveries.rules.taskmessage import escape_message, reference
+from deliveries.store.lostoffers import Lost, note_lost
 from deliveries.telemetry import recording, records
 from pushhub.common import tracing
 from subscriptions.models import Topic
@@ -53,7 +54,8 @@ class Published:
 def offer_all(requests: Sequence[Published]) -> None:
     """Record committed requests in the journal and offer their messages, in one round trip for a few of them.
 
-    If Redis is away, that is logged, but the publish succeeds: the reconciler finds the deliveries later.
+    If Redis is away, that is logged, but the publish succeeds: the reconciler finds the deliveries later. What ordered
+    lanes were not told is noted in the database; raises its errors.
     """
     for request in requests:
         records.published(
@@ -70,11 +72,14 @@ def offer_all(requests: Sequence[Published]) -> None:
                 if owed.subscriber.filter and len(owed.indices) < len(request.ids)
             }
         )
+    ordered = _first_of_ordered(requests)
     try:
-        _point_out_ordered(requests)
+        for lane, (first_id, subscriber) in ordered.items():
+            configure_lane(lane, subscriber, action="more", from_id=first_id)
         default_backlog().offer(_offers(requests))
     except redis.RedisError as error:
         logger.warning("the audit will offer messages", exc_info=error)
+        note_lost(Lost(*lane, first_id) for lane, (first_id, _) in ordered.items())
     if tracing.is_on():
         tracing.add_spans(span for request in requests for span in _spans(request))
 
@@ -104,15 +109,15 @@ def _spans(request: Published) -> Iterator[tracing.Span]:
             )
 
 
-def _point_out_ordered(requests: Iterable[Published]) -> None:
-    """Tell each ordered lane from which message on to read the database, which has the order of its keys."""
+def _first_of_ordered(requests: Iterable[Published]) -> dict[Lane, tuple[int, PushSettings]]:
+    """Return from which message on each ordered lane is to read the database, which has the order of its keys."""
     first_ids: dict[Lane, tuple[int, PushSettings]] = {}
     for request in requests:
         for owed in request.owed:
+            lane = Lane(owed.subscriber.id, request.region)
             if owed.subscriber.ordered and owed.indices:
-                first_ids.setdefault(Lane(owed.subscriber.id, request.region), (request.ids[0], owed.subscriber))
-    for lane, (first_id, subscriber) in first_ids.items():
-        configure_lane(lane, subscriber, action="more", from_id=first_id)
+                first_ids.setdefault(lane, (request.ids[owed.indices[0]], owed.subscriber))
+    return first_ids
 
 
 def _offers(requests: Sequence[Published]) -> Iterator[Offer]:

@@ -149,11 +149,15 @@ class PublishWriter:
         groups = published[: len(reading.groups)]
         for checked, stored in zip(reading.checked, published[len(groups) :], strict=True):
             checked.future.set_result(stored)  # its thread offers it
+        answers = reading.answers(groups)
         try:
             offer_all(groups)
+        except Error as error:
+            logger.warning("publishes are given back, as neither Redis nor the database could be told: %s", error)
+            answers = [(publish, None) for publish, _ in answers]
         finally:
-            # They are stored, whatever became of the offer.
-            self._loop.call_soon_threadsafe(_answer, reading.answers(groups))
+            # They are stored, whatever else became of the offer.
+            self._loop.call_soon_threadsafe(_answer, answers)
 
     def _check_connection(self) -> None:
         """Close a connection that is too old or broken, now and then: on PostgreSQL the check is a query.

@@ -206,3 +206,19 @@ def test_a_thread_does_not_wait_for_a_writer_that_has_ended(topic: Topic, thread
 
     run(test)
     assert threads.submit(ended[0].commit, request).result(60) is None
+
+
+def test_a_publish_of_which_nobody_could_be_told_is_given_back(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is stored, but an answer would let its publisher send the key's next message, which might overtake it."""
+
+    def fail(_: Sequence[Published]) -> None:
+        raise Error("neither Redis nor the database answers")
+
+    monkeypatch.setattr(writer, "offer_all", fail)
+
+    async def test(running: PublishWriter) -> None:
+        answer: asyncio.Future[list[str] | None] = asyncio.get_running_loop().create_future()
+        running.submit(SmallPublish(None, TOPIC, [NewMessage(b"a", {})], "", answer.set_result))
+        assert await answer is None
+
+    run(test)

@@ -1,0 +1,101 @@
+"""A publisher that Redis did not hear: the order of its keys stays, whichever process publishes next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import pytest
+import redis
+
+from deliveries import tasks
+from deliveries.backlog import reconcile
+from deliveries.backlog.default import default_backlog
+from deliveries.models import LostOffer
+from deliveries.publish import storing
+from tests.restapi import Api
+
+TOPIC = "projects/shop/topics/orders"
+Cut = Callable[[], AbstractContextManager[None]]
+
+
+@pytest.fixture
+def ordered(redis_url: str, api: Api) -> Api:
+    """A subscription with message ordering, whose lane has read its backlog to the end."""
+    api.put("topics/orders", {})
+    api.put("subscriptions/sorted", {"topic": TOPIC, "enableMessageOrdering": True})
+    return api
+
+
+@pytest.fixture
+def cut_off(monkeypatch: pytest.MonkeyPatch) -> Cut:
+    """Returns a block in which Redis does not answer publishers."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise redis.ConnectionError("away")
+
+    @contextmanager
+    def cut() -> Any:
+        with monkeypatch.context() as patch:
+            patch.setattr(default_backlog(), "configure_all", fail)
+            patch.setattr(default_backlog(), "offer", fail)
+            yield
+
+    return cut
+
+
+def publish(api: Api, key: str) -> str:
+    answer = api.post("topics/orders:publish", {"messages": [{"data": "aGk=", "orderingKey": key}]})
+    return str(answer.body["messageIds"][0])
+
+
+def publish_unheard(api: Api, monkeypatch: pytest.MonkeyPatch, cut_off: Cut) -> str:
+    """Publish a message of key "k" with a lower id than another message that was committed and read sooner."""
+    [early] = storing.take_message_ids(1)
+    publish(api, "other")
+    pull_and_acknowledge(api)
+    with cut_off(), monkeypatch.context() as patch:
+        patch.setattr(storing, "take_message_ids", lambda _: [early])
+        assert publish(api, "k") == str(early)
+    return str(early)
+
+
+def pull_and_acknowledge(api: Api) -> list[str]:
+    received = api.post("subscriptions/sorted:pull", {"maxMessages": 10}).body.get("receivedMessages", [])
+    if received:
+        api.post("subscriptions/sorted:acknowledge", {"ackIds": [each["ackId"] for each in received]})
+    return [each["message"]["messageId"] for each in received]
+
+
+def test_a_later_message_of_the_key_waits_for_the_one_that_redis_was_not_told_of(
+    ordered: Api, monkeypatch: pytest.MonkeyPatch, cut_off: Cut
+) -> None:
+    # Given a lane that has read beyond a message before it was committed, and was not told of it
+    unheard = publish_unheard(ordered, monkeypatch, cut_off)
+    # When another process publishes the key's next message
+    following = publish(ordered, "k")
+    # Then they come in order, and nothing remains to be looked at
+    assert pull_and_acknowledge(ordered) == [unheard, following]
+    assert not LostOffer.objects.exists()
+
+
+def test_the_audit_finds_the_message_if_nobody_publishes(
+    ordered: Api, monkeypatch: pytest.MonkeyPatch, cut_off: Cut
+) -> None:
+    unheard = publish_unheard(ordered, monkeypatch, cut_off)
+    assert pull_and_acknowledge(ordered) == []
+    assert tasks.sweep_messages()["lost"] == 0
+    monkeypatch.setattr(reconcile, "GRACE_MS", -1000)
+    assert reconcile.audit() == 1
+    assert pull_and_acknowledge(ordered) == [unheard]
+    assert tasks.sweep_messages()["lost"] == 1
+    assert not LostOffer.objects.exists()
+
+
+def test_a_lane_without_ordering_notes_nothing(ordered: Api, cut_off: Cut) -> None:
+    ordered.put("topics/plain", {})
+    ordered.put("subscriptions/plain", {"topic": "projects/shop/topics/plain"})
+    with cut_off():
+        ordered.post("topics/plain:publish", {"messages": [{"data": "aGk=", "orderingKey": "k"}]})
+    assert not LostOffer.objects.exists()
