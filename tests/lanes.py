@@ -1,9 +1,12 @@
-"""The state of a lane in Redis, for tests."""
+"""What Redis has of lanes and maintenance, for tests."""
 
 from __future__ import annotations
 
 from deliveries.backlog.backlog import Backlog, Lane, PageRequest, work_key
+from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanestate import LaneState, lane_fields
+from deliveries.backlog.regions import KEY as AUDIT_KEY
+from deliveries.backlog.regions import KEY_SECONDS as AUDIT_SECONDS
 from deliveries.rules.taskmessage import queue_name
 
 
@@ -23,3 +26,8 @@ def page_requests(backlog: Backlog, *, region: str) -> list[PageRequest]:
     """Fetch nothing but the requests for pages, as a worker of the region."""
     arguments = [region, "pages", 0, backlog.limit]
     return PageRequest.parse_all(backlog.scripts.fetch(keys=[queue_name(region), work_key("w")], args=arguments)[3])
+
+
+def note_maintenance() -> None:
+    """Let a maintenance worker seem to have found nothing amiss just now."""
+    default_backlog().client.set(AUDIT_KEY, "[]", ex=AUDIT_SECONDS)

@@ -11,6 +11,7 @@ from django.contrib.auth.models import Permission, User
 from django.core.management import BaseCommand
 from django.test import Client
 
+from deliveries.store import trial
 from subscriptions.iam import access
 from subscriptions.identity.recent import recent_callers
 
@@ -99,9 +100,10 @@ def exit_code(command: BaseCommand, line: str) -> int:
 
 @pytest.fixture(autouse=True)
 def no_decisions_of_the_test_before() -> None:
-    """Forget cached decisions and callers, as a new row may get the number of a deleted one."""
+    """Forget cached decisions and callers, as a new row may get the number of a deleted one; and what was refused."""
     access.forget_decisions()
     recent_callers.clear()
+    trial.note_refusal(None)
 
 
 @pytest.fixture

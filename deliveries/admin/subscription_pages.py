@@ -11,6 +11,7 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
 from django.shortcuts import get_object_or_404
+from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.functional import Promise
@@ -21,6 +22,7 @@ from deliveries.admin.diagnosis_page import DIAGNOSE, diagnosis_context
 from deliveries.admin.readonly import ReadOnlyAdmin, publish_time_shown
 from deliveries.backlog.lanes import configure_lanes
 from deliveries.inspection import words
+from deliveries.inspection.conditions import Condition
 from deliveries.inspection.counting import counting_text
 from deliveries.inspection.probe import send_probe
 from deliveries.inspection.status import SubscriptionStatus, subscription_status
@@ -59,6 +61,9 @@ OLDEST_SHOWN = 50
 RECENT = timedelta(minutes=10)
 #: Snapshots that a seek offers.
 SNAPSHOTS_OFFERED = 50
+
+#: Findings whose remedy is in the subscription's settings.
+CONFIGURED = frozenset({Condition.LIMITED, Condition.EXPIRING, Condition.DEAD_LETTERS_STUCK})
 
 Answers = Callable[[HttpRequest, Subscription], str]
 
@@ -184,7 +189,7 @@ class SubscriptionPages:
         status = subscription_status(row)
         caller = caller_of(request)
         context = {
-            "shown": shown(row, status),
+            "shown": shown(caller, row, status),
             "live": reverse("admin:deliveries_live", args=[row.pk]),
             "actions": [
                 *([("diagnose", gettext_lazy("Diagnose"))] if may_call(caller, DIAGNOSE, row) else []),
@@ -203,7 +208,7 @@ class SubscriptionPages:
     def live(self, request: HttpRequest, subscription_id: int) -> HttpResponse:
         """The texts of the overview as JSON; the page asks for them every two seconds."""
         row = self._row(request, subscription_id)
-        response = JsonResponse(shown(row, subscription_status(row)))
+        response = JsonResponse(shown(caller_of(request), row, subscription_status(row)))
         response.headers["Cache-Control"] = "no-store"
         return response
 
@@ -305,7 +310,7 @@ def offered(caller: Principal, row: Subscription) -> dict[str, Action]:
     }
 
 
-def shown(row: Subscription, status: SubscriptionStatus) -> dict[str, Any]:
+def shown(caller: Principal, row: Subscription, status: SubscriptionStatus) -> dict[str, Any]:
     """The texts that the page shows, in the reader's language."""
     figures = {
         "undelivered": words.count_text(status.undelivered),
@@ -326,7 +331,30 @@ def shown(row: Subscription, status: SubscriptionStatus) -> dict[str, Any]:
     if row.push_endpoint:
         figures |= _recent_figures(row, state)
     figures["counting"] = counting_text(state)
-    return {"sentence": words.status_sentence(status), "level": status.worst_level, "figures": figures}
+    return {
+        "sentence": words.status_sentence(status),
+        "level": status.worst_level,
+        "figures": figures,
+        "parts": {"findings": _findings_shown(caller, row, status)},
+    }
+
+
+def _findings_shown(caller: Principal, row: Subscription, status: SubscriptionStatus) -> str:
+    """Return what is so of the subscription as HTML, each finding with what to do and the page that it is about."""
+    findings = words.findings_of(status)
+    links = [_page_of(caller, finding, row) for finding in findings]
+    if status.outcomes is not None and status.outcomes.dead_letters_waiting:
+        links[0] = (reverse("admin:deliveries_deadletters_of", args=[row.pk]), _("Dead letters"))
+    return render_to_string("admin/deliveries/findings.html", {"findings": zip(findings, links, strict=True)})
+
+
+def _page_of(caller: Principal, finding: words.Finding, row: Subscription) -> tuple[str, str] | None:
+    """Return the address of the page that a finding is about, and what to call it."""
+    if finding.message_id is not None and may_call(caller, PULL, row):
+        return reverse("admin:deliveries_message_way", args=[finding.message_id]), str(finding.message_id)
+    if finding.condition in CONFIGURED:
+        return reverse("admin:subscriptions_subscription_change", args=[row.pk]), _("Configuration")
+    return None
 
 
 def _recent_figures(row: Subscription, state: Counting) -> dict[str, str]:

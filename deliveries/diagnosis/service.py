@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from django.conf import settings
-from django.db import DatabaseError
 from django.utils.translation import gettext as _
 
 from deliveries.backlog.backlog import Backlog
@@ -14,7 +13,7 @@ from deliveries.diagnosis.steps import Diagnosis, Step, StepName, StepStatus, fa
 from deliveries.diagnosis.transforms import transforms_step
 from deliveries.inspection.advice import result_advice
 from deliveries.inspection.conditions import KINDS, Condition
-from deliveries.inspection.status import subscription_status
+from deliveries.inspection.status import SubscriptionStatus, subscription_status
 from deliveries.inspection.words import Finding, duration_text, findings_of, is_wrong, result_text
 from deliveries.models import Delivery, Message
 from deliveries.push.sending.httpclient import Headers, client_options
@@ -22,12 +21,10 @@ from deliveries.push.sending.plans import JSON_HEADER
 from deliveries.rules.envelope import metadata_headers, push_body, unwrapped_body
 from deliveries.rules.outcome import Reason
 from deliveries.rules.payload import parse_attributes, wire_message
-from deliveries.store.trial import try_to_store
 from deliveries.telemetry.export.probes import Status
-from deliveries.telemetry.export.readiness import impatient_redis, maintenance, push_workers
+from deliveries.telemetry.export.readiness import impatient_redis, push_workers
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import PushHubError
-from pushhub.common.outages import outage_or_raise
 from pushhub.common.principals import Principal
 from pushhub.common.pushurls import BadEndpoint, Origin, parse_push_url
 from pushhub.common.tenantpool import step_aside_or_refuse
@@ -58,6 +55,8 @@ STEP_OF = {
     Condition.REDIS_DOWN: StepName.WORKER,
     Condition.NO_WORKER: StepName.REGION,
     Condition.BLOCKED: StepName.ORDERING,
+    Condition.DATABASE_DOWN: StepName.DATABASE,
+    Condition.NO_MAINTENANCE: StepName.MAINTENANCE,
     Condition.DEAD_LETTERS_STUCK: StepName.DEAD_LETTERS,
 }
 
@@ -68,29 +67,36 @@ def diagnose_subscription(subscription: Subscription, *, caller: Principal, send
     Raises ResourceExhausted while too many others wait for something.
     """
     step_aside_or_refuse()
-    steps = {step.name: step for step in _steps(subscription, caller, send_probe=send_probe)}
+    with impatient_redis() as client:
+        status = subscription_status(subscription, backlog=Backlog(client))
+    steps = {step.name: step for step in _steps(subscription, status, caller, send_probe=send_probe)}
     order = ORDER if subscription.push_endpoint else [name for name in ORDER if name not in OF_PUSHES]
     reached = [steps.get(name) or skipped(name, _("An earlier step fails.")) for name in order]
-    return Diagnosis(subscription.name, reached)
+    return Diagnosis(subscription.name, reached, status.paused)
 
 
-def _steps(subscription: Subscription, caller: Principal, *, send_probe: bool) -> Iterator[Step]:
+def _steps(
+    subscription: Subscription, status: SubscriptionStatus, caller: Principal, *, send_probe: bool
+) -> Iterator[Step]:
     """Yield the steps; what the endpoint needs for a push comes first, and the first failure there ends its part."""
-    with impatient_redis() as client:
-        findings = findings_of(subscription_status(subscription, backlog=Backlog(client)))
+    findings = findings_of(status)
     steps = dict(_found(findings))
     yield steps.get(StepName.SUBSCRIPTION) or ok(StepName.SUBSCRIPTION, _("It is a subscription of an existing topic."))
     if findings[0].condition in ENDS:
         return
     push_settings = push_settings_of(subscription.pk)
-    yield _database()
+    yield steps.get(StepName.DATABASE) or ok(StepName.DATABASE, _("The database takes writes."))
     yield steps.get(StepName.DEAD_LETTERS) or ok(StepName.DEAD_LETTERS, _("No dead letter is held up."))
     yield _filter(subscription)
     yield transforms_step(subscription)
     if StepName.WORKER in steps:
         yield steps[StepName.WORKER]
     else:
-        yield from _processes(is_push=bool(subscription.push_endpoint))
+        if subscription.push_endpoint:
+            yield _workers()
+        yield steps.get(StepName.MAINTENANCE) or ok(
+            StepName.MAINTENANCE, _("A maintenance worker gives signs of life.")
+        )
         yield steps.get(StepName.FLOW) or ok(StepName.FLOW, findings[0].sentence)
     if push_settings is None or not push_settings.endpoint:
         return
@@ -105,7 +111,8 @@ def _found(findings: Sequence[Finding]) -> Iterator[tuple[StepName, Step]]:
     for finding in reversed(findings):
         name = STEP_OF.get(finding.condition, StepName.FLOW)
         if is_wrong(finding.level):
-            status = StepStatus.FAILED if finding.condition in ENDS or name is StepName.WORKER else StepStatus.WARNING
+            is_end = finding.condition in ENDS or name in (StepName.WORKER, StepName.DATABASE)
+            status = StepStatus.FAILED if is_end else StepStatus.WARNING
             yield name, Step(name, status, finding.sentence, finding.remedy, message_id=finding.message_id)
 
 
@@ -128,50 +135,23 @@ def _outside(push_settings: PushSettings, caller: Principal, *, send_probe: bool
     )
 
 
-def _database() -> Step:
-    """Store a message that nobody sees, as results of pushes are stored."""
-    try:
-        try_to_store()
-    except DatabaseError as error:
-        outage_or_raise(error)
-        return failed(
-            StepName.DATABASE,
-            _("The database takes no writes, so no result of a push can be stored."),
-            _("Look at the log of the database, and at the room on its disk."),
-        )
-    return ok(StepName.DATABASE, _("The database takes writes."))
-
-
-def _processes(*, is_push: bool) -> Iterator[Step]:
-    """Yield whether the push workers and the maintenance workers live. Redis has just answered."""
+def _workers() -> Step:
+    """Check that the push workers live and get their jobs done. Redis has just answered."""
     workers = push_workers()
-    if not is_push:
-        pass
-    elif workers.status == Status.UNAVAILABLE:
-        yield failed(
+    if workers.status == Status.UNAVAILABLE:
+        return failed(
             StepName.WORKER,
             _("No push worker gives a sign of life."),
             _("Start one, or look at the log of those there are."),
         )
-    elif workers.status == Status.DEGRADED:
-        yield warning(
+    if workers.status == Status.DEGRADED:
+        return warning(
             StepName.WORKER,
             _("A push worker has had a job for %(age)d s, such as reading a backlog from the database.")
             % {"age": workers.figures["oldest_job_seconds"]},
             _("Look at the workers' logs and at the load of the database."),
         )
-    else:
-        yield ok(
-            StepName.WORKER, _("%(count)d push workers give signs of life.") % {"count": workers.figures["workers"]}
-        )
-    if maintenance().status == Status.OK:
-        yield ok(StepName.MAINTENANCE, _("A maintenance worker gives signs of life."))
-    else:
-        yield warning(
-            StepName.MAINTENANCE,
-            _("No maintenance worker gives a sign of life: lost messages are not found, and nothing expires."),
-            _("Start one, or look at its log."),
-        )
+    return ok(StepName.WORKER, _("%(count)d push workers give signs of life.") % {"count": workers.figures["workers"]})
 
 
 def _filter(subscription: Subscription) -> Step:

@@ -10,6 +10,8 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from deliveries.inspection.advice import result_advice
+from deliveries.inspection.status import Pause
+from pushhub.common.clock import time_text
 
 
 class StepName(StrEnum):
@@ -61,6 +63,7 @@ class Diagnosis:
 
     subscription: str
     steps: Sequence[Step]
+    paused: Pause | None = None
 
     @property
     def culprit(self) -> Step | None:
@@ -113,10 +116,12 @@ def skipped(name: StepName, message: str) -> Step:
 
 def format_diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
     """Return the JSON form."""
+    paused = diagnosis.paused
     return {
         "subscription": diagnosis.subscription,
         "healthy": diagnosis.culprit is None,
         "summary": diagnosis.summary,
+        **({"paused": {"by": paused.by, "since": time_text(paused.since)}} if paused is not None else {}),
         "steps": [
             {
                 "name": step.name,

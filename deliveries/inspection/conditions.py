@@ -41,6 +41,8 @@ class Condition(StrEnum):
     FILTERED = "filtered"
     IDLE = "idle"
     # What is said beside one of those above.
+    DATABASE_DOWN = "database_down"
+    NO_MAINTENANCE = "no_maintenance"
     TOPIC_DELETED = "topic_deleted"
     EXPIRING = "expiring"
     BLOCKED = "blocked"
@@ -86,6 +88,12 @@ KINDS = {
         _("Compare the filter with the messages' attributes; a new filter takes a new subscription."),
     ),
     Condition.IDLE: Kind(Level.UNKNOWN, _("idle")),
+    Condition.DATABASE_DOWN: Kind(
+        Level.BAD,
+        _("no database"),
+        _("Look at the log of the database, and at the room on its disk."),
+    ),
+    Condition.NO_MAINTENANCE: Kind(Level.WARN, _("no maintenance"), _("Start one, or look at its log.")),
     Condition.TOPIC_DELETED: Kind(Level.WARN, _("topic deleted"), _("Create a subscription of another topic.")),
     Condition.EXPIRING: Kind(Level.WARN, _("expires soon"), _("Use it, or change its expiration policy.")),
     Condition.BLOCKED: Kind(

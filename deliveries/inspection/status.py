@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 import redis
 from django.conf import settings
+from django.db import DatabaseError
 
 from deliveries.backlog.backlog import DEAD_AFTER_MS, Backlog, Lane
 from deliveries.backlog.codes import Mode
@@ -23,6 +24,9 @@ from deliveries.inspection.poison import find_poison
 from deliveries.models import Delivery
 from deliveries.rules.ids import publish_time_ms
 from deliveries.store import statements
+from deliveries.store.trial import refusal, seconds_to_store
+from deliveries.telemetry.export.probes import Status
+from deliveries.telemetry.export.readiness import maintenance_in
 from pushhub.common.clock import Clock, utcnow
 from pushhub.common.outages import outage_or_raise
 from subscriptions.models import Subscription
@@ -54,6 +58,14 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """Who paused a subscription, and since when it is paused."""
+
+    by: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class SubscriptionStatus:
     """The current status of a subscription. `condition` describes `lane`, if it describes a lane."""
 
@@ -68,8 +80,8 @@ class SubscriptionStatus:
     #: What has become of its messages, if none waits.
     outcomes: Outcomes | None = None
     notices: Sequence[Notice] = ()
-    #: Who paused it, as far as the audit log tells.
-    paused_by: str = ""
+    #: Who paused it and when, as far as the audit log tells.
+    paused: Pause | None = None
 
     @property
     def level(self) -> Level:
@@ -105,14 +117,15 @@ def subscription_status(
     if subscription.detached:
         return SubscriptionStatus(Condition.DETACHED, undelivered, age, [])
     backlog = backlog or default_backlog()
+    notices = [Notice(Condition.DATABASE_DOWN)] if _database_refuses() else []
     try:
         lanes = lane_views(
             backlog, [Lane(subscription.pk, region) for region in sorted({settings.REGION, *waiting_regions})]
         )
-        notices = list(_notices(subscription, backlog, lanes, clock, is_idle=not undelivered))
+        notices += _notices(subscription, backlog, lanes, clock, is_idle=not undelivered)
     except redis.RedisError as error:
         outage_or_raise(error)
-        return SubscriptionStatus(Condition.REDIS_DOWN, undelivered, age, [])
+        return SubscriptionStatus(Condition.REDIS_DOWN, undelivered, age, [], notices=notices)
     outcomes = None if undelivered else subscription_outcomes(subscription, clock=clock)
     condition, lane = _condition(subscription, lanes, outcomes)
     return SubscriptionStatus(
@@ -125,7 +138,7 @@ def subscription_status(
         next_attempt_ms=next_attempt_ms(condition, lane),
         outcomes=outcomes,
         notices=notices,
-        paused_by=_paused_by(subscription) if condition is Condition.PAUSED else "",
+        paused=_pause_of(subscription) if condition is Condition.PAUSED else None,
     )
 
 
@@ -150,6 +163,8 @@ def _condition(
 def _notices(
     subscription: Subscription, backlog: Backlog, lanes: Sequence[LaneView], clock: Clock, *, is_idle: bool
 ) -> Iterator[Notice]:
+    if maintenance_in(backlog.client).status != Status.OK:
+        yield Notice(Condition.NO_MAINTENANCE)
     condition, lane = worst_lane(lanes)
     if is_idle and subscription.push_endpoint and condition is Condition.NO_WORKER:
         yield Notice(condition, lane=lane)
@@ -168,6 +183,16 @@ def _notices(
     if subscription.max_delivery_attempts and dead_letter_topic_usable(subscription) is None:
         topic = subscription.dead_letter_topic
         yield Notice(Condition.DEAD_LETTERS_STUCK, dead_letter_topic=topic.name if topic is not None else "")
+
+
+def _database_refuses() -> bool:
+    """Return whether the database takes no writes, or did not take the last publish of this process."""
+    try:
+        seconds_to_store()
+    except DatabaseError as error:
+        outage_or_raise(error)
+        return True
+    return refusal() is not None
 
 
 def worst_lane(lanes: Sequence[LaneView]) -> tuple[Condition, LaneView]:
@@ -219,6 +244,7 @@ def _last_result(subscription_id: int, lane: LaneView) -> str:
     return chosen.order_by("-last_attempt_at").values_list("last_result", flat=True).first() or ""
 
 
-def _paused_by(subscription: Subscription) -> str:
+def _pause_of(subscription: Subscription) -> Pause | None:
     changes = AuditEntry.objects.filter(resource=subscription.name, before__paused=False, after__paused=True)
-    return changes.order_by("-pk").values_list("caller", flat=True).first() or ""
+    last = changes.order_by("-pk").values_list("caller", "at").first()
+    return Pause(*last) if last is not None else None

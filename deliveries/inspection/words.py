@@ -138,6 +138,10 @@ def _noticed(notice: Notice) -> Finding:
 
 def _notice_sentence(notice: Notice) -> str:
     match notice.condition:
+        case Condition.DATABASE_DOWN:
+            return _("The database takes no writes, so no result of a push can be stored.")
+        case Condition.NO_MAINTENANCE:
+            return _("No maintenance worker gives a sign of life: lost messages are not found, and nothing expires.")
         case Condition.TOPIC_DELETED:
             return _("The topic was deleted: nothing is published to it.")
         case Condition.EXPIRING:
@@ -167,9 +171,9 @@ def _condition_sentence(status: SubscriptionStatus) -> str:
             return _("Detached from its topic: it receives no messages any more.")
         case Condition.REDIS_DOWN:
             return _("Redis does not answer. Nothing is delivered until it does.")
-        case Condition.PAUSED if status.paused_by:
-            values = {**_counted(status), "caller": status.paused_by}
-            return _("Paused by %(caller)s. Messages that wait until it is resumed: %(count)s.") % values
+        case Condition.PAUSED if status.paused is not None:
+            values = {**_counted(status), "caller": status.paused.by, "time": time_text(status.paused.since)}
+            return _("Paused by %(caller)s since %(time)s. Messages that wait until it is resumed: %(count)s.") % values
         case Condition.PAUSED:
             return _("Paused by hand. Messages that wait until it is resumed: %(count)s.") % _counted(status)
         case Condition.UNPULLED:

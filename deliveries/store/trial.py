@@ -17,11 +17,16 @@ from pushhub.common.outages import Cause
 TRIED_BYTES = 1_500
 #: Ids below this one are of the first two seconds of 2020 (rules/ids.py), so no message has the id of a try.
 TRIED_IDS = 2**32
+#: A message is tried at most so often, whoever asks.
+TRIED_SECONDS = 1.0
 #: How long a request that could not be stored says that others can't be either.
 REFUSAL_SECONDS = 10.0
 
 #: Why this process could not store the last request, and when; None if it could.
 _refusal: tuple[Cause, float] | None = None
+
+#: When a message could last be stored, and how long that took.
+_tried: tuple[float, float] | None = None
 
 
 def refusal() -> Cause | None:
@@ -37,6 +42,17 @@ def note_refusal(cause: Cause | None) -> None:
     """Note why a request could not be stored; None says that it could."""
     global _refusal
     _refusal = (cause, time.monotonic()) if cause is not None else None
+
+
+def seconds_to_store() -> float:
+    """Return how long it took to store a message, at most a second ago. Raises what a publish would raise."""
+    global _tried
+    began = time.monotonic()
+    if _tried is None or began - _tried[0] > TRIED_SECONDS:
+        _tried = None
+        try_to_store()
+        _tried = began, time.monotonic() - began
+    return _tried[1]
 
 
 def try_to_store() -> None:

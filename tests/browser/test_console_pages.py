@@ -19,6 +19,7 @@ from deliveries.telemetry.series.gauges import take_gauges
 from pushhub.common.clock import utcnow
 from subscriptions.models import Subscription, Topic
 from tests.browser.chromium import Chromium, Watched
+from tests.lanes import note_maintenance
 from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -43,6 +44,7 @@ def shop(redis_url: str) -> Subscription:
             key = ("projects/shop/subscriptions/push", "push", at, kind, code, "127.0.0.1")
             add_partials([Partial(kind, key, Sums("shop", 5, 50, 5000, 1000, {bucket_of(1000): 5}))], job="test")
     take_gauges()
+    note_maintenance()
     return Subscription.objects.get()
 
 
@@ -111,7 +113,7 @@ def test_a_subscriptions_page_updates_without_a_reload(
     with chromium(live_server.url) as browser:
         sign_in(browser)
         page = browser.open(address)
-        assert page.inner_text("[data-live=sentence]").startswith("No push worker")
+        assert page.inner_text("[data-live-html=findings]").startswith("No push worker")
         second_tab = page.context.new_page()
         second_tab.goto(f"{browser.base}{address}")
         second_tab.click("text=Pause")

@@ -5,6 +5,8 @@ const PERIOD_MS = 2000;
 const page = document.querySelector("[data-live-source]");
 const part = document.querySelector("[data-live-part]");
 
+const shownHtml = new Map();
+
 async function refresh() {
   if (document.hidden) return;
   try {
@@ -36,6 +38,14 @@ function show(texts) {
   for (const [name, text] of Object.entries(all)) {
     const place = page.querySelector(`[data-live="${CSS.escape(name)}"]`);
     if (place && place.textContent !== text) place.textContent = text;
+  }
+  for (const [name, html] of Object.entries(texts.parts ?? {})) {
+    const place = page.querySelector(`[data-live-html="${CSS.escape(name)}"]`);
+    // What the browser makes of it may be written in another way, so texts are compared with those shown before.
+    if (place && html !== shownHtml.get(name) && !isInUse(place)) {
+      place.innerHTML = html;
+      shownHtml.set(name, html);
+    }
   }
   const status = page.querySelector("[data-live-level]");
   if (status && texts.level) status.className = `status ${texts.level}`;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import orjson
 import redis
@@ -14,7 +15,7 @@ from django.db import connection
 from deliveries.backlog.backlog import BYTES_KEY, DEAD_AFTER_MS, PREFIX
 from deliveries.backlog.regions import KEY as AUDIT_KEY
 from deliveries.backlog.regions import KEY_SECONDS as AUDIT_KEPT_SECONDS
-from deliveries.store.trial import refusal, try_to_store
+from deliveries.store.trial import refusal, seconds_to_store
 from deliveries.telemetry.counting.lag import LAG_SECONDS, lag_seconds
 from deliveries.telemetry.counting.lease import state_line
 from deliveries.telemetry.export.probes import Component, Probes, Status
@@ -32,30 +33,19 @@ KEY_SECONDS = 60
 #: The whole answer comes within a second.
 DEADLINE_SECONDS = 0.8
 REDIS_SECONDS = 0.5
-#: A message is stored at most so often.
-STORED_SECONDS = 1.0
 #: The maintenance worker audits every 30 seconds (pushhub/celery.py).
 AUDIT_LATE_SECONDS = 90.0
 
 
-#: When a message could last be stored, and how long that took.
-_stored: tuple[float, float] | None = None
-
-
 def database() -> Component:
     """Check that a message can be stored. Anybody may ask, so one that was stored a moment ago suffices."""
-    global _stored
-    began = time.monotonic()
-    if _stored is None or began - _stored[0] > STORED_SECONDS:
-        _stored = None
-        try:
-            try_to_store()
-        finally:
-            connection.close()
-        _stored = began, time.monotonic() - began
+    try:
+        seconds = seconds_to_store()
+    finally:
+        connection.close()
     if cause := refusal():
         return Component(Status.UNAVAILABLE, cause)
-    return Component(Status.OK, figures={"seconds": _stored[1]})
+    return Component(Status.OK, figures={"seconds": seconds})
 
 
 def redis_writes() -> Component:
@@ -90,9 +80,14 @@ def push_workers() -> Component:
 
 
 def maintenance() -> Component:
-    """Check the maintenance worker by the time of its last audit."""
+    """Check the maintenance workers by the time of the last audit."""
     with impatient_redis() as client:
-        left_ms = client.pttl(AUDIT_KEY)
+        return maintenance_in(client)
+
+
+def maintenance_in(client: redis.Redis) -> Component:
+    """Check the maintenance workers by what this Redis knows of the last audit."""
+    left_ms: Any = client.pttl(AUDIT_KEY)
     if left_ms < 0:
         return Component(Status.DEGRADED, f"no audit for {AUDIT_KEPT_SECONDS} s or more")
     silence = max(AUDIT_KEPT_SECONDS - left_ms / 1000, 0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from deliveries.backlog.default import default_backlog
 from deliveries.models import Delivery, MetricHour
 from pushhub.common.clock import utcnow
 from subscriptions.models import Snapshot, Subscription
-from tests.lanes import lane_state
+from tests.lanes import lane_state, note_maintenance
 from tests.ports import wait_for
 from tests.receiver import Receiver
 from tests.restapi import Api
@@ -29,6 +30,7 @@ TOPIC = "projects/shop/topics/orders"
 
 @pytest.fixture
 def api(redis_url: str) -> Api:
+    note_maintenance()
     api = Api()
     api.create("topics/orders")
     return api
@@ -118,10 +120,11 @@ def test_a_pause_keeps_the_push_configuration_and_a_resume_brings_it_back(
     assert act(client, row, "pause").startswith("Paused.")
     with Worker(redis_url):
         publish(api, 3)
-        assert (
-            live(client, row)["sentence"]
-            == "Paused by user:root@example.com. Messages that wait until it is resumed: 3."
-        )
+        sentence = live(client, row)["sentence"]
+        assert sentence.startswith("Paused by user:root@example.com since 20")
+        assert sentence.endswith(" UTC. Messages that wait until it is resumed: 3.")
+        paused = api.post("subscriptions/push:diagnose", {}).body["paused"]
+        assert paused["by"] == "user:root@example.com" and paused["since"] in sentence
         assert api.get("subscriptions/push").body["pushConfig"]["pushEndpoint"] == receiver.url
         assert lane_state(default_backlog(), Lane(row.pk, "local")).mode == Mode.IDLE
         assert receiver.requests == []
@@ -184,6 +187,9 @@ def test_dead_lettered_messages_are_not_called_acknowledged(
         wait_for(lambda: not Delivery.objects.filter(subscription=row).exists())
     shown = live(client, row)
     assert shown["sentence"].endswith("Dead letters that nobody has dealt with: 2.")
+    assert "Look at the dead letters, and at the retention." in shown["parts"]["findings"]
+    [address] = re.findall(r'<a href="(.+?)">Dead letters</a>', shown["parts"]["findings"])
+    assert len(client.get(address).context["letters"]) == 2
     assert shown["level"] == "warn"
 
 

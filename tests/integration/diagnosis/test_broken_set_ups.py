@@ -362,9 +362,9 @@ CASES = {
 }
 #: The sentence while the whole stack is broken, the step that fails then, and words of the summary.
 BROKEN_STACK = {
-    "no maintenance": ("Nothing waits.", "maintenance", "Start one"),
+    "no maintenance": ("No maintenance worker gives a sign of life", "maintenance", "Start one"),
     "no worker": ("No push worker of region local has lived for", "worker", "Start one"),
-    "read-only database": ("Nothing waits.", "database", "Look at the log of the database"),
+    "read-only database": ("The database takes no writes", "database", "Look at the log of the database"),
     "no Redis": ("Redis does not answer.", "worker", "Start Redis."),
 }
 
@@ -460,6 +460,9 @@ def while_all_is_broken(surfaces: Surfaces, stand: Stand, settings: Any, what: s
             connection.cursor().execute("PRAGMA query_only = 1")
         case "no Redis":
             settings.REDIS_URL = f"redis://127.0.0.1:{free_port()}/0"
+    # For a second, a message that was stored counts.
+    with suppress(AssertionError):
+        wait_for(lambda: sentence in surfaces.console(name)["sentence"], what=what)
     shown = surfaces.console(name)["sentence"]
     summary = stand.api.post(f"subscriptions/{name}:diagnose", {}).body["summary"]
     if what == "read-only database":

@@ -19,7 +19,6 @@ from deliveries.backlog.backlog import REGIONS_KEY, Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import configure_lanes
 from deliveries.backlog.regions import KEY as UNSERVED_KEY
-from deliveries.backlog.regions import KEY_SECONDS
 from deliveries.client.result import PushResult
 from deliveries.diagnosis.endpoint import answer_step
 from deliveries.models import Delivery
@@ -29,6 +28,7 @@ from subscriptions.iam.tree import get_resource
 from subscriptions.models import Project, ServiceAccount, Subscription
 from tests.certificates import Authority
 from tests.integration.admin.test_chinese import english_in
+from tests.lanes import note_maintenance
 from tests.ports import free_port
 from tests.receiver import Answer, Receiver
 from tests.restapi import Api
@@ -69,7 +69,7 @@ class SetUp:
         client = default_backlog().client
         for key, member in (("ph:workers", "push@test"), (REGIONS_KEY, "local")):
             client.zadd(key, {member: time.time() * 1000})
-        client.set(UNSERVED_KEY, "[]", ex=KEY_SECONDS)
+        note_maintenance()
 
     def change(self, **columns: Any) -> None:
         """Change columns, also to values that the API refuses, and pass them on to Redis."""
