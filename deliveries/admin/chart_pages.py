@@ -20,7 +20,7 @@ from deliveries.telemetry.series.coverage import Counting, Coverage, counting, c
 from deliveries.telemetry.series.expiry import MINUTES_KEPT
 from pushhub.common.clock import time_text, utcnow
 from subscriptions.console.base import caller_of, check_row
-from subscriptions.console.tabs import subscription_tabs
+from subscriptions.console.tabs import tabs_of
 from subscriptions.models import Subscription
 
 LIST_TIME_SERIES = "google.monitoring.v3.MetricService.ListTimeSeries"
@@ -43,7 +43,7 @@ def chart_page(request: HttpRequest, subscription_id: int, shared: dict[str, Any
         **shared,
         "opts": Subscription._meta,
         "title": subscription.name,
-        "tabs": subscription_tabs(subscription, "metrics", caller=caller_of(request)),
+        "tabs": tabs_of(subscription, "metrics", caller=caller_of(request)),
         "counting": counting_text(state),
         "counting_level": counting_level(state),
         "shown": shown,

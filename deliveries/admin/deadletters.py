@@ -36,7 +36,7 @@ from pushhub.common.principals import Principal
 from pushhub.common.rows import row_or_none
 from subscriptions.console import navigation
 from subscriptions.console.base import caller_of, check_row
-from subscriptions.console.tabs import subscription_tabs
+from subscriptions.console.tabs import tabs_of
 from subscriptions.iam import access
 from subscriptions.iam.methods import may_call
 from subscriptions.iam.visible import rows_callable
@@ -135,7 +135,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
             is_newest=before_id == LAST_ID,
             job=_job_shown(job) if job is not None else None,
             may_open=may_call(caller_of(request), GET, source),
-            tabs=subscription_tabs(source, "dead_letters", caller=caller_of(request)),
+            tabs=tabs_of(source, "dead_letters", caller=caller_of(request)),
             default_rate=jobs.DEFAULT_RATE,
             max_rate=jobs.MAX_RATE,
             **_offered(caller_of(request), source),

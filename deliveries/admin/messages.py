@@ -1,20 +1,17 @@
-"""The console's side of the data plane: what waits, how each subscription stands, and publishing by hand."""
+"""The console's side of the data plane: what waits, and how each subscription stands."""
 
 from __future__ import annotations
 
-import base64
 from datetime import UTC, datetime
 from typing import Any
 
 import redis
-from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.request import split_domain_port
-from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
@@ -28,25 +25,20 @@ from deliveries.admin.overview import overview_live
 from deliveries.admin.readonly import ReadOnlyAdmin, publish_time_shown
 from deliveries.admin.search import search_page
 from deliveries.admin.subscription_pages import subscription_urls
-from deliveries.admin.topic_pages import topic_tabs
 from deliveries.inspection import words
 from deliveries.inspection.contents import rows_with_originals
 from deliveries.models import ArchiveFile, Delivery, Message
-from deliveries.publish.request import parse_publish_request
-from deliveries.publish.service import publish_message
 from deliveries.push.rejected import rejected
 from deliveries.rules.payload import attributes_text
 from pushhub.common.clock import time_text
-from pushhub.common.errors import PushHubError
 from pushhub.common.outages import outage_or_raise
 from pushhub.common.principals import Principal
-from subscriptions.console.base import caller_of, check_row
+from subscriptions.console.base import caller_of
 from subscriptions.iam import access
 from subscriptions.iam.methods import METHODS
 from subscriptions.iam.visible import rows_callable, rows_held
 from subscriptions.models import Project, Subscription, Topic
 
-PUBLISH = "google.pubsub.v1.Publisher.Publish"
 PULL = "google.pubsub.v1.Subscriber.Pull"
 #: Messages in which an ordering key or an attribute is searched, and deliveries in which a result is.
 SEARCHED_MESSAGES = 50_000
@@ -178,7 +170,6 @@ class DeliveryAdmin(ReadOnlyAdmin):
         view = self.admin_site.admin_view
         return [
             *subscription_urls(self),
-            path("publish/<int:topic_id>/", view(self.publish), name="deliveries_publish"),
             path("demo/", view(demo_page), name="deliveries_demo"),
             path("rejected/", view(self.rejected), name="deliveries_rejected"),
             path("flower/", view(self.flower), name="deliveries_flower"),
@@ -186,25 +177,6 @@ class DeliveryAdmin(ReadOnlyAdmin):
             path("overview/", view(overview_live), name="deliveries_overview"),
             *super().get_urls(),
         ]
-
-    def publish(self, request: HttpRequest, topic_id: int) -> HttpResponse:
-        """A form that publishes one message."""
-        if not request.user.has_perm("subscriptions.change_topic"):
-            raise PermissionDenied
-        topic = get_object_or_404(Topic.objects.select_related("project"), pk=topic_id)
-        check_row(request, topic, PUBLISH, {"topic": topic.name})
-        form, tabs = PublishForm(request.POST or None), topic_tabs(topic, "publish", caller=caller_of(request))
-        if request.method == "POST" and form.is_valid():
-            try:
-                [message_id] = publish_message(topic=topic, messages=form.messages())
-            except PushHubError as error:
-                form.add_error(None, error.message)
-            else:
-                messages.success(request, _("Published message %(id)s.") % {"id": message_id})
-                return HttpResponseRedirect(reverse("admin:deliveries_publish", args=[topic_id]))
-        return self._page(
-            request, "admin/deliveries/publish.html", title=topic.name, form=form, opts=Topic._meta, tabs=tabs
-        )
 
     def rejected(self, request: HttpRequest) -> HttpResponse:
         """Task messages that could not be decoded: of any project, so for superusers."""
@@ -231,23 +203,6 @@ class DeliveryAdmin(ReadOnlyAdmin):
     def _page(self, request: HttpRequest, template: str, **context: Any) -> HttpResponse:
         shared = {**self.admin_site.each_context(request), "opts": self.opts}
         return TemplateResponse(request, template, {**shared, **context})
-
-
-class PublishForm(forms.Form):
-    """One message, as text. Its rules are those of the API."""
-
-    text = forms.CharField(label=gettext_lazy("Data"), required=False, widget=forms.Textarea(attrs={"rows": 6}))
-    attributes = forms.JSONField(label=gettext_lazy("Attributes"), required=False, initial=dict)
-    ordering_key = forms.CharField(label=gettext_lazy("Ordering key"), required=False)
-
-    def messages(self) -> Any:
-        cleaned = self.cleaned_data
-        message = {
-            "data": base64.b64encode(cleaned["text"].encode()).decode(),
-            "attributes": cleaned["attributes"] or {},
-            "orderingKey": cleaned["ordering_key"],
-        }
-        return parse_publish_request({"messages": [message]})
 
 
 @admin.register(ArchiveFile)

@@ -39,7 +39,7 @@ from pushhub.common.errors import PushHubError
 from pushhub.common.names import snapshot_name
 from pushhub.common.principals import Principal
 from subscriptions.console.base import caller_of, check_row
-from subscriptions.console.tabs import subscription_tabs
+from subscriptions.console.tabs import tabs_of
 from subscriptions.iam.methods import authorize, may_call
 from subscriptions.models import Snapshot, Subscription
 from subscriptions.services.subscriptions import (
@@ -201,7 +201,7 @@ class SubscriptionPages:
             "delete_action": may(caller, ACTIONS["delete"], row),
             "snapshots": _snapshots_of(row),
             "row": row,
-            "tabs": subscription_tabs(row, "overview", caller=caller_of(request)),
+            "tabs": tabs_of(row, "overview", caller=caller_of(request)),
         }
         return self._render(request, "admin/deliveries/state.html", title=row.name, **context)
 
@@ -220,7 +220,7 @@ class SubscriptionPages:
             (delivery, publish_time_shown(delivery.message_id), words.result_text(delivery.last_result))
             for delivery in deliveries
         ]
-        tabs = subscription_tabs(row, "messages", caller=caller_of(request))
+        tabs = tabs_of(row, "messages", caller=caller_of(request))
         context = {"oldest": oldest, "tabs": tabs, "may_open": may_call(caller_of(request), PULL, row)}
         return self._render(request, "admin/deliveries/waiting.html", title=row.name, **context)
 
@@ -236,7 +236,7 @@ class SubscriptionPages:
         except PushHubError as error:
             messages.error(request, error.message)
             return HttpResponseRedirect(reverse("admin:deliveries_state", args=[subscription_id]))
-        context |= {"row": row, "tabs": subscription_tabs(row, "overview", caller=caller_of(request))}
+        context |= {"row": row, "tabs": tabs_of(row, "overview", caller=caller_of(request))}
         return self._render(request, "admin/deliveries/diagnosis.html", title=row.name, **context)
 
     def acting(self, name: str) -> Callable[[HttpRequest, int], HttpResponse]:

@@ -1,36 +1,53 @@
-"""The list of topics, and a topic's page: its subscriptions and how they fare, its rate, its schema."""
+"""The list of topics, and a topic's page: its subscriptions and how they fare, its rate, its schema, a publish box."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Count, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
+from deliveries.admin.publish_form import PublishForm
 from deliveries.admin.rated_lists import RatedChangeList, curve, name_link
 from deliveries.admin.subscription_list import health_badge, set_conditions, with_gauges
 from deliveries.inspection import words
 from deliveries.inspection.overview import rates
+from deliveries.publish.service import publish_message
 from pushhub.common.clock import utcnow
+from pushhub.common.errors import PushHubError
+from pushhub.common.names import DELETED_SCHEMA
 from pushhub.common.principals import Principal
 from subscriptions.console.base import ConsoleAdmin, caller_of, check_row
+from subscriptions.console.tabs import tabs_of
 from subscriptions.iam.methods import may_call
+from subscriptions.iam.tree import find_resource
 from subscriptions.iam.visible import rows_callable
 from subscriptions.models import Subscription, Topic
 
 GET = "google.pubsub.v1.Publisher.GetTopic"
-GET_POLICY = "google.iam.v1.IAMPolicy.GetIamPolicy"
 GET_SUBSCRIPTION = "google.pubsub.v1.Subscriber.GetSubscription"
 PUBLISH = "google.pubsub.v1.Publisher.Publish"
+PULL = "google.pubsub.v1.Subscriber.Pull"
+GET_SCHEMA = "google.pubsub.v1.SchemaService.GetSchema"
 #: Subscriptions that a topic's page shows.
 SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaShown:
+    """What a topic's page says of its schema; `url` is "" where the reader may not see it, or it was deleted."""
+
+    name: str
+    encoding: str
+    url: str = ""
 
 
 class TopicChangeList(RatedChangeList):
@@ -58,16 +75,21 @@ class TopicPages(ConsoleAdmin):
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> HttpResponse:
         if context.get("original") is not None:
-            context["tabs"] = topic_tabs(context["original"], "configuration", caller=caller_of(request))
+            context["tabs"] = tabs_of(context["original"], "configuration", caller=caller_of(request))
         return super().render_change_form(request, context, *args, **kwargs)
 
     def overview(self, request: HttpRequest, topic_id: int) -> HttpResponse:
-        """Who gets the topic's messages and how that goes, how many are published, and in which form."""
+        """Who gets the topic's messages and how that goes, how many are published, and a box that publishes another."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         row = get_object_or_404(Topic.objects.select_related("project"), pk=topic_id)
         check_row(request, row, GET, {"topic": row.name})
         caller = caller_of(request)
+        form = PublishForm(request.POST or None)
+        if request.method == "POST":
+            check_row(request, row, PUBLISH, {"topic": row.name})
+            if form.is_valid() and self._publish(request, row, form):
+                return HttpResponseRedirect(reverse("admin:deliveries_topic", args=[row.pk]))
         visible = rows_callable(caller, GET_SUBSCRIPTION, Subscription.objects.filter(topic=row))
         shown = list(with_gauges(visible).select_related("project").order_by("subscription_id")[:SHOWN])
         set_conditions(shown)
@@ -76,7 +98,7 @@ class TopicPages(ConsoleAdmin):
             **self.admin_site.each_context(request),
             "opts": self.opts,
             "title": row.name,
-            "tabs": topic_tabs(row, "overview", caller=caller),
+            "tabs": tabs_of(row, "overview", caller=caller),
             "row": row,
             "subscriptions": [
                 {
@@ -92,9 +114,24 @@ class TopicPages(ConsoleAdmin):
             "more": visible.count() - len(shown),
             "rate": words.rate_text(published),
             "curve": curve(published),
-            "publish": reverse("admin:deliveries_publish", args=[row.pk]) if may_call(caller, PUBLISH, row) else "",
+            "schema": _schema_of(caller, row),
+            "form": form if may_call(caller, PUBLISH, row) else None,
         }
         return TemplateResponse(request, "admin/deliveries/topic.html", context)
+
+    def _publish(self, request: HttpRequest, row: Topic, form: PublishForm) -> bool:
+        """Publish the form's message; return False if it is refused, which the form then says."""
+        try:
+            [message_id] = publish_message(topic=row, messages=form.messages())
+        except PushHubError as error:
+            form.add_error(None, error.message)
+            return False
+        told = _("Published message %(id)s.") % {"id": message_id}
+        if rows_callable(caller_of(request), PULL, Subscription.objects.filter(topic=row)).exists():
+            way = reverse("admin:deliveries_message_way", args=[message_id])
+            told = format_html('{} <a href="{}">{}</a>', told, way, _("Its way"))
+        messages.success(request, told)
+        return True
 
     @admin.display(description=_("name"), ordering="topic_id")
     def page_link(self, row: Any) -> str:
@@ -110,17 +147,14 @@ class TopicPages(ConsoleAdmin):
         return format_html('<span class="curve">{}{}</span>', words.rate_text(row.rates), curve(row.rates))
 
 
-def topic_tabs(topic: Topic, current: str, *, caller: Principal) -> list[dict[str, Any]]:
-    """Return the label, the address and whether it is the current page, for each tab that `caller` may open."""
-    tabs = [
-        ("overview", _("Overview"), reverse("admin:deliveries_topic", args=[topic.pk])),
-        ("configuration", _("Configuration"), reverse("admin:subscriptions_topic_change", args=[topic.pk])),
-    ]
-    if may_call(caller, PUBLISH, topic):
-        tabs.append(("publish", _("Publish"), reverse("admin:deliveries_publish", args=[topic.pk])))
-    if may_call(caller, GET_POLICY, topic):
-        tabs.append(("permissions", _("Permissions"), reverse("admin:subscriptions_policy_of", args=[topic.name])))
-    return [{"label": label, "url": url, "current": name == current} for name, label, url in tabs]
+def _schema_of(caller: Principal, topic: Topic) -> SchemaShown | None:
+    if not topic.schema_settings:
+        return None
+    name, encoding = topic.schema_settings["schema"], topic.schema_settings["encoding"]
+    row = find_resource(name) if name != DELETED_SCHEMA else None
+    if row is None or not may_call(caller, GET_SCHEMA, row):
+        return SchemaShown(name, encoding)
+    return SchemaShown(name, encoding, reverse("admin:subscriptions_schema_change", args=[row.pk]))
 
 
 admin.site.extend(Topic, TopicPages)  # type: ignore[attr-defined]

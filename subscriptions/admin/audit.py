@@ -8,19 +8,36 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import CharField, Exists, F, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Cast, Concat, StrIndex
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
+from pushhub.common.errors import InvalidArgument
 from pushhub.common.principals import Principal
 from subscriptions.console.base import ConsoleAdmin, caller_of
+from subscriptions.console.tabs import tabs_of
+from subscriptions.iam.tree import find_resource
 from subscriptions.iam.visible import rows_callable
-from subscriptions.models import Folder, Organization, Project
+from subscriptions.models import Folder, Organization, Project, Subscription, Topic
 from subscriptions.models.iam import AuditEntry, Perimeter
 
 PERIMETERS = "google.identity.accesscontextmanager.v1.AccessContextManager"
 VERBS = {"view": "Get", "add": "Create", "change": "Update", "delete": "Delete"}
+
+
+class ResourceFilter(admin.SimpleListFilter):
+    """One resource, by its full name. Only an address that names one has the filter."""
+
+    title = _("resource")
+    parameter_name = "resource"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        chosen = request.GET.get(self.parameter_name)
+        return [(chosen, chosen)] if chosen else []
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[AuditEntry]) -> QuerySet[AuditEntry]:
+        return queryset.filter(resource=self.value()) if self.value() else queryset
 
 
 @admin.register(AuditEntry)
@@ -29,7 +46,7 @@ class AuditEntryAdmin(ConsoleAdmin):
 
     methods = {"view": "google.logging.v2.LoggingServiceV2.ListLogEntries"}
     list_display = ("at", "caller", "action", "resource", "surface", "address", "outcome")
-    list_filter = ("outcome", "surface", "action", "kind")
+    list_filter = (ResourceFilter, "outcome", "surface", "action", "kind")
     search_fields = ("caller", "resource", "method")
     date_hierarchy = "at"
     list_per_page = 50
@@ -49,6 +66,15 @@ class AuditEntryAdmin(ConsoleAdmin):
             | _lies_in(folder, "folders", "number")
             | _lies_in(organization, "organizations", "number")
         )
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        """The log of one subscription or topic is a tab of its pages."""
+        name = request.GET.get(ResourceFilter.parameter_name, "")
+        row = _subscription_or_topic(name)
+        if row is not None and self.admin_site._registry[type(row)].has_view_permission(request, row):
+            tabs = tabs_of(row, "history", caller=caller_of(request))
+            extra_context = {**(extra_context or {}), "title": name, "tabs": tabs}
+        return super().changelist_view(request, extra_context)
 
     @admin.display(description=_("Changes"))
     def changes(self, entry: AuditEntry) -> SafeString:
@@ -112,6 +138,14 @@ def _lies_in(resources: QuerySet[Any], collection: str, segment: str) -> Q:
     prefix = Concat(Value(f"{collection}/"), Cast(segment, CharField()), Value("/"))
     place = StrIndex(Concat(OuterRef("resource"), Value("/")), F("prefix"))
     return Q(Exists(resources.annotate(prefix=prefix, place=place).filter(place=1)))
+
+
+def _subscription_or_topic(name: str) -> Subscription | Topic | None:
+    try:
+        row = find_resource(name)
+    except InvalidArgument:
+        return None
+    return row if isinstance(row, Subscription | Topic) else None
 
 
 def _text(value: Any) -> str:

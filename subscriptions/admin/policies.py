@@ -20,12 +20,12 @@ from django.utils.translation import gettext_lazy
 from pushhub.common.errors import PermissionDenied, PushHubError
 from pushhub.common.principals import Principal
 from subscriptions.console.base import ConsoleAdmin, caller_of
-from subscriptions.console.tabs import subscription_tabs
+from subscriptions.console.tabs import tabs_of
 from subscriptions.iam import grants, policies, tree
 from subscriptions.iam.methods import authorize, may_call
 from subscriptions.iam.roles import PREDEFINED
 from subscriptions.iam.visible import rows_callable
-from subscriptions.models import Organization, Project, Subscription
+from subscriptions.models import Organization, Project, Subscription, Topic
 from subscriptions.models.iam import Policy, RoleResource
 
 GET = "google.iam.v1.IAMPolicy.GetIamPolicy"
@@ -153,8 +153,8 @@ class PolicyAdmin(ConsoleAdmin):
             "hides_levels": not all(_may_read(caller, row) for row in lineage),
             "form": form,
             "may_change": may_call(caller, SET, resource),
-            "tabs": subscription_tabs(resource, "permissions", caller=caller)
-            if isinstance(resource, Subscription)
+            "tabs": tabs_of(resource, "permissions", caller=caller)
+            if isinstance(resource, Subscription | Topic)
             else None,
         }
         return TemplateResponse(request, "admin/subscriptions/policy.html", context)

@@ -22,7 +22,7 @@ from pushhub.common.rows import row_or_none
 from subscriptions.admin import resource_forms, subscription_form, topic_form, words
 from subscriptions.admin.service_admin import MAY_GET_POLICY, ServiceAdmin, TransformsAdmin
 from subscriptions.console.base import ConsoleAdmin, caller_of
-from subscriptions.console.tabs import subscription_tabs
+from subscriptions.console.tabs import tabs_of
 from subscriptions.iam import access
 from subscriptions.iam.methods import authorize_row
 from subscriptions.identity import agents
@@ -114,7 +114,9 @@ class TopicAdmin(TransformsAdmin):
     def publish_link(self, topic: Topic) -> str:
         if not topic.may_publish:  # type: ignore[attr-defined]
             return "-"
-        return format_html('<a href="{}">{}</a>', reverse("admin:deliveries_publish", args=[topic.pk]), _("publish"))
+        return format_html(
+            '<a href="{}">{}</a>', f"{reverse('admin:deliveries_topic', args=[topic.pk])}#publish", _("publish")
+        )
 
 
 @admin.register(Subscription)
@@ -146,7 +148,7 @@ class SubscriptionAdmin(TransformsAdmin):
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> HttpResponse:
         row = context.get("original")
         if row is not None:
-            context["tabs"] = subscription_tabs(row, "configuration", caller=caller_of(request))
+            context["tabs"] = tabs_of(row, "configuration", caller=caller_of(request))
         return super().render_change_form(request, context, *args, **kwargs)
 
     def get_urls(self) -> list[URLPattern]:

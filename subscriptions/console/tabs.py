@@ -1,4 +1,4 @@
-"""The tabs of a subscription's pages, some of which are pages of the data plane."""
+"""The tabs of a subscription's and of a topic's pages, some of which are pages of the data plane."""
 
 from __future__ import annotations
 
@@ -10,28 +10,31 @@ from django.utils.translation import gettext_lazy as _
 
 from pushhub.common.principals import Principal
 from subscriptions.iam.methods import may_call
-from subscriptions.models import Subscription
+from subscriptions.models import Subscription, Topic
 
 GET_POLICY = "google.iam.v1.IAMPolicy.GetIamPolicy"
+LIST_LOG = "google.logging.v2.LoggingServiceV2.ListLogEntries"
 
-TABS = {
+SUBSCRIPTION = {
     "overview": (_("Overview"), "admin:deliveries_state"),
     "messages": (_("Messages"), "admin:deliveries_waiting"),
     "dead_letters": (_("Dead letters"), "admin:deliveries_deadletters_of"),
     "metrics": (_("Metrics"), "admin:deliveries_charts"),
     "configuration": (_("Configuration"), "admin:subscriptions_subscription_change"),
 }
+TOPIC = {
+    "overview": (_("Overview"), "admin:deliveries_topic"),
+    "configuration": (_("Configuration"), "admin:subscriptions_topic_change"),
+}
 
 
-def subscription_tabs(subscription: Subscription, current: str, *, caller: Principal) -> list[dict[str, Any]]:
+def tabs_of(row: Subscription | Topic, current: str, *, caller: Principal) -> list[dict[str, Any]]:
     """Return the label, the address and whether it is the current page, for each tab that `caller` may open."""
-    tabs: list[dict[str, Any]] = [
-        {"label": label, "url": reverse(page, args=[subscription.pk]), "current": name == current}
-        for name, (label, page) in TABS.items()
-    ]
-    history = f"{reverse('admin:subscriptions_auditentry_changelist')}?{urlencode({'q': subscription.name})}"
-    if may_call(caller, GET_POLICY, subscription):
-        policy = reverse("admin:subscriptions_policy_of", args=[subscription.name])
-        tabs.append({"label": _("Permissions"), "url": policy, "current": current == "permissions"})
-    tabs.append({"label": _("History"), "url": history, "current": False})
-    return tabs
+    pages = SUBSCRIPTION if isinstance(row, Subscription) else TOPIC
+    tabs = [(name, label, reverse(page, args=[row.pk])) for name, (label, page) in pages.items()]
+    if may_call(caller, GET_POLICY, row):
+        tabs.append(("permissions", _("Permissions"), reverse("admin:subscriptions_policy_of", args=[row.name])))
+    if may_call(caller, LIST_LOG, row.project):
+        log = reverse("admin:subscriptions_auditentry_changelist")
+        tabs.append(("history", _("History"), f"{log}?{urlencode({'resource': row.name})}"))
+    return [{"label": label, "url": url, "current": name == current} for name, label, url in tabs]

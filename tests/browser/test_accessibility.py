@@ -48,7 +48,6 @@ def pages_of(subscription: Subscription) -> list[str]:
         f"subscriptions/policy/of/{TOPIC}/",
         "subscriptions/auditentry/",
         f"deliveries/delivery/state/{subscription.pk}/",
-        f"deliveries/delivery/publish/{topic.pk}/",
         f"deliveries/delivery/waiting/{subscription.pk}/",
         "deliveries/delivery/",
         "deliveries/message/",

@@ -164,14 +164,13 @@ def test_the_pages_about_a_row_open_for_callers_whom_rest_answers(world: World, 
     api.client = client
     for tenant in TENANTS:
         [subscription], [topic] = world.of(tenant, Subscription), world.of(tenant, Topic)
-        publish = api.post(f"/v1/{tree.name_of(topic)}:publish", {"messages": [{"data": "aGk="}]})
         series = api.get(
             f"/v3/projects/{tenant}/timeSeries?filter=metric.type%3D%22pubsub.googleapis.com/subscription/push_request_count%22"
             "&interval.endTime=2026-11-20T00:00:00Z&interval.startTime=2026-11-19T00:00:00Z"
         )
         pages = {
             f"/admin/deliveries/delivery/state/{subscription.pk}/": api.get(f"/v1/{tree.name_of(subscription)}"),
-            f"/admin/deliveries/delivery/publish/{topic.pk}/": publish,
+            f"/admin/subscriptions/topic/{topic.pk}/overview/": api.get(f"/v1/{tree.name_of(topic)}"),
             f"/admin/deliveries/segment/charts/{subscription.pk}/": series,
         }
         for address, answer in pages.items():

@@ -104,7 +104,7 @@ def test_rows_are_changed_and_deleted_only_with_the_permission(ada: Client) -> N
 
 
 def test_publishing_by_hand_needs_the_permission(ada: Client) -> None:
-    page = f"/admin/deliveries/delivery/publish/{Topic.objects.get().pk}/"
+    page = f"/admin/subscriptions/topic/{Topic.objects.get().pk}/overview/"
 
     hidden = ada.post(page, {"text": "hello", "attributes": "{}"})
     grant("projects/shop", "roles/pubsub.viewer")

@@ -69,7 +69,7 @@ def fields_of(kind: str, number: int) -> tuple[str, dict[str, Any]]:
         "delete a topic": (f"{ADMIN}topic/{_new_topic(project, number)}/delete/", {"post": "yes"}),
         "add a subscription": (f"{ADMIN}subscription/add/", form(subscription_id=f"made{number}")),
         "disable an account": (f"{ADMIN}serviceaccount/", {"action": "disable", "_selected_action": accounts}),
-        "publish": (f"/admin/deliveries/delivery/publish/{topic.pk}/", {"text": "hello", "attributes": "{}"}),
+        "publish": (f"/admin/subscriptions/topic/{topic.pk}/overview/", {"text": "hello", "attributes": "{}"}),
     }[kind]
 
 

@@ -160,7 +160,7 @@ def test_topics_accounts_and_projects_are_created_too(admin: Client, api: Api) -
 
 def test_a_message_is_published_and_shown_as_waiting(admin: Client, api: Api) -> None:
     admin.post("/admin/subscriptions/subscription/add/", form())
-    url = f"/admin/deliveries/delivery/publish/{Topic.objects.get().pk}/"
+    url = f"/admin/subscriptions/topic/{Topic.objects.get().pk}/overview/"
     assert admin.post(url, {"text": "hello", "attributes": '{"a": "1"}'}).status_code == 302
     assert bytes(Message.objects.get().data) == b"hello"
     assert "empty" in admin.post(url, {"text": "", "attributes": "{}"}).content.decode()
@@ -217,7 +217,12 @@ def test_no_page_shows_a_private_key(admin: Client, api: Api) -> None:
 
 
 def test_every_page_needs_a_login(api: Api) -> None:
-    for page in ("", "deliveries/delivery/state/1/", "deliveries/delivery/publish/1/", "deliveries/delivery/rejected/"):
+    for page in (
+        "",
+        "deliveries/delivery/state/1/",
+        "subscriptions/topic/1/overview/",
+        "deliveries/delivery/rejected/",
+    ):
         assert Client().get(f"/admin/{page}").status_code == 302
 
 

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
-from deliveries.models import MetricMinute
+from deliveries.models import Message, MetricMinute
 from pushhub.common.clock import utcnow
 from subscriptions.iam import grants
 from subscriptions.models import Subscription, Topic
@@ -17,6 +17,7 @@ from tests.restapi import Api
 pytestmark = pytest.mark.django_db
 
 TOPIC = "projects/shop/topics/orders"
+OVERVIEW = "/admin/subscriptions/topic/{}/overview/"
 
 
 @pytest.fixture
@@ -57,11 +58,31 @@ def test_a_topic_shows_its_subscriptions_and_how_they_fare(client: Client, topic
     assert [(tab["label"], tab["current"]) for tab in context["tabs"]] == [
         ("Overview", True),
         ("Configuration", False),
-        ("Publish", False),
         ("Permissions", False),
+        ("History", False),
     ]
     for tab in context["tabs"]:
-        assert client.get(tab["url"]).status_code == 200, tab
+        tabs = client.get(tab["url"]).context["tabs"]
+        assert [shown["label"] for shown in tabs if shown["current"]] == [tab["label"]]
+
+
+def test_a_topics_history_has_no_entries_of_others(client: Client, topic: Topic) -> None:
+    Api().create("topics/orders-2")
+    [history] = [
+        tab["url"] for tab in client.get(OVERVIEW.format(topic.pk)).context["tabs"] if tab["label"] == "History"
+    ]
+    assert {entry.resource for entry in client.get(history).context["cl"].result_list} == {TOPIC}
+
+
+def test_a_published_message_is_linked_and_a_refused_one_stays_in_the_form(client: Client, topic: Topic) -> None:
+    refused = client.post(OVERVIEW.format(topic.pk), {"text": "hello", "attributes": '{"goog": "1"}'})
+    assert "goog" in refused.context["form"].non_field_errors()[0]
+    assert refused.context["form"]["text"].value() == "hello"
+    sent = {"text": "hello", "attributes": '{"a": "1"}', "ordering_key": "key"}
+    page = client.post(OVERVIEW.format(topic.pk), sent, follow=True).content.decode()
+    message = Message.objects.get()
+    assert (bytes(message.data), message.ordering_key) == (b"hello", "key")
+    assert f'<a href="/admin/deliveries/message/way/{message.pk}/">' in page
 
 
 def test_the_list_has_the_number_of_subscriptions_and_the_rate_of_each_topic(client: Client, topic: Topic) -> None:
@@ -82,7 +103,5 @@ def test_a_reader_sees_only_the_subscriptions_and_buttons_that_it_may_use(client
     assert ada.get(address).status_code == 404
     grants.grant_role(topic, role="roles/pubsub.viewer", member="user:ada@example.com")
     context = ada.get(address).context
-    assert (context["subscriptions"], context["publish"]) == ([], "")
-    assert [tab["label"] for tab in context["tabs"]] == ["Overview", "Configuration", "Permissions"][
-        : len(context["tabs"])
-    ]
+    assert (context["subscriptions"], context["form"]) == ([], None)
+    assert [tab["label"] for tab in context["tabs"]] == ["Overview", "Configuration"]

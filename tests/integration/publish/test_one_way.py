@@ -224,7 +224,7 @@ def by_console(client: Client, case: Case) -> str | None:
         "attributes": orjson.dumps(message["attributes"]).decode(),
         "ordering_key": message["orderingKey"],
     }
-    response = client.post(f"/admin/deliveries/delivery/publish/{topic.pk}/", form)
+    response = client.post(f"/admin/subscriptions/topic/{topic.pk}/overview/", form)
     return "" if response.status_code == 302 else response.context["form"].non_field_errors()[0]
 
 
