@@ -8,7 +8,7 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
-from pushhub.common.protojson import format_duration
+from pushhub.common.protojson import format_duration, parse_duration
 
 #: The seconds of each unit, the largest first.
 UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
@@ -31,16 +31,12 @@ class DurationField(forms.CharField):
         return format_duration(milliseconds)
 
 
-def seconds_text(seconds: int | None) -> str:
-    """Return a number of seconds in the largest unit that fits; "" for None."""
-    if seconds is None:
+def duration_text(duration: str | None) -> str:
+    """Return a duration of the API in the largest unit that fits; parts of a second stay seconds. "" for None."""
+    if duration is None:
         return ""
+    seconds, rest = divmod(parse_duration(duration, field=""), 1000)
+    if rest:
+        return duration
     unit, size = next(((unit, size) for unit, size in UNITS.items() if seconds and seconds % size == 0), ("s", 1))
     return f"{seconds // size}{unit}"
-
-
-def milliseconds_text(milliseconds: int | None) -> str:
-    """Return a number of milliseconds as `seconds_text` does; parts of a second stay seconds."""
-    if milliseconds is None:
-        return ""
-    return format_duration(milliseconds) if milliseconds % 1000 else seconds_text(milliseconds // 1000)

@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import OPERATOR, Principal
 from subscriptions.admin import words
+from subscriptions.admin.durations import DurationField, duration_text
 from subscriptions.iam import access
 from subscriptions.iam.methods import authorize
 from subscriptions.iam.roles import GET_OPEN_ID_TOKEN
@@ -28,6 +29,8 @@ from subscriptions.services.projects import create_project
 
 Fields = dict[str, Any]
 
+#: Values that the API leaves out.
+EMPTY: tuple[Any, ...] = ("", None, {})
 #: The number of projects whose service agents a form checks. Each costs two queries.
 ASKED_PROJECTS = 10
 
@@ -110,7 +113,9 @@ class ServiceForm(forms.ModelForm):  # type: ignore[type-arg]
     caller: ClassVar[Principal] = OPERATOR
     #: By field: what the caller must hold on a resource so that the field offers it.
     offered: ClassVar[Mapping[str, str]] = {}
-    #: The API's field paths and the form's fields that give them; the longest path that fits wins.
+    #: The paths of the API's fields that the form sets, with the form's fields.
+    values: ClassVar[Mapping[str, str]] = {}
+    #: Other paths that the service's errors name, and where they are shown.
     places: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -170,10 +175,41 @@ class ServiceForm(forms.ModelForm):  # type: ignore[type-arg]
     def is_new(self) -> bool:
         return self.instance.pk is None
 
+    def values_entered(self, **given: Any) -> Fields:
+        """Return what is entered, without empty fields, as the API has it. `given` replaces the values of fields."""
+        entered: Fields = {}
+        for path, name in self.values.items():
+            value = given.get(name, self.cleaned_data.get(name))
+            if value not in EMPTY:
+                *parents, last = path.split(".")
+                inside = entered
+                for parent in parents:
+                    inside = inside.setdefault(parent, {})
+                inside[last] = value
+        return entered
+
+    @classmethod
+    def initial_of(cls, resource: Fields) -> Fields:
+        """Return the fields of a resource, in the API's form, as this form shows them."""
+        return {name: _shown(cls.base_fields[name], path, resource) for path, name in cls.values.items()}
+
     def _place_of(self, path: str) -> str | None:
-        fitting = [start for start in self.places if path == start or path.startswith((start + ".", start + "["))]
-        field = self.places[max(fitting, key=len)] if fitting else path
+        """Return the field of the longest path that is, or has, `path`; or else the first field within it."""
+        places = {**self.values, **self.places}
+        around = [start for start in places if path == start or path.startswith((start + ".", start + "["))]
+        within = [name for inner, name in places.items() if inner.startswith(path + ".")]
+        field = places[max(around, key=len)] if around else next(iter(within), path)
         return field if field in self.fields else None
+
+
+def _shown(field: forms.Field, path: str, resource: Fields) -> Any:
+    value: Any = resource
+    for name in path.split("."):
+        value = value.get(name) if value is not None else None
+    if isinstance(field, DurationField):
+        return duration_text(value)
+    empty = {forms.JSONField: {}, forms.BooleanField: False, forms.IntegerField: None}
+    return empty.get(type(field), "") if value is None else value
 
 
 class ServiceAccountForm(ServiceForm):
@@ -185,7 +221,8 @@ class ServiceAccountForm(ServiceForm):
     description = forms.CharField(label=_("Description"), required=False)
 
     offered = {"project": "iam.serviceAccounts.create"}
-    places = {"accountId": "account_id", "displayName": "display_name", "description": "description"}
+    values = {"displayName": "display_name", "description": "description"}
+    places = {"accountId": "account_id"}
 
     class Meta:
         model = ServiceAccount
@@ -193,7 +230,7 @@ class ServiceAccountForm(ServiceForm):
 
     def carry_out(self) -> ServiceAccount:
         entered = self.cleaned_data
-        texts = {"displayName": entered["display_name"], "description": entered["description"]}
+        texts = self.values_entered()
         if self.is_new:
             project = entered["project"]
             request = {"accountId": entered["account_id"], "serviceAccount": texts}
@@ -225,8 +262,3 @@ class ProjectForm(ServiceForm):
         entered = self.cleaned_data
         parent = hierarchy.get_parent(entered["parent"], caller=self.caller)
         return create_project(project_id=entered["project_id"], parent=parent, caller=self.caller)
-
-
-def drop_empty(**fields: Any) -> Fields:
-    """Return the fields that are not empty."""
-    return {name: value for name, value in fields.items() if value not in ("", None, {})}

@@ -15,18 +15,18 @@ from pushhub.common import names
 from pushhub.common.errors import AlreadyExists, InvalidArgument, PushHubError
 from pushhub.common.principals import Principal
 from pushhub.common.protojson import parse_duration
-from subscriptions.admin import durations, words
+from subscriptions.admin import words
+from subscriptions.admin.durations import DurationField
 from subscriptions.admin.resource_forms import (
     AccountField,
     Fields,
     Section,
-    drop_empty,
     refused,
     small_text,
     stored_one_by_one,
     wide_line,
 )
-from subscriptions.admin.transform_fields import TRANSFORMS_SECTION, TransformsForm, transforms_initial
+from subscriptions.admin.transform_fields import TRANSFORMS_SECTION, TransformsForm
 from subscriptions.iam import access, grants, tree
 from subscriptions.iam.methods import authorize, authorize_row
 from subscriptions.identity import agents
@@ -115,11 +115,11 @@ class SubscriptionForm(TransformsForm):
         label=_("Exactly-once delivery"), required=False, help_text=_("For subscribers that pull")
     )
     ack_deadline_seconds = forms.IntegerField(label=_("Ack deadline (seconds)"), initial=10)
-    message_retention = durations.DurationField(
+    message_retention = DurationField(
         label=_("Message retention"), required=False, initial="7d", help_text=_("For example 12h or 7d")
     )
     retain_acked_messages = forms.BooleanField(label=_("Retain acked messages"), required=False)
-    expiration = durations.DurationField(
+    expiration = DurationField(
         label=_("Expires after inactivity"), required=False, initial="31d", help_text=_("For example 31d; empty: never")
     )
     enable_message_ordering = forms.BooleanField(label=_("Message ordering"), required=False)
@@ -143,12 +143,10 @@ class SubscriptionForm(TransformsForm):
         required=False,
         help_text=_("Grants it what it lacks: to publish to the topic, and to acknowledge in the subscription"),
     )
-    minimum_backoff = durations.DurationField(
+    minimum_backoff = DurationField(
         label=_("Minimum backoff"), required=False, help_text=_("For example 10s; both empty: as soon as possible")
     )
-    maximum_backoff = durations.DurationField(
-        label=_("Maximum backoff"), required=False, help_text=_("For example 600s")
-    )
+    maximum_backoff = DurationField(label=_("Maximum backoff"), required=False, help_text=_("For example 600s"))
     labels = forms.JSONField(label=_("Labels"), required=False, initial=dict, widget=small_text())
 
     sections = (
@@ -197,36 +195,26 @@ class SubscriptionForm(TransformsForm):
         "grant_act_as": "iam.serviceAccounts.setIamPolicy",
         "grant_dead_letters": "pubsub.topics.setIamPolicy",
     }
-    places = {
-        "name": "subscription_id",
-        "topic": "topic",
-        "pushConfig": "push_endpoint",
-        "pushConfig.oidcToken": "service_account",
-        "pushConfig.oidcToken.audience": "audience",
+    values = {
+        "pushConfig.pushEndpoint": "push_endpoint",
         "pushConfig.attributes": "push_attributes",
+        "pushConfig.noWrapper": "wrapper",
+        "pushConfig.oidcToken.serviceAccountEmail": "service_account",
+        "pushConfig.oidcToken.audience": "audience",
         "ackDeadlineSeconds": "ack_deadline_seconds",
         "messageRetentionDuration": "message_retention",
-        "retryPolicy": "minimum_backoff",
+        "retainAckedMessages": "retain_acked_messages",
+        "retryPolicy.minimumBackoff": "minimum_backoff",
         "retryPolicy.maximumBackoff": "maximum_backoff",
-        "deadLetterPolicy": "dead_letter_topic",
+        "deadLetterPolicy.deadLetterTopic": "dead_letter_topic",
         "deadLetterPolicy.maxDeliveryAttempts": "max_delivery_attempts",
         "enableExactlyOnceDelivery": "enable_exactly_once_delivery",
-        "expirationPolicy": "expiration",
+        "expirationPolicy.ttl": "expiration",
         "labels": "labels",
+        "enableMessageOrdering": "enable_message_ordering",
+        "filter": "filter",
     }
-    #: What an update may change, by the API's names.
-    MUTABLE = (
-        "pushConfig",
-        "ackDeadlineSeconds",
-        "messageRetentionDuration",
-        "retainAckedMessages",
-        "retryPolicy",
-        "deadLetterPolicy",
-        "enableExactlyOnceDelivery",
-        "expirationPolicy",
-        "labels",
-        "messageTransforms",
-    )
+    places = {"name": "subscription_id", "topic": "topic"}
 
     class Meta:
         model = Subscription
@@ -267,11 +255,14 @@ class SubscriptionForm(TransformsForm):
                 yield InvalidArgument(text, field="pushConfig.pushEndpoint")
         if entered.get("push_attributes"):
             yield from refused(partial(bounds.push_attributes, entered["push_attributes"]))
+        # The parts of these two are checked one by one.
         values = {
-            name: value for name, value in self._changeable().items() if name not in ("pushConfig", "deadLetterPolicy")
+            name: value
+            for name, value in self.values_entered().items()
+            if name not in ("pushConfig", "deadLetterPolicy")
         }
         scratch = Subscription(project=self._project()) if self._project() is not None else Subscription()
-        yield from stored_one_by_one(FIELDS, scratch, drop_empty(**values, filter=entered.get("filter")))
+        yield from stored_one_by_one(FIELDS, scratch, values)
         for name in ("minimum", "maximum"):
             if not _is_backoff(entered.get(f"{name}_backoff")):
                 yield InvalidArgument("", field=f"retryPolicy.{name}Backoff")
@@ -316,22 +307,6 @@ class SubscriptionForm(TransformsForm):
         project: Project | None = self.cleaned_data.get("project") if self.is_new else self.instance.project
         return project
 
-    def _changeable(self) -> Fields:
-        """Return the fields that can be changed, as the API has them, apart from what is created with the form."""
-        entered = self.cleaned_data
-        # An empty policy is not the same as none: it says that the subscription never expires.
-        values = drop_empty(
-            ackDeadlineSeconds=entered.get("ack_deadline_seconds"),
-            messageRetentionDuration=entered.get("message_retention"),
-            retainAckedMessages=entered.get("retain_acked_messages"),
-            retryPolicy=drop_empty(
-                minimumBackoff=entered.get("minimum_backoff"), maximumBackoff=entered.get("maximum_backoff")
-            ),
-            enableExactlyOnceDelivery=entered.get("enable_exactly_once_delivery"),
-            labels=entered.get("labels"),
-        )
-        return {**values, "expirationPolicy": drop_empty(ttl=entered.get("expiration"))}
-
     def carry_out(self) -> Subscription:
         entered = self.cleaned_data
         project = self._project()
@@ -339,34 +314,29 @@ class SubscriptionForm(TransformsForm):
         topic = self._topic("topic", "new_topic", project) if self.is_new else None
         account = self._account(project)
         dead_letter_topic = self._topic("dead_letter_topic", "new_dead_letter_topic", project)
-        values = {
-            **self._changeable(),
-            "pushConfig": _push_config(entered, account),
-            "deadLetterPolicy": _dead_letter_policy(entered, dead_letter_topic),
-            "messageTransforms": self.transforms(),
-        }
-        row = self._create(drop_empty(**values), topic, project) if topic is not None else self._update(values)
+        form = entered.get("wrapper")
+        values = self.values_entered(
+            service_account=account.email if account else "",
+            dead_letter_topic=dead_letter_topic.name if dead_letter_topic else "",
+            wrapper={"writeMetadata": form == "metadata"} if form else None,
+        )
+        # An empty policy is not the same as none: it says that the subscription never expires.
+        values = {"expirationPolicy": {}, **values, "messageTransforms": self.transforms()}
+        row = self._create(values, topic, project) if topic is not None else self._update(values)
         if entered.get("grant_dead_letters") and dead_letter_topic is not None:
             with _errors_at("grant_dead_letters"):
                 grant_forwarding(row, caller=self.caller)
         return row
 
     def _create(self, values: Fields, topic: Topic, project: Project) -> Subscription:
-        entered = self.cleaned_data
-        name = names.subscription_name(project.project_id, entered["subscription_id"])
-        fixed = drop_empty(
-            topic=topic.name, enableMessageOrdering=entered["enable_message_ordering"], filter=entered["filter"]
-        )
+        name = names.subscription_name(project.project_id, self.cleaned_data["subscription_id"])
         resources = {"name": name, "topic": topic.name}
         authorize(self.caller, "google.pubsub.v1.Subscriber.CreateSubscription", resources)
-        # `drop_empty` leaves out an empty expiration policy, which stands for "never".
-        subscription = {"expirationPolicy": {}, **values, **fixed}
-        return create_subscription(name=name, subscription=subscription, caller=self.caller)
+        return create_subscription(name=name, subscription={**values, "topic": topic.name}, caller=self.caller)
 
     def _update(self, values: Fields) -> Subscription:
         name = self.instance.name
-        expiration = {"expirationPolicy": values["expirationPolicy"]}
-        request = {"subscription": {**drop_empty(**values), **expiration}, "updateMask": ",".join(self.MUTABLE)}
+        request = {"subscription": values, "updateMask": ",".join(FIELDS.stored_mutable)}
         authorize(self.caller, "google.pubsub.v1.Subscriber.UpdateSubscription", {"subscription.name": name})
         return update_subscription(name=name, request=request, caller=self.caller)
 
@@ -436,41 +406,12 @@ def grant_forwarding(row: Subscription, *, caller: Principal) -> None:
         grants.grant_role(resource, role=role, member=member, caller=caller)
 
 
-def _push_config(entered: Fields, account: ServiceAccount | None) -> Fields:
-    token = drop_empty(serviceAccountEmail=account.email if account else "", audience=entered.get("audience"))
-    config = drop_empty(
-        pushEndpoint=entered.get("push_endpoint"), attributes=entered.get("push_attributes"), oidcToken=token
-    )
-    if entered.get("wrapper"):
-        config["noWrapper"] = {"writeMetadata": entered["wrapper"] == "metadata"}
-    return config
-
-
-def _dead_letter_policy(entered: Fields, topic: Topic | None) -> Fields:
-    return drop_empty(
-        deadLetterTopic=topic.name if topic else "", maxDeliveryAttempts=entered.get("max_delivery_attempts")
-    )
-
-
 def subscription_initial(row: Subscription) -> Fields:
     """Return a subscription as its form shows it."""
     unwrapped = "metadata" if row.push_write_metadata else "none"
     return {
+        **SubscriptionForm.initial_of(FIELDS.show(row)),
         "delivery_type": PUSH if row.push_endpoint else PULL,
-        "push_endpoint": row.push_endpoint,
-        "service_account": row.oidc_service_account_email,
-        "audience": row.oidc_audience,
         "wrapper": unwrapped if row.push_wrapper == Subscription.Wrapper.NONE else "",
-        "push_attributes": row.push_attributes,
-        "ack_deadline_seconds": row.ack_deadline_seconds,
-        "message_retention": durations.seconds_text(row.message_retention_seconds),
-        "retain_acked_messages": row.retain_acked_messages,
-        "minimum_backoff": durations.milliseconds_text(row.minimum_backoff_ms),
-        "maximum_backoff": durations.milliseconds_text(row.maximum_backoff_ms),
         "dead_letter_topic": row.dead_letter_topic,
-        "max_delivery_attempts": row.max_delivery_attempts or None,
-        "enable_exactly_once_delivery": row.enable_exactly_once_delivery,
-        "expiration": durations.seconds_text(row.expiration_ttl_seconds),
-        "labels": row.labels,
-        **transforms_initial(row.message_transforms),
     }

@@ -98,6 +98,10 @@ class TransformsForm(ServiceForm):
     transform_4 = TransformField(4)
     transform_5 = TransformField(5)
 
+    @classmethod
+    def initial_of(cls, resource: Fields) -> Fields:
+        return super().initial_of(resource) | transforms_initial(resource.get("messageTransforms"))
+
     def transforms_entered(self) -> dict[str, EnteredTransform]:
         """Return the functions by field, in the order in which they are applied."""
         entered = {name: self.cleaned_data[name] for name in FIELD_NAMES if self.cleaned_data.get(name) is not None}

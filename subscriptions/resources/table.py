@@ -40,7 +40,9 @@ class Table(Generic[Row]):
         self.fields = {field.name: field for field in fields}
         refused = message.fields.keys() - self.fields.keys() - message.output_only - fixed
         self.names = (*self.fields, *sorted(refused))
-        self.mutable = frozenset(refused | {field.name for field in fields if field.is_mutable})
+        #: The fields that an update may change.
+        self.stored_mutable = [field.name for field in fields if field.is_mutable]
+        self.mutable = frozenset({*refused, *self.stored_mutable})
 
     def store(self, row: Row, values: Values, names: Collection[str] | None = None) -> None:
         """Set the columns of the named fields, or of all fields, from `values`."""

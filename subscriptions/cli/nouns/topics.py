@@ -10,16 +10,35 @@ from subscriptions.cli import labels, transforms
 from subscriptions.cli.client import Client
 from subscriptions.cli.policies import policy_verbs
 from subscriptions.cli.resources import delete_each, describe_by
-from subscriptions.cli.values import duration, full_name, pairs
+from subscriptions.cli.values import duration, full_name, pairs, words
 from subscriptions.cli.verbs import Options, Result, Verb, flag
 
 TOPIC = flag("topic", "an id such as orders, or projects/shop/topics/orders")
 TOPICS = flag("topics", "ids, or full names", nargs="+", metavar="topic")
-RETENTION = flag(
-    "--message-retention-duration",
-    "how long messages are kept for seeks: 10m to 31d",
-    type=duration,
-    metavar="DURATION",
+SETTINGS = (
+    flag("--message-retention-duration", "how long messages are kept for seeks: 10m to 31d", type=duration),
+    flag("--schema", "what messages must fit: an id, or a full name"),
+    flag("--schema-project", "the project of --schema", metavar="PROJECT"),
+    flag("--message-encoding", "of messages with a schema: json or binary", type=str.upper, metavar="ENCODING"),
+    flag("--first-revision-id", "the oldest revision of --schema that messages may fit", metavar="REVISION"),
+    flag("--last-revision-id", "the newest revision of --schema that messages may fit", metavar="REVISION"),
+    flag("--message-storage-policy-allowed-regions", "where messages may be stored", type=words, metavar="REGION,..."),
+    transforms.FILE,
+)
+#: By their option, the flags that clear a field.
+CLEARED = {
+    "clear_message_retention_duration": "messageRetentionDuration",
+    "clear_schema_settings": "schemaSettings",
+    "clear_message_transforms": "messageTransforms",
+}
+CLEAR = (
+    flag(
+        "--clear-message-retention-duration",
+        "keep messages only until all subscriptions have them",
+        action="store_true",
+    ),
+    flag("--clear-schema-settings", "accept messages of any form", action="store_true"),
+    transforms.CLEAR,
 )
 LIMIT = flag("--limit", "the maximum number of items", type=int)
 
@@ -28,29 +47,38 @@ def topic_name(options: Options) -> str:
     return full_name(options["topic"], "topics", options["project"])
 
 
+def fields_of(options: Options) -> dict[str, Any]:
+    """Return the fields of a topic that the flags set."""
+    settings = {
+        "encoding": options["message_encoding"],
+        "firstRevisionId": options["first_revision_id"],
+        "lastRevisionId": options["last_revision_id"],
+    }
+    if options["schema"]:
+        settings["schema"] = full_name(options["schema"], "schemas", options["schema_project"] or options["project"])
+    regions = options["message_storage_policy_allowed_regions"]
+    fields = {
+        "messageRetentionDuration": options["message_retention_duration"],
+        "schemaSettings": {field: value for field, value in settings.items() if value},
+        "messageStoragePolicy": {"allowedPersistenceRegions": regions} if regions else None,
+        **transforms.fields_of(options),
+    }
+    return {field: value for field, value in fields.items() if value}
+
+
 def create(client: Client, options: Options) -> Result:
-    created = []
-    for topic in options["topics"]:
-        body = {
-            "labels": options["labels"],
-            "messageRetentionDuration": options["message_retention_duration"],
-            **transforms.fields_of(options),
-        }
-        name = full_name(topic, "topics", options["project"])
-        created.append(client.call("PUT", name, {field: value for field, value in body.items() if value}))
+    body = fields_of(options) | ({"labels": options["labels"]} if options["labels"] else {})
+    created = [client.call("PUT", full_name(topic, "topics", options["project"]), body) for topic in options["topics"]]
     return Result(_single_or_all(created), note=_notes("Created topic", created), form="none")
 
 
 def update(client: Client, options: Options) -> Result:
     name = topic_name(options)
-    fields: dict[str, Any] = transforms.fields_of(options)
-    if options["clear_message_transforms"]:
-        fields.setdefault("messageTransforms", [])
+    fields = fields_of(options)
     if labels.are_changed(options):
         fields["labels"] = labels.changed(client.call("GET", name).get("labels", {}), options)
-    if options["message_retention_duration"] or options["clear_message_retention_duration"]:
-        fields["messageRetentionDuration"] = options["message_retention_duration"]
-    body = {"topic": {key: value for key, value in fields.items() if value}, "updateMask": ",".join(fields)}
+    cleared = {field for option, field in CLEARED.items() if options[option]}
+    body = {"topic": fields, "updateMask": ",".join([*fields, *sorted(cleared - fields.keys())])}
     return Result(client.call("PATCH", name, body), note=f"Updated topic [{name}].")
 
 
@@ -88,23 +116,8 @@ def _notes(words: str, rows: list[Any]) -> str:
 
 
 VERBS = {
-    "create": Verb("create topics", create, (TOPICS, *labels.ON_CREATE, RETENTION, transforms.FILE)),
-    "update": Verb(
-        "change a topic",
-        update,
-        (
-            TOPIC,
-            *labels.ON_UPDATE,
-            RETENTION,
-            flag(
-                "--clear-message-retention-duration",
-                "keep messages only until all subscriptions have them",
-                action="store_true",
-            ),
-            transforms.FILE,
-            transforms.CLEAR,
-        ),
-    ),
+    "create": Verb("create topics", create, (TOPICS, *labels.ON_CREATE, *SETTINGS)),
+    "update": Verb("change a topic", update, (TOPIC, *labels.ON_UPDATE, *SETTINGS, *CLEAR)),
     "delete": Verb("delete topics, but not their subscriptions", delete_each("topics"), (TOPICS,)),
     "describe": Verb("show a topic", describe_by(topic_name), (TOPIC,)),
     "list": Verb("show a project's topics", list_all, (LIMIT,)),

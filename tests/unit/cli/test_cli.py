@@ -190,6 +190,30 @@ def test_flags_of_an_update_are_its_mask(flags: list[str], fields: Fields, mask:
             ("POST", "projects/p/subscriptions/s:seek", {"snapshot": "projects/q/snapshots/before"}),
         ),
         (
+            topics.VERBS,
+            [
+                "update",
+                "t",
+                "--schema=s",
+                "--schema-project=q",
+                "--message-encoding=json",
+                "--clear-message-transforms",
+            ],
+            (
+                "PATCH",
+                "projects/p/topics/t",
+                {
+                    "topic": {"schemaSettings": {"encoding": "JSON", "schema": "projects/q/schemas/s"}},
+                    "updateMask": "schemaSettings,messageTransforms",
+                },
+            ),
+        ),
+        (
+            topics.VERBS,
+            ["create", "t", "--message-storage-policy-allowed-regions=a,b"],
+            ("PUT", "projects/p/topics/t", {"messageStoragePolicy": {"allowedPersistenceRegions": ["a", "b"]}}),
+        ),
+        (
             snapshots.VERBS,
             ["create", "before", "--subscription=s", "--subscription-project=q"],
             (
