@@ -86,8 +86,13 @@ def sweep_dead_letters() -> None:
 
 @shared_task(name="deliveries.dead_letters_advance")
 def advance_dead_letters(shard: int | None = None) -> int:
-    """Move dead letters for the orders that are under way."""
-    return jobs.advance_jobs(shard=shard)
+    """Move dead letters for the orders of a shard. Beat names none: each shard with orders gets its own task."""
+    if shard is not None:
+        return jobs.advance_jobs(shard=shard)
+    shards = jobs.shards_under_way()
+    for each in shards:
+        advance_dead_letters.apply_async((each,), expires=jobs.CATCH_UP_SECONDS)
+    return len(shards)
 
 
 @shared_task(name="deliveries.journals_seal")

@@ -21,7 +21,8 @@ os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 #: kombu's name for our batch-fetching Redis transport.
 TRANSPORT_ALIASES["pushhub"] = "deliveries.push.transport:Transport"
 
-#: Seconds between rounds of the reconciler, and between sweeps of settled and expired messages.
+#: Seconds between rounds of the reconciler and between sweeps of expired deliveries, and between sweeps of what was
+#: settled. Each task costs some 6 ms of CPU, so few of them are frequent.
 AUDIT_SECONDS = 30
 SWEEP_SECONDS = 10
 #: Seconds between sweeps of expired snapshots and subscriptions.
@@ -77,15 +78,14 @@ app.conf.update(
     beat_scheduler="pushhub.beat:LeasedScheduler",
     beat_schedule={
         **every_by_shard(AUDIT_SECONDS, "deliveries.backlog_audit"),
-        **every_by_shard(SWEEP_SECONDS, "deliveries.expired_sweep"),
-        **every_by_shard(DEAD_LETTERS_SECONDS, "deliveries.dead_letters_advance"),
+        **every_by_shard(AUDIT_SECONDS, "deliveries.expired_sweep"),
         "regions-audit": every(AUDIT_SECONDS, "deliveries.regions_audit"),
         "messages-sweep": every(SWEEP_SECONDS, "deliveries.messages_sweep"),
         "resources-sweep": every(RESOURCES_SECONDS, "deliveries.resources_sweep"),
         "journals-seal": every(SEAL_SECONDS, "deliveries.journals_seal"),
-        "segments-ship": every(SEAL_SECONDS, "deliveries.segments_ship"),
         "segments-count": every(SEAL_SECONDS, "deliveries.segments_count"),
-        "dead-letters-sweep": every(DEAD_LETTERS_SECONDS, "deliveries.dead_letters_sweep"),
+        "dead-letters-advance": every(DEAD_LETTERS_SECONDS, "deliveries.dead_letters_advance"),
+        "dead-letters-sweep": every(SWEEP_SECONDS, "deliveries.dead_letters_sweep"),
         "gauges-take": every(GAUGE_SECONDS, "deliveries.gauges_take"),
         "counters-sample": every(GAUGE_SECONDS, "deliveries.counters_sample"),
         "metrics-sweep": every(METRICS_SWEEP_SECONDS, "deliveries.metrics_sweep"),
@@ -93,6 +93,7 @@ app.conf.update(
         "credentials-sweep": every(CREDENTIALS_SECONDS, "subscriptions.credentials_sweep"),
         "audit-sweep": every(AUDIT_SWEEP_SECONDS, "subscriptions.audit_sweep"),
     }
+    | ({"segments-ship": every(SEAL_SECONDS, "deliveries.segments_ship")} if settings.JOURNAL_BUCKET else {})
     | ({"archive-start": every(settings.ARCHIVE_SECONDS, "deliveries.archive_start")} if settings.ARCHIVING else {}),
 )
 app.autodiscover_tasks(["deliveries", "subscriptions"])

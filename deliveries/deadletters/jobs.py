@@ -15,7 +15,7 @@ from django.db.models import QuerySet
 from deliveries.deadletters.listing import unsettled
 from deliveries.deadletters.moving import BATCH, METHODS, Action, batches, check_redrivable, move_batch
 from deliveries.models import DeadLetter, DeadLetterJob
-from deliveries.rules.shards import is_in
+from deliveries.rules.shards import is_in, shard_of
 from deliveries.store.writelock import write_transaction
 from pushhub.common.clock import Clock, utcnow
 from pushhub.common.errors import FailedPrecondition, InvalidArgument, PushHubError
@@ -92,6 +92,12 @@ def stop_job(source: Subscription, *, clock: Clock = utcnow) -> bool:
         DeadLetterJob.objects.filter(pk=job.pk, finished_at=None).update(finished_at=clock(), failure=STOPPED)
         audit.carried_out(method=METHODS[Action(job.action)], row=source, after={"stopped": True})
     return True
+
+
+def shards_under_way() -> set[int]:
+    """Return the shards of the subscriptions with an order that has not ended."""
+    orders = DeadLetterJob.objects.filter(finished_at=None)
+    return set(map(shard_of, orders.values_list("subscription_id", flat=True)))
 
 
 def advance_jobs(*, shard: int | None = None, clock: Clock = utcnow) -> int:

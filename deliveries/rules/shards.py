@@ -8,4 +8,8 @@ SHARDS = 4
 
 def is_in(subscription_id: int, shard: int | None) -> bool:
     """Return whether a subscription belongs to a shard; None stands for all of them."""
-    return shard is None or subscription_id % SHARDS == shard
+    return shard is None or shard_of(subscription_id) == shard
+
+
+def shard_of(subscription_id: int) -> int:
+    return subscription_id % SHARDS

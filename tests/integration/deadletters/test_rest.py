@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from deliveries import tasks
 from deliveries.deadletters import jobs
 from deliveries.models import DeadLetter, DeadLetterJob
 from tests.integration.deadletters.letters import letters_create, owed_to, source_create
@@ -43,6 +44,20 @@ def test_dead_letters_are_redriven_and_discarded_by_id_or_all_at_a_rate(api: Api
     jobs.advance_jobs()
     assert sorted(owed_to("worker")) == ["0", "2", "3"]
     assert api.get(f"{WORKER}/deadLetters").body == {}
+
+
+def test_the_timed_task_sends_one_for_each_shard_that_has_orders(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+    monkeypatch.setattr(tasks.advance_dead_letters, "apply_async", lambda args, **_: sent.extend(args))
+    source = source_create(api)
+    letters_create(api, source, 1)
+    assert tasks.advance_dead_letters() == 0
+    api.post(f"{WORKER}:redriveDeadLetters", {"all": True, "messagesPerSecond": 1})
+    assert tasks.advance_dead_letters() == 1
+    assert owed_to("worker") == []
+    [shard] = sent
+    assert tasks.advance_dead_letters(shard) == 1
+    assert owed_to("worker") == ["0"]
 
 
 def test_dead_letters_chosen_by_id_are_moved_at_the_requested_rate(api: Api) -> None:
