@@ -30,7 +30,7 @@ from pushhub.celery import SEAL_SECONDS
 
 BEGIN = 1_795_219_200
 SUBSCRIPTIONS, QUICK_SUBSCRIPTIONS = 50, 5
-SEGMENT_ROWS = 20_000
+SEGMENT_ROWS, QUICK_SEGMENT_ROWS = 20_000, 1_000
 #: Segments of 1, 4 and 16 million attempts, and what is counted before they are timed.
 SIZES, QUICK_SIZES = (50, 200, 800), (2,)
 WARM_SEGMENTS, QUICK_WARM_SEGMENTS = 150, FILES_A_BATCH
@@ -67,15 +67,17 @@ def rollup(quick: bool) -> Row:
     if missing := needs.missing():
         raise BenchError(missing)
     segments, subscriptions = (FILES_A_BATCH + 2, QUICK_SUBSCRIPTIONS) if quick else (500, SUBSCRIPTIONS)
+    rows = QUICK_SEGMENT_ROWS if quick else SEGMENT_ROWS
     with stand() as stood:
         folder = stood.folder / "segments"
-        _write(folder, segments, subscriptions=subscriptions)
-        spark = _spark(stood, segments, idle_seconds=1 if quick else 30, quiet_seconds=0 if quick else QUIET_SECONDS)
+        _write(folder, segments, rows=rows, subscriptions=subscriptions)
+        idle = {"idle_seconds": 1} if quick else {"idle_seconds": 30, "quiet_seconds": QUIET_SECONDS}
+        spark = _spark(stood, segments, rows=rows, **idle)
         expected = _counted()
     with stand() as stood:
         folder = stood.folder / "segments"
-        _write(folder, segments, subscriptions=subscriptions)
-        duck = _duckdb(folder)
+        _write(folder, segments, rows=rows, subscriptions=subscriptions)
+        duck = _duckdb(folder, rows=rows)
         if _counted() != expected:
             raise BenchError("the two engines do not agree")
     say(
@@ -87,7 +89,7 @@ def rollup(quick: bool) -> Row:
         "rollup_per_second": round(spark["rate"]),
         "rollup_per_second_with_start": round(spark["whole"]),
         "rollup_rss_mb": round(spark["rss"]),
-        "rollup_attempts": segments * SEGMENT_ROWS,
+        "rollup_attempts": segments * rows,
         "rollup_duckdb_per_second": round(duck["rate"]),
         "rollup_duckdb_query_per_second": round(duck["query_rate"]),
         "rollup_idle_percent_of_a_core": round(spark["idle"], 2),
@@ -100,11 +102,12 @@ def rollup_sizes(quick: bool) -> Row:
         raise BenchError(missing)
     figures: Row = {}
     sizes, warm = (QUICK_SIZES, QUICK_WARM_SEGMENTS) if quick else (SIZES, WARM_SEGMENTS)
+    rows = QUICK_SEGMENT_ROWS if quick else SEGMENT_ROWS
     for segments in sizes:
         with stand() as stood:
-            _write(stood.folder / "segments", warm + segments)
-            spark = _spark(stood, warm + segments, idle_seconds=0, warm=warm)
-        figures[f"rollup_{segments * SEGMENT_ROWS / 1e6:g}_million_per_second"] = round(spark["rate"])
+            _write(stood.folder / "segments", warm + segments, rows=rows)
+            spark = _spark(stood, warm + segments, rows=rows, idle_seconds=0, warm=warm)
+        figures[f"rollup_{segments * rows / 1e6:g}_million_per_second"] = round(spark["rate"])
     rates = list(figures.values())
     figures["rollup_cost_spread_percent"] = round((max(rates) / min(rates) - 1) * 100, 1)
     say(f"  rollup: {', '.join(f'{rate:,}' for rate in rates)} attempts/s at 1, 4 and 16 times the data")
@@ -168,13 +171,13 @@ def ledger_lock(quick: bool) -> Row:
     return {"ledger_lock_ms_max": round(longest * 1000), "ledger_seconds": round(seconds, 1)}
 
 
-def _write(folder: Path, segments: int, *, subscriptions: int = SUBSCRIPTIONS) -> None:
-    """Write attempts of three hours, in order of time."""
+def _write(folder: Path, segments: int, *, rows: int = SEGMENT_ROWS, subscriptions: int = SUBSCRIPTIONS) -> None:
+    """Write attempts of three hours, in order of time, with `rows` in each segment."""
     dice = np.random.default_rng(7)
-    rows = segments * SEGMENT_ROWS
+    step = 10_800_000_000 // segments
     for number in range(segments):
-        first = BEGIN * 10**6 + number * SEGMENT_ROWS * 10_800_000_000 // rows
-        times = first + np.sort(dice.integers(0, SEGMENT_ROWS * 10_800_000_000 // rows, SEGMENT_ROWS))
+        first = BEGIN * 10**6 + number * step
+        times = first + np.sort(dice.integers(0, step, rows))
         path = files.segment_path(folder, f"bench-1-{first // 1000:013d}-{number}")
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(_table(dice, times, subscriptions), path, compression="zstd")
@@ -182,37 +185,38 @@ def _write(folder: Path, segments: int, *, subscriptions: int = SUBSCRIPTIONS) -
 
 def _table(dice: Any, times: Any, count: int) -> pa.Table:
     """Return the attempts of one segment, by `count` subscriptions."""
-    subscriptions = dice.integers(0, count, SEGMENT_ROWS)
-    codes = dice.choice([204, 204, 204, 204, 204, 204, 204, 503, 404, 200], SEGMENT_ROWS)
+    rows = len(times)
+    subscriptions = dice.integers(0, count, rows)
+    codes = dice.choice([204, 204, 204, 204, 204, 204, 204, 503, 404, 200], rows)
     classes = {200: "ack", 204: "ack", 503: "remote_server_5xx", 404: "remote_server_4xx"}
     columns = {
-        "event": ["push"] * SEGMENT_ROWS,
+        "event": ["push"] * rows,
         "time": times,
-        "project": ["bench"] * SEGMENT_ROWS,
-        "region": ["local"] * SEGMENT_ROWS,
+        "project": ["bench"] * rows,
+        "region": ["local"] * rows,
         "subscription": [f"projects/bench/subscriptions/s{number}" for number in subscriptions],
         "subscription_id": subscriptions,
-        "topic_id": [1] * SEGMENT_ROWS,
-        "message_id": [str(number) for number in dice.integers(2**59, 2**60, SEGMENT_ROWS)],
+        "topic_id": [1] * rows,
+        "message_id": [str(number) for number in dice.integers(2**59, 2**60, rows)],
         "publish_time": times - 1000,
-        "attempt": np.ones(SEGMENT_ROWS),
+        "attempt": np.ones(rows),
         "outcome": ["ack" if code < 300 else "nack" for code in codes],
         "response_class": [classes[int(code)] for code in codes],
         "response_code": codes,
-        "reason": [""] * SEGMENT_ROWS,
-        "latency_us": dice.lognormal(10, 1, SEGMENT_ROWS).astype("int64"),
-        "bytes": dice.integers(1, 4000, SEGMENT_ROWS),
+        "reason": [""] * rows,
+        "latency_us": dice.lognormal(10, 1, rows).astype("int64"),
+        "bytes": dice.integers(1, 4000, rows),
         "host": [f"host{number % 20}.example.com" for number in subscriptions],
-        "push_window": [100] * SEGMENT_ROWS,
-        "backoff_ms": [0] * SEGMENT_ROWS,
-        "worker": ["bench"] * SEGMENT_ROWS,
-        "schema_version": [1] * SEGMENT_ROWS,
+        "push_window": [100] * rows,
+        "backoff_ms": [0] * rows,
+        "worker": ["bench"] * rows,
+        "schema_version": [1] * rows,
     }
     schema = event_schema()
     arrays = [
         pa.array(columns[name]).cast(schema.field(name).type)
         if name in columns
-        else pa.nulls(SEGMENT_ROWS, schema.field(name).type)
+        else pa.nulls(rows, schema.field(name).type)
         for name in schema.names
     ]
     return pa.table(arrays, schema=schema)
@@ -226,7 +230,7 @@ def _runner(stood: Stand) -> Iterator[int]:
 
 
 def _spark(
-    stood: Stand, segments: int, *, idle_seconds: int, quiet_seconds: int = 0, warm: int | None = None
+    stood: Stand, segments: int, *, rows: int, idle_seconds: int, quiet_seconds: int = 0, warm: int | None = None
 ) -> dict[str, float]:
     """Count on Spark, then measure what idling costs. The steady rate leaves out the first `warm` segments."""
     began, peak = time.monotonic(), 0.0
@@ -256,8 +260,8 @@ def _spark(
     at = sorted(moment.timestamp() for moment in Segment.objects.values_list("at", flat=True))
     start = at[(warm or max(int(len(at) * WARM_SHARE), FILES_A_BATCH)) - 1]
     later = sum(moment > start + 0.25 for moment in at)
-    steady = later * SEGMENT_ROWS / max(at[-1] - start, 0.001)
-    return {"rate": steady, "whole": segments * SEGMENT_ROWS / whole, "rss": peak, "idle": idle}
+    steady = later * rows / max(at[-1] - start, 0.001)
+    return {"rate": steady, "whole": segments * rows / whole, "rss": peak, "idle": idle}
 
 
 def _spent(pid: int) -> float:
@@ -270,7 +274,7 @@ def _spent(pid: int) -> float:
     return seconds
 
 
-def _duckdb(folder: Path) -> dict[str, float]:
+def _duckdb(folder: Path, *, rows: int) -> dict[str, float]:
     """The same partial sums by DuckDB on two threads, into the same ledger."""
     paths = sorted(str(path) for path in (folder / files.SEALED).rglob("*.parquet"))
     queries, began = 0.0, time.monotonic()
@@ -280,8 +284,8 @@ def _duckdb(folder: Path) -> dict[str, float]:
             table = engine.sql(DUCKDB, params={"paths": paths[start : start + FILES_A_BATCH]}).to_arrow_table()
             queries += time.monotonic() - asked
             ledger.add_partials(partials_of(table), job="duckdb")
-    rows = len(paths) * SEGMENT_ROWS
-    return {"rate": rows / (time.monotonic() - began), "query_rate": rows / queries}
+    total = len(paths) * rows
+    return {"rate": total / (time.monotonic() - began), "query_rate": total / queries}
 
 
 def _counted() -> list[Any]:

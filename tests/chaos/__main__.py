@@ -21,7 +21,7 @@ def options_read() -> tuple[Options, argparse.Namespace]:
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--load", type=float, default=20.0, help="messages published per second")
-    parser.add_argument("--plant", choices=("", *BUGS), default="", help="a bug that the checker has to find")
+    parser.add_argument("--plant", default="", help=f"bugs that the checker has to find: {', '.join(BUGS)}")
     parser.add_argument("--only", default="", help="the kinds of faults, separated by commas")
     parser.add_argument("--without", default="", help="kinds of faults to leave out, separated by commas")
     parser.add_argument("--ignore", default="", help="kinds of findings that are known, separated by commas")
@@ -33,17 +33,19 @@ def options_read() -> tuple[Options, argparse.Namespace]:
     parser.add_argument("--plot", type=Path, help="an SVG to draw the storm to")
     parser.add_argument("--keep", action="store_true", help="keep the logs of a run without findings too")
     given = parser.parse_args()
-    without, only, ignored = (
-        tuple(filter(None, text.split(","))) for text in (given.without, given.only, given.ignore)
+    without, only, ignored, bugs = (
+        tuple(filter(None, text.split(","))) for text in (given.without, given.only, given.ignore, given.plant)
     )
+    if unknown := set(bugs).difference(BUGS):
+        parser.error(f"no bug is called {', '.join(unknown)}")
     options = Options(
         given.seed,
         given.minutes,
         given.database,
         given.load,
-        bug=given.plant,
+        bugs=bugs,
         without=without,
-        only=only or (BUGS[given.plant].faults if given.plant else ()),
+        only=only or tuple({fault: None for bug in bugs for fault in BUGS[bug].faults}),
         ignored=ignored,
         longest_wait=given.wait,
         drain_seconds=given.drain,

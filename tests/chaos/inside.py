@@ -29,13 +29,14 @@ def clock_set(path: Path, seconds: float) -> None:
         file.write(OFFSET.pack(seconds))
 
 
-def prepare(clock_file: str, bug: str) -> None:
-    """Make this process tell the time by a clock file, and plant a bug in it unless `bug` is ""."""
+def prepare(clock_file: str, bugs: tuple[str, ...]) -> None:
+    """Make this process tell the time by a clock file, and plant bugs in it."""
     _clock_replace(clock_file)
-    if bug:
+    if bugs:
         from tests.chaos.planted import BUGS
 
-        BUGS[bug].plant()
+        for bug in bugs:
+            BUGS[bug].plant()
 
 
 def _clock_replace(path: str) -> None:

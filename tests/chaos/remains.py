@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 #: How long the counters may take to reach Redis.
 COUNTERS_SECONDS = 30.0
 KEYS_SECONDS = 60.0
+PUSHED, ACKED = COMPARED = ("subscription_push_request_count", "subscription_ack_message_count")
 SAMPLE = re.compile(r"^pushhub_(\w+)\{(.*)\} ([0-9.e+]+)$", re.MULTILINE)
 LABEL = re.compile(r'(\w+)="([^"]*)"')
 
@@ -65,11 +66,13 @@ def dump_redis(storm: Storm) -> None:
 
 
 def counters(storm: Storm) -> Counter[tuple[str, str]]:
-    """Return the counters of `/metrics` by name and subscription."""
+    """Return the counters of `/metrics` that are compared, by name and subscription."""
     answer = requests.get(f"http://{storm.stand.web['a']}/metrics", timeout=30)
     answer.raise_for_status()
     values: Counter[tuple[str, str]] = Counter()
     for name, labels, value in SAMPLE.findall(answer.text):
+        if name not in COMPARED:
+            continue
         its = dict(LABEL.findall(labels))
         if its.get("response_class", "ack") == "ack" and its.get("delivery_type") != "filter":
             values[name, its.get("subscription", "")] += round(float(value))
@@ -92,8 +95,8 @@ def check_counters(storm: Storm, before: Mapping[tuple[str, str], int]) -> None:
     for name, deliveries in storm.ledger.by_subscription().items():
         acks = sum(1 for it in deliveries if it.at >= storm.ledger.calm_since and it.acked is not None)
         if storm.world.contracts[name].is_push:
-            expected["subscription_push_request_count", name] = acks
-        expected["subscription_ack_message_count", name] = acks
+            expected[PUSHED, name] = acks
+        expected[ACKED, name] = acks
     give_up = time.monotonic() + COUNTERS_SECONDS
     wrong = ["not compared"]
     while wrong and time.monotonic() < give_up:
@@ -121,7 +124,9 @@ def check_keys(storm: Storm) -> None:
 def check_stop(storm: Storm) -> None:
     """Stop all processes warmly, and look at their ends."""
     for member in storm.stand.members.values():
-        status = member.stop()
+        member.terminate()
+    for member in storm.stand.members.values():
+        status = member.wait()
         if status:
             storm.findings.add("end", f"{member.name} ended with {status}")
     for key in storm.redis().scan_iter(b"ph:work:*"):

@@ -65,7 +65,7 @@ class Member:
     environment: dict[str, str]
     log: Path
     clock: Path
-    bug: str
+    bugs: tuple[str, ...]
     ready: str
     process: PreloadedProcess | None = None
     #: False while a fault or the end of the storm has ended it on purpose.
@@ -85,7 +85,7 @@ class Member:
 
         clock_set(self.clock, 0.0)
         self.log.touch()
-        first = f"from tests.chaos.inside import prepare\nprepare({str(self.clock)!r}, {self.bug!r})"
+        first = f"from tests.chaos.inside import prepare\nprepare({str(self.clock)!r}, {self.bugs!r})"
         self._logged = self.log.stat().st_size
         self.process = PreloadedProcess(*self.words, environment=self.environment, log=str(self.log), first=first)
         self.is_wanted = True
@@ -117,12 +117,16 @@ class Member:
         assert self.process is not None
         self.process.send_signal(number)
 
-    def stop(self) -> int:
-        """Stop the process warmly and return its exit status."""
+    def terminate(self) -> None:
+        """Tell the process to stop warmly."""
         assert self.process is not None
         self.is_wanted = False
         self.send(signal.SIGCONT)
         self.process.terminate()
+
+    def wait(self) -> int:
+        """Wait until a process that was told to stop has ended, and return its exit status."""
+        assert self.process is not None
         try:
             return self.process.wait(timeout=120)
         except subprocess.TimeoutExpired:
@@ -136,7 +140,7 @@ class Stand:
 
     folder: Path
     database: str
-    bug: str = ""
+    bugs: tuple[str, ...] = ()
     #: Flower runs too; no fault hits it.
     is_monitored: bool = False
     members: dict[str, Member] = field(default_factory=dict)
@@ -256,7 +260,7 @@ class Stand:
                 {**os.environ, **self.environment(host), **addresses},
                 log=logs / f"{name}.log",
                 clock=clocks / name,
-                bug=self.bug,
+                bugs=self.bugs,
                 ready={"web": "", "flower": "", "grpc": "gRPC at"}.get(role, " ready."),
             )
         for member in self.members.values():

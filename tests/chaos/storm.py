@@ -46,7 +46,7 @@ class Options:
     minutes: float
     database: str
     load: float
-    bug: str = ""
+    bugs: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     #: Kinds of findings that don't make the run fail.
@@ -80,7 +80,7 @@ class Storm:
     def run(self) -> Findings:
         options = self.options
         self.ledger.began = self._began
-        with Stand(self.folder, options.database, bug=options.bug, is_monitored=options.is_monitored) as self.stand:
+        with Stand(self.folder, options.database, bugs=options.bugs, is_monitored=options.is_monitored) as self.stand:
             self._log_to_file()
             addresses = list(self.stand.web.values())
             kinds = kinds_for(
@@ -104,9 +104,12 @@ class Storm:
                 self._calm_down()
                 if self._drains():
                     self._calm(self._publishers(addresses))
+                    self.say("the counters are compared")
                     remains.check_keys(self)
+                    self.say("everything is deleted")
                 check(self.findings, self.ledger, self.world.contracts.values(), longest_wait=options.longest_wait)
             remains.check_stop(self)
+            self.say("every process has ended")
         remains.check_logs(self)
         for text in growing(self.samples):
             self.findings.add("growing", text)
