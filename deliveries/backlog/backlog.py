@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from math import inf
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import redis
@@ -347,6 +348,16 @@ class Backlog:
             lane: LaneFlow(int(window), int(pause), spare=int(spare))
             for lane, (_settled, _page, window, pause, spare) in zip(settlements, replies, strict=True)
         }
+
+    def wake(self, region: str) -> tuple[float, list[PageRequest]]:
+        """Pump the lanes that are due. Return the seconds until the next one is, and the pages that are wanted.
+
+        It is a fetch (fetch.lua) by a worker whose messages come in another way: it takes none.
+        """
+        no_lease = "-"
+        keys = [queue_name(region), work_key("")]
+        _, wait_ms, _, pages = self.scripts.fetch(keys=keys, args=[region, "", 0, self.limit, no_lease])
+        return int(wait_ms) / 1000 if int(wait_ms) >= 0 else inf, PageRequest.parse_all(pages)
 
     def beat(
         self,

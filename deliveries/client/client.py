@@ -22,12 +22,10 @@ from deliveries.client.headers import Headers, header_lines
 from deliveries.client.options import ClientOptions
 from deliveries.client.pool import Pool
 from deliveries.client.request import Request, Shared
-from deliveries.client.resolver import Resolver
 from deliveries.client.result import PushResult
 from deliveries.client.tls import client_context
 from deliveries.client.wheel import Wheel
 from deliveries.rules.outcome import Reason
-from pushhub.common.addresses import AddressGuard
 from pushhub.common.pushurls import BadEndpoint, Origin
 
 __all__ = ["BadEndpoint", "ClientOptions", "Endpoint", "PushClient", "PushResult"]
@@ -52,23 +50,8 @@ class PushClient:
         self._clock = clock
         self._wheel = wheel
         self._shared = Shared(loop, options=options, clock=clock, wheel=wheel)
-        self._dialer = Dialer(
-            loop,
-            options=options,
-            guard=AddressGuard(
-                allow_private=options.allow_private,
-                allowed_networks=options.allowed_networks,
-                own_listeners=options.own_listeners,
-            ),
-            resolver=Resolver(
-                loop,
-                clock=clock,
-                timeout_s=options.dns_timeout_s,
-                keep_s=options.dns_cache_s,
-                keep_failure_s=options.dns_failure_cache_s,
-            ),
-            context=client_context(ca_file=options.ca_file, verify=options.tls_verify),
-        )
+        context = client_context(ca_file=options.ca_file, verify=options.tls_verify)
+        self._dialer = Dialer(loop, options=options, context=context, clock=clock)
         #: A pool lives as long as an endpoint or a connection refers to it.
         self._pools: WeakValueDictionary[Origin, Pool] = WeakValueDictionary()
         self._closing = False

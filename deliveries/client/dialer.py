@@ -7,6 +7,7 @@ import contextlib
 import errno
 import itertools
 import socket
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -42,14 +43,23 @@ class Dialer:
         loop: asyncio.AbstractEventLoop,
         *,
         options: ClientOptions,
-        guard: AddressGuard,
-        resolver: Resolver,
         context: ResumingContext,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._loop = loop
         self._options = options
-        self._guard = guard
-        self._resolver = resolver
+        self._guard = AddressGuard(
+            allow_private=options.allow_private,
+            allowed_networks=options.allowed_networks,
+            own_listeners=options.own_listeners,
+        )
+        self._resolver = Resolver(
+            loop,
+            clock=clock,
+            timeout_s=options.dns_timeout_s,
+            keep_s=options.dns_cache_s,
+            keep_failure_s=options.dns_failure_cache_s,
+        )
         self.context = context
         sources = options.source_addresses
         self._sources = {
@@ -59,12 +69,16 @@ class Dialer:
 
     async def dial(self, origin: Origin, factory: Callable[[], ConnectionT]) -> ConnectionT:
         """Open a connection to the origin and return its protocol object, made by `factory`. Raises DialFailed."""
-        sock = await self._connect(await self._vetted(origin), origin.port)
+        sock = await self.connect(origin)
         try:
             return await self._start(sock, origin, factory)
         except BaseException:
             sock.close()
             raise
+
+    async def connect(self, origin: Origin) -> socket.socket:
+        """Return a non-blocking socket that is connected to an address of the origin. Raises DialFailed."""
+        return await self._connect(await self._vetted(origin), origin.port)
 
     async def _vetted(self, origin: Origin) -> list[str]:
         host = origin.host

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from deliveries.push.sending.httpclient import Headers, PushClient, PushResult, push_client
+from deliveries.push.sending.httpclient import Client, Headers, PushResult, push_client
 from deliveries.push.sending.plans import PlanBook, PushPlan
 from deliveries.rules.envelope import metadata_headers, push_body, unwrapped_body
 from deliveries.rules.ids import first_id_at
@@ -40,7 +40,7 @@ def send_probe(subscription: Subscription) -> PushResult:
         loop.close()
 
 
-async def _post(client: PushClient, plan: PushPlan | None) -> PushResult:
+async def _post(client: Client, plan: PushPlan | None) -> PushResult:
     if plan is None or plan.refusal:
         return PushResult(0, plan.refusal if plan is not None else Reason.INTERNAL, 0.0)
     if plan.settings is None or plan.endpoint is None:

@@ -100,12 +100,6 @@ class Preparer:
             self._take_step(flights[middle:], step)
 
 
-def prepare_now(engine: Engine, flight: Flight) -> None:
-    """Make the plan and read the payload of a flight, then push it."""
-    make_plans(engine, [flight])
-    engine.accept(with_payloads([flight]))
-
-
 def make_plans(engine: Engine, flights: Sequence[Flight]) -> None:
     """Make the plans that these flights lack."""
     now = time.monotonic()

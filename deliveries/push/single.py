@@ -1,47 +1,70 @@
-"""Pushes one message in a worker that isn't a push worker, so that a stock Celery worker on the queue works too."""
+"""Pushes one message in a stock Celery worker: Celery fetches it, requests sends it, the settler settles it."""
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
+from functools import cache
+from typing import NamedTuple
 
 from deliveries.backlog.backlog import Lane
-from deliveries.push.preparer import prepare_now
+from deliveries.push.jobs import persistently
+from deliveries.push.preparer import with_payloads
 from deliveries.push.results.attempts import attempt_events
 from deliveries.push.results.reporting import ATTEMPT_VERDICTS, count_attempts, count_filtered, flight_spans
 from deliveries.push.results.settler import settle_now
-from deliveries.push.sending.engine import Engine
 from deliveries.push.sending.flight import Flight
+from deliveries.push.sending.httpclient import Client, blocking_client
+from deliveries.push.sending.plans import PlanBook
+from deliveries.push.sending.sender import send
 from deliveries.push.transformer import Transformer
-from deliveries.rules.outcome import Verdict
+from deliveries.rules.outcome import Reason, Verdict
 from deliveries.rules.taskmessage import DeliverTask
 from deliveries.telemetry.journal.journal import journal
 from deliveries.transforming import FILTER
 from pushhub.common import tracing
 
+logger = logging.getLogger(__name__)
+
+#: Nobody asks a task to stop waiting for the database or Redis. If its worker ends, the message is sent again.
+NEVER = threading.Event()
+
+
+class Sender(NamedTuple):
+    """What all pushes of a process share."""
+
+    client: Client
+    plans: PlanBook
+    #: Only one thread may load plans.
+    lock: threading.Lock
+
+
+@cache
+def _sender() -> Sender:
+    client = blocking_client()
+    return Sender(client, PlanBook(client), threading.Lock())
+
 
 def deliver_one(task: DeliverTask, *, task_id: str) -> str:
     """Push a message, wait for the result, settle it, and return the result as text.
 
-    Raises the errors of the database and of Redis if it cannot settle; the broker then delivers the task again.
+    It waits out any outage of the database and of Redis. If it can't settle for another reason, it raises that error,
+    and the audit sends the message again.
     """
     ended = threading.Event()
-    flight = Flight(
-        task,
-        task_id,
-        batch=None,
-        lane=Lane(task.subscription_id, task.region),
-        finish=lambda _: ended.set(),
-    )
-    transformer = Transformer(resume=lambda flights: engine.accept(flights), admit=lambda flight: True)
-    engine = Engine(unprepared=lambda flights: None, transform=transformer.take_on, starting=lambda flights: None)
-    engine.start()
+    lane = Lane(task.subscription_id, task.region)
+    flight = Flight(task, task_id, batch=None, lane=lane, finish=lambda _: ended.set())
     try:
-        prepare_now(engine, flight)
-        ended.wait()
-    finally:
-        transformer.stop()
-        engine.stop()
-    flows = settle_now([flight])
+        persistently(lambda: _prepare(flight), stopping=NEVER, what="to prepare a push")
+        if flight.plan is not None and flight.plan.functions and not flight.finished:
+            _transform(flight, ended)
+        if flight.plan is not None and not flight.finished:
+            send(_sender().client, flight, flight.plan, time.time_ns() // 1_000_000)
+    except Exception:
+        logger.exception("push of message %d failed", flight.message_id)
+        flight.settle_as(Verdict.NACK, Reason.INTERNAL)
+    flows = persistently(lambda: settle_now([flight]), stopping=NEVER, what="to settle a push")
     if flight.verdict in ATTEMPT_VERDICTS:
         count_attempts(task.subscription_id, [flight])
         if tracing.is_on():
@@ -52,3 +75,23 @@ def deliver_one(task: DeliverTask, *, task_id: str) -> str:
     if journal_ is not None:
         journal_.append(attempt_events([flight], flows=flows, worker="single"))
     return f"{flight.verdict} {flight.result_text}"
+
+
+def _prepare(flight: Flight) -> None:
+    """Make the plan anew, as nobody tells this process of changes, and read the payload."""
+    subscription_id, plans = flight.task.subscription_id, _sender().plans
+    with _sender().lock:
+        plans.load([subscription_id])
+        flight.plan = plans.get(subscription_id, now=time.monotonic())
+    if flight.plan is not None and flight.plan.endpoint is not None:
+        with_payloads([flight])
+
+
+def _transform(flight: Flight, ended: threading.Event) -> None:
+    """Apply the subscription's functions, which may settle the flight."""
+    transformer = Transformer(resume=lambda _: ended.set(), admit=lambda _: True)
+    try:
+        transformer.take_on([flight])
+        ended.wait()
+    finally:
+        transformer.stop()

@@ -42,6 +42,7 @@ from deliveries.push.sending.engine import Engine
 from deliveries.push.sending.flight import Batch, Flight
 from deliveries.push.transformer import Transformer
 from deliveries.push.transport import Transport, full_bell
+from deliveries.push.waker import WakerStep
 from deliveries.push.workerlease import LOST_LEASE, WorkerLease
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import wire_size
@@ -393,6 +394,9 @@ class PushWorkerStep(bootsteps.StartStopStep):
         return self.enabled and bool(worker.app.connection_for_read().transport_cls == "pushhub")
 
     def create(self, worker: Any) -> None:
+        logger.info(
+            "a push worker: one event loop for all pushes; with -b redis://... it would be a stock Celery worker"
+        )
         worker.push_worker = PushWorker(worker.app, worker.hostname, revoked=worker.state.revoked)
 
     def start(self, worker: Any) -> None:
@@ -424,7 +428,7 @@ class FetchStep(bootsteps.StartStopStep):
 
 
 def install(app: Any) -> None:
-    """Add the push worker to the workers of a Celery application."""
-    app.steps["worker"].add(PushWorkerStep)
+    """Add the push worker, or the waker of a stock worker, to the workers of a Celery application."""
+    app.steps["worker"].update([PushWorkerStep, WakerStep])
     app.steps["consumer"].add(FetchStep)
     inspection.install()

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import resource
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from django.conf import settings
 
 from deliveries.client.client import ClientOptions, Endpoint, PushClient, PushResult
 from deliveries.client.headers import Headers
 from deliveries.client.tls import client_context
+from pushhub.common.pushurls import Origin
 
 __all__ = [
+    "Client",
     "ClientOptions",
     "Endpoint",
     "Headers",
     "PushClient",
     "PushResult",
+    "blocking_client",
     "client_context",
     "client_options",
     "push_client",
@@ -31,9 +36,40 @@ RESERVED_FILES = 200
 FILES_SHARE = 0.8
 
 
+class PreparedEndpoint(Protocol):
+    """What a client has prepared for a URL."""
+
+    @property
+    def origin(self) -> Origin: ...
+
+
+class Client(Protocol):
+    """PushClient or BlockingClient."""
+
+    def prepare(self, url: str, *, headers: Headers = ()) -> PreparedEndpoint: ...
+
+    def post(
+        self,
+        endpoint: Any,
+        body: bytes,
+        *,
+        headers: Headers = (),
+        timeout_s: float,
+        may_begin: Callable[[], bool] | None = None,
+        on_done: Callable[[PushResult], None],
+    ) -> object: ...
+
+
 def push_client(loop: asyncio.AbstractEventLoop) -> PushClient:
     """Return a client with the options of the settings."""
     return PushClient(loop, options=client_options())
+
+
+def blocking_client() -> Client:
+    """Return a client that uses requests, which only the processes that push with it import."""
+    from deliveries.client.blocking import BlockingClient
+
+    return BlockingClient(client_options())
 
 
 def client_options() -> ClientOptions:

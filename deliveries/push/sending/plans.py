@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
-from deliveries.push.sending.httpclient import Endpoint, PushClient
+from deliveries.push.sending.httpclient import Client, PreparedEndpoint
 from deliveries.rules.outcome import Reason
 from pushhub.common.errors import PushHubError
 from pushhub.common.repeats import Repeats
@@ -38,7 +38,7 @@ class PushPlan:
 
     settings: PushSettings | None
     #: The endpoint with the headers of all pushes; None if nothing is pushed.
-    endpoint: Endpoint | None
+    endpoint: PreparedEndpoint | None
     #: On the clock of `time.monotonic`.
     valid_until: float
     #: The reason with which every attempt is nacked, or "".
@@ -52,7 +52,7 @@ class PlanBook:
 
     def __init__(
         self,
-        client: PushClient,
+        client: Client,
         *,
         monotonic: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,

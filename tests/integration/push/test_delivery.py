@@ -416,23 +416,6 @@ def test_a_deleted_subscription_gets_no_more_pushes(api: Api, receiver: Receiver
     assert not client_of(redis_url).keys("ph:*:local:*")
 
 
-def test_a_stock_celery_worker_on_the_same_queue_delivers_too(api: Api, receiver: Receiver, redis_url: str) -> None:
-    receiver.script([500])
-    subscribe(api, receiver)
-    published = publish(4)
-    with Worker(redis_url, stock=True):
-        lane = Lane(Delivery.objects.values_list("subscription_id", flat=True)[0], "local")
-
-        def pumped() -> bool:
-            """Wake the lanes, as a stock worker does not."""
-            default_backlog().configure(lane, mode=Mode.PUSH, action="known")
-            return all_settled()
-
-        wait_for(pumped, what="the last ack")
-    assert set(ids_received(receiver)) == set(published)
-    assert len(receiver.requests) == 5
-
-
 def test_a_task_that_cannot_be_decoded_is_kept_for_people_and_stops_nothing(
     api: Api, receiver: Receiver, redis_url: str
 ) -> None:

@@ -1,0 +1,63 @@
+"""Sends one push: turns a flight into a request, by the plan of its subscription."""
+
+from __future__ import annotations
+
+from deliveries.push.sending.flight import Flight
+from deliveries.push.sending.httpclient import Client
+from deliveries.push.sending.plans import PushPlan
+from deliveries.rules.envelope import metadata_headers, push_body, trace_headers, unwrapped_body
+from deliveries.rules.ids import publish_time_ms
+from deliveries.rules.outcome import Verdict
+from pushhub.common import tracing
+
+
+def send(client: Client, flight: Flight, plan: PushPlan, now_ms: int) -> None:
+    """Post the message of a flight, or settle the flight if it is not to be posted.
+
+    May raise any error for a message that can't be turned into a request.
+    """
+    settings = plan.settings
+    if settings is None:
+        return flight.settle_as(Verdict.DROP)
+    task = flight.task
+    if publish_time_ms(flight.message_id) < now_ms - settings.retention_seconds * 1000:
+        return flight.settle_as(Verdict.DROP, "expired")
+    if plan.refusal:
+        return flight.settle_as(Verdict.NACK, plan.refusal)
+    if plan.endpoint is None or (settings.ordered and not flight.may_begin()):
+        return flight.settle_as(Verdict.RELEASE)
+    headers = trace_headers(task.message)
+    if headers and tracing.is_on():
+        headers = _traced(flight, headers[0][1])
+    message = flight.transformed or task.message
+    if settings.no_wrapper:
+        body = unwrapped_body(message)
+        if settings.write_metadata:
+            headers += metadata_headers(message, subscription=settings.name)
+    else:
+        attempt = task.attempt if settings.shows_attempts else None
+        body = push_body(message, subscription=settings.name, delivery_attempt=attempt)
+    client.post(
+        plan.endpoint,
+        body,
+        headers=headers,
+        timeout_s=settings.ack_deadline_seconds,
+        may_begin=flight.may_begin if settings.ordered else None,
+        on_done=flight.done,
+    )
+    # The next attempt is transformed again.
+    flight.transformed = None
+    if flight.by_reference:
+        # The request's body is now the only copy.
+        flight.drop_payload()
+    return None
+
+
+def _traced(flight: Flight, traceparent: str) -> list[tuple[str, str]]:
+    """Record the trace of a flight. Return the header that makes the endpoint's spans children of this attempt."""
+    trace = flight.trace = tracing.parse_context(traceparent)
+    if trace is None:
+        return [("traceparent", traceparent)]
+    task = flight.task
+    attempt = tracing.attempt_context(trace, flight.message_id, task.subscription_id, task.attempt)
+    return [("traceparent", attempt.traceparent)]

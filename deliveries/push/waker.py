@@ -1,0 +1,91 @@
+"""Does for a stock Celery worker what a push worker does beside its pushes: wakes lanes, reads pages, beats.
+
+Celery takes messages from the queue and nothing else, so without the waker a retry on a quiet lane would wait for the
+next publish. The waker rings no bell and sleeps on none: those are for push workers, which may serve the region too.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import time
+from typing import Any
+
+import redis
+from celery import bootsteps
+
+from deliveries.backlog import reconcile
+from deliveries.backlog.default import default_backlog
+from deliveries.push.pager import Pager
+from deliveries.rules.taskmessage import QUEUE_PREFIX
+from pushhub.common.background import BackgroundThread
+
+logger = logging.getLogger(__name__)
+
+#: The longest sleep, less than the shortest countdown: a lane that becomes due meanwhile is seen before it is due.
+MAX_SLEEP_SECONDS = 0.05
+HEARTBEAT_SECONDS = 1.0
+
+
+class Waker:
+    """A thread in the main process of a stock worker."""
+
+    def __init__(self, hostname: str, regions: list[str]) -> None:
+        self.name = f"{hostname}:{os.getpid()}:{secrets.token_hex(3)}"
+        self._regions = regions
+        self._pager = Pager()
+        self._beat_at = 0.0
+        self._thread = BackgroundThread("stock-waker", self._round)
+
+    def start(self) -> None:
+        self._pager.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._thread.stop(timeout=10)
+        self._pager.stop()
+        try:
+            default_backlog().leave(self.name)
+        except redis.RedisError:
+            logger.debug("not signed off: Redis is away")
+
+    def _round(self) -> None:
+        try:
+            if time.monotonic() >= self._beat_at:
+                self._beat()
+            seconds, pages = default_backlog().wake(self._regions[0])
+            for page in pages:
+                self._pager.page(page)
+        except redis.RedisError as error:
+            logger.warning("no lane was woken", exc_info=error)
+            seconds, self._beat_at = HEARTBEAT_SECONDS, 0.0
+        else:
+            seconds = min(seconds, MAX_SLEEP_SECONDS)
+        self._thread.stopping.wait(seconds)
+
+    def _beat(self) -> None:
+        self._beat_at = time.monotonic() + HEARTBEAT_SECONDS
+        if default_backlog().beat(self.name, regions=self._regions).was_wiped:
+            self._pager.run(_rebuild)
+
+
+def _rebuild() -> None:
+    reconcile.rebuild()
+
+
+class WakerStep(bootsteps.StartStopStep):
+    """Starts the waker in a worker that consumes a `deliveries.*` queue through another transport than PushHub's."""
+
+    requires = ("celery.worker.components:Pool",)
+
+    def __init__(self, worker: Any, **kwargs: Any) -> None:
+        queues = worker.app.amqp.queues.consume_from
+        self._regions = [queue.removeprefix(QUEUE_PREFIX) for queue in queues if queue.startswith(QUEUE_PREFIX)]
+        super().__init__(worker, **kwargs)
+
+    def include_if(self, worker: Any) -> bool:
+        return bool(self._regions) and worker.app.connection_for_read().transport_cls != "pushhub"
+
+    def create(self, worker: Any) -> Any:
+        return Waker(worker.hostname, self._regions)

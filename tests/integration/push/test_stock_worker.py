@@ -1,0 +1,72 @@
+"""A stock Celery worker delivers by the same law as a push worker, and without one."""
+
+from __future__ import annotations
+
+import base64
+from collections import defaultdict
+
+import pytest
+
+from deliveries.backlog.connection import client_of
+from tests.ports import wait_for
+from tests.receiver import Receiver, Request
+from tests.restapi import Api
+from tests.workers import Worker
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
+
+TOPIC = "projects/shop/topics/orders"
+LETTERS = "projects/shop/topics/letters"
+
+
+@pytest.mark.parametrize("pool", ["solo", "prefork"])
+def test_it_retries_on_quiet_lanes_in_order_and_dead_letters(redis_url: str, pool: str) -> None:
+    # Given an ordered subscription whose endpoint refuses each message once, and one whose endpoint refuses everything
+    attempts: dict[str, int] = defaultdict(int)
+
+    def refuse_once(request: Request) -> int:
+        if request.path.endswith("/never"):
+            return 503
+        message = request.json["message"]["data"]
+        attempts[message] += 1
+        return 503 if attempts[message] == 1 else 204
+
+    api = Api()
+    for topic in ("orders", "letters"):
+        api.create(f"topics/{topic}")
+    api.create("subscriptions/letters", {"topic": LETTERS})
+    policy = {"deadLetterTopic": LETTERS, "maxDeliveryAttempts": 5}
+    with Receiver(default=refuse_once) as receiver:
+        ordered = {"pushConfig": {"pushEndpoint": receiver.url}, "enableMessageOrdering": True}
+        refused = {"pushConfig": {"pushEndpoint": f"{receiver.url}/never"}, "deadLetterPolicy": policy}
+        api.create("subscriptions/ordered", {"topic": TOPIC, **ordered})
+        api.create("subscriptions/refused", {"topic": TOPIC, **refused})
+        texts = [base64.b64encode(text.encode()).decode() for text in ("one", "two", "three")]
+        # When a stock worker alone serves the region
+        with Worker(redis_url, stock=True, options=["-P", pool, "-c", "2"]) as worker:
+            api.post("topics/orders:publish", {"messages": [{"data": text, "orderingKey": "k"} for text in texts]})
+            letters: list[str] = []
+
+            def pull_letters() -> bool:
+                body = {"maxMessages": 10, "returnImmediately": True}
+                answer = api.post("subscriptions/letters:pull", body)
+                received = answer.body.get("receivedMessages", [])
+                letters.extend(message["message"]["data"] for message in received)
+                return len(letters) >= 3
+
+            wait_for(pull_letters, what="the dead letters")
+            wait_for(lambda: len(requests_to(receiver, "/push")) == 6, what="the retries")
+            # Then it counts as a worker of its region
+            names = [name.decode() for name in client_of(redis_url).zrange("ph:workers", 0, -1)]
+            assert [name.partition(":")[0] for name in names] == ["push@test"]
+            assert "stock-waker" in worker.celery("inspect", "threads")
+    # And each message of the key came twice before the next one, and the others five times before the dead-letter topic
+    assert requests_to(receiver, "/push") == [text for text in texts for _ in range(2)]
+    assert sorted(requests_to(receiver, "/push/never")) == sorted(texts * 5)
+    assert sorted(letters) == sorted(texts)
+    assert not client_of(redis_url).zrange("ph:workers", 0, -1)
+
+
+def requests_to(receiver: Receiver, path: str) -> list[str]:
+    """Return the data of the messages that were pushed to a path, in order."""
+    return [request.json["message"]["data"] for request in receiver.requests if request.path == path]
