@@ -60,26 +60,26 @@ def forward_dead_letters(
     subscription_id: int,
     region: str,
     attempts: Mapping[int, int],
+    topic_id: int | None,
     seek: int = 0,
     results: Mapping[int, str] | None = None,
 ) -> Forwarded:
     """Forward deliveries to the dead-letter topic of their subscription; `attempts` has the attempts made of each.
 
-    The attempts had this `seek` (docs/spec.md#seek). `results` has the HTTP status or the reason of each last nack,
-    where there was a push. The caller owns the transaction. The result lacks deliveries that cannot be forwarded.
+    `topic_id` is what `usable_topic_id` returned before the transaction, which the caller owns. The attempts had this
+    `seek` (docs/spec.md#seek). `results` has the HTTP status or the reason of each last nack, where there was a push.
+    The result lacks deliveries that cannot be forwarded.
     """
     forwarded = Forwarded()
-    rows = Subscription.objects.select_related("project", "dead_letter_topic__project")
-    source = row_or_none(rows.filter(pk=subscription_id))
-    if source is None:
-        # The subscription was deleted during the last attempt, and its deliveries with it.
+    source = _source(subscription_id)
+    topic = source.dead_letter_topic if source is not None else None
+    if source is None or topic is None or topic.pk != topic_id:
         return forwarded
-    topic = dead_letter_topic_usable(source)
     # A message that was settled elsewhere meanwhile must not be published as a dead letter too.
     owed = statements.still_waiting(
         subscription_id=subscription_id, region=region, message_ids=list(attempts), seek=seek
     )
-    if topic is None or not owed or not is_transit_allowed(topic.message_storage_policy, region):
+    if not owed or not is_transit_allowed(topic.message_storage_policy, region):
         return forwarded
     messages = list(Message.objects.filter(pk__in=owed).order_by("pk"))
     for group in _by_ordering_key(messages):
@@ -94,6 +94,21 @@ def forward_dead_letters(
     counted = {message_id: attempts[message_id] for message_id in sorted(forwarded.message_ids)}
     forwarded.announce.append(partial(records.dead_lettered, subscription=source, region=region, attempts=counted))
     return forwarded
+
+
+def usable_topic_id(subscription_id: int) -> int | None:
+    """Return the primary key of the usable dead-letter topic, if any. Callers ask before their transaction.
+
+    A subscription that was deleted during its last attempt has none.
+    """
+    source = _source(subscription_id)
+    topic = dead_letter_topic_usable(source) if source is not None else None
+    return topic.pk if topic is not None else None
+
+
+def _source(subscription_id: int) -> Subscription | None:
+    rows = Subscription.objects.select_related("project", "dead_letter_topic__project")
+    return row_or_none(rows.filter(pk=subscription_id))
 
 
 def dead_letter_topic_usable(source: Subscription) -> Topic | None:

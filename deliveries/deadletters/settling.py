@@ -59,12 +59,14 @@ def settle_messages(source: Subscription, ids: Sequence[int], *, settlement: Set
 
 def _settle(source: Subscription, region: str, seek: int, rows: Mapping[int, Delivery], settlement: Settlement) -> int:
     announce: list[Callable[[], None]]
+    topic = dead_letter_topic_usable(source)
     with write_transaction():
         if settlement is Settlement.DEAD_LETTER:
             forwarded = forward_dead_letters(
                 subscription_id=source.pk,
                 region=region,
                 attempts={message_id: row.attempts for message_id, row in rows.items()},
+                topic_id=topic.pk if topic is not None else None,
                 seek=seek,
                 results={message_id: row.last_result for message_id, row in rows.items()},
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from deliveries.backlog.default import default_backlog
-from deliveries.deadletters.forwarding import forward_dead_letters
+from deliveries.deadletters.forwarding import forward_dead_letters, usable_topic_id
 from deliveries.pull.leases import Origin, ack_ids_of, leases_by_origin, leases_ended, read_ack_ids, require_settings
 from deliveries.pull.reporting import report_outcomes
 from deliveries.rules.ackids import AckId
@@ -65,9 +65,10 @@ def forget_deliveries(origin: Origin, message_ids: list[int], *, durable: bool =
 def dead_letter_deliveries(origin: Origin, attempts: Mapping[int, int]) -> set[int]:
     """Forward messages, with the attempts of each, to the dead-letter topic. Return the ids of the forwarded ones."""
     lane, generation, seek = origin
+    topic_id = usable_topic_id(lane.subscription_id)
     with write_transaction():
         forwarded = forward_dead_letters(
-            subscription_id=lane.subscription_id, region=lane.region, attempts=attempts, seek=seek
+            subscription_id=lane.subscription_id, region=lane.region, attempts=attempts, topic_id=topic_id, seek=seek
         )
     default_backlog().release(lane, sorted(forwarded.message_ids), generation=generation)
     forwarded.announce_all()

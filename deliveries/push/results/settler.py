@@ -20,7 +20,7 @@ from django.db import close_old_connections, connection
 
 from deliveries.activity import note_activity
 from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, Settlement, grouped
-from deliveries.deadletters.forwarding import Forwarded, forward_dead_letters, is_spent
+from deliveries.deadletters.forwarding import Forwarded, forward_dead_letters, is_spent, usable_topic_id
 from deliveries.push.jobs import LAST_PAUSE_SECONDS, Stopped, persistently
 from deliveries.push.results.gathering import Gathering
 from deliveries.push.sending.flight import Batch, Flight
@@ -279,10 +279,12 @@ def _write(lanes: dict[Lane, list[Flight]]) -> Forwarded:
     now = utcnow()
     forwarded: list[tuple[list[Flight], Forwarded]] = []
     unowed: list[Flight] = []
+    topic_ids = {lane: usable_topic_id(lane.subscription_id) for lane in lanes if any(map(_is_spent, lanes[lane]))}
     with write_transaction(durable=False):
         for lane, flights in lanes.items():
             for seek, sought in grouped(flights, attrgetter("seek")).items():
-                if letters := _write_lane(lane, sought, seek=seek, now=now, unowed=unowed):
+                topic_id = topic_ids.get(lane)
+                if letters := _write_lane(lane, sought, topic_id=topic_id, seek=seek, now=now, unowed=unowed):
                     forwarded.append((sought, letters))
     for flight in unowed:
         flight.verdict = Verdict.DROP
@@ -290,7 +292,13 @@ def _write(lanes: dict[Lane, list[Flight]]) -> Forwarded:
 
 
 def _write_lane(
-    lane: Lane, flights: Sequence[Flight], *, seek: int, now: datetime, unowed: list[Flight]
+    lane: Lane,
+    flights: Sequence[Flight],
+    *,
+    topic_id: int | None,
+    seek: int,
+    now: datetime,
+    unowed: list[Flight],
 ) -> Forwarded | None:
     """Do as `_write` with attempts of one lane that had the same `seek`. Return what was forwarded.
 
@@ -308,6 +316,7 @@ def _write_lane(
             subscription_id=lane.subscription_id,
             region=lane.region,
             attempts={flight.message_id: flight.task.attempt for flight in last_flights},
+            topic_id=topic_id,
             seek=seek,
             results={flight.message_id: flight.result_text for flight in last_flights},
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from deliveries.deadletters.forwarding import forward_dead_letters
+from deliveries.deadletters.forwarding import forward_dead_letters, usable_topic_id
 from deliveries.models import DeadLetter, Delivery
 from deliveries.store.writelock import write_transaction
 from subscriptions.models import Subscription
@@ -41,6 +41,7 @@ def letters_create(api: Api, source: Subscription, count: int, *, result: str = 
             subscription_id=source.pk,
             region="local",
             attempts=dict.fromkeys(ids, 5),
+            topic_id=usable_topic_id(source.pk),
             results=dict.fromkeys(ids, result),
         )
     forwarded.announce_all()

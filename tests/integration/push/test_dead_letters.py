@@ -6,11 +6,17 @@ import base64
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import override_settings
 
-from deliveries.deadletters.forwarding import dead_letter_topic_usable, forward_dead_letters
+from deliveries.backlog.backlog import Lane
+from deliveries.deadletters.forwarding import dead_letter_topic_usable, forward_dead_letters, usable_topic_id
 from deliveries.models import Delivery, Message
+from deliveries.push.results import settler
+from deliveries.push.sending.flight import Flight
+from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import publish_time_text
+from deliveries.rules.taskmessage import DeliverTask
 from subscriptions.iam import access, grants
 from subscriptions.iam.tree import get_resource
 from subscriptions.identity.agents import service_agent
@@ -221,8 +227,9 @@ def test_a_message_settled_elsewhere_meanwhile_is_not_forwarded(api: Api) -> Non
     api.create("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
     message_id = int(publish(api))
     row = Subscription.objects.get(subscription_id="worker")
-    first = forward_dead_letters(subscription_id=row.pk, region="local", attempts={message_id: 5})
-    again = forward_dead_letters(subscription_id=row.pk, region="local", attempts={message_id: 5})
+    letter = {"subscription_id": row.pk, "region": "local", "topic_id": usable_topic_id(row.pk)}
+    first = forward_dead_letters(**letter, attempts={message_id: 5})
+    again = forward_dead_letters(**letter, attempts={message_id: 5})
     assert (first.message_ids, again.message_ids) == ({message_id}, set())
     assert Message.objects.count() == 2
 
@@ -233,7 +240,39 @@ def test_messages_are_forwarded_in_their_publish_order(api: Api) -> None:
     # PostgreSQL puts a changed row behind all others.
     Message.objects.filter(pk=ids[0]).update(ordering_key="key")
     row = Subscription.objects.get(subscription_id="worker")
-    forwarded = forward_dead_letters(subscription_id=row.pk, region="local", attempts=dict.fromkeys(ids, 5))
+    forwarded = forward_dead_letters(
+        subscription_id=row.pk, region="local", attempts=dict.fromkeys(ids, 5), topic_id=usable_topic_id(row.pk)
+    )
     forwarded.announce_all()
     letters = [base64.b64decode(received["message"]["data"]) for received in pulled(api, "letters")]
     assert letters == [b"0", b"1", b"2"]
+
+
+def test_permissions_are_looked_up_before_the_transaction_that_other_writers_wait_for(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a message at its last push, and a service agent that may forward it
+    api.create("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
+    agent = service_agent(Project.objects.get()).member
+    grants.grant_role(get_resource(LETTERS), role="roles/pubsub.publisher", member=agent)
+    grants.grant_role(get_resource(SUBSCRIPTION), role="roles/pubsub.subscriber", member=agent)
+    message_id, pk = publish(api), Subscription.objects.get(subscription_id="worker").pk
+    flight = Flight(
+        DeliverTask(pk, "local", 5, {"messageId": message_id}), "1", batch=None, lane=Lane(pk, "local"), finish=print
+    )
+    flight.verdict = Verdict.NACK
+    monkeypatch.setattr(settler, "_is_spent", lambda flight: True)
+    in_transactions = []
+    allowed = access.allowed
+
+    def observed(*arguments: Any) -> bool:
+        in_transactions.append(connection.in_atomic_block)
+        return allowed(*arguments)
+
+    monkeypatch.setattr(access, "allowed", observed)
+    # When it is settled
+    with override_settings(DEVELOPMENT=False):
+        settler.settle_now([flight])
+    # Then the permissions were looked up, outside of the transaction
+    assert in_transactions == [False, False]
+    assert flight.verdict is Verdict.DEAD_LETTER

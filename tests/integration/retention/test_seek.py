@@ -10,7 +10,7 @@ import pytest
 
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
-from deliveries.deadletters.forwarding import forward_dead_letters
+from deliveries.deadletters.forwarding import forward_dead_letters, usable_topic_id
 from deliveries.models import Delivery
 from deliveries.publish.service import publish_message
 from deliveries.push.results.settler import settle_now
@@ -121,9 +121,10 @@ def test_the_last_attempt_before_a_seek_makes_no_dead_letter(api: Api) -> None:
     row, [delivery] = Subscription.objects.get(), Delivery.objects.all()
     seek(api, time=PAST)
     attempts = {delivery.message_id: 5}
-    assert not forward_dead_letters(subscription_id=row.pk, region="local", attempts=attempts).message_ids
+    letter = {"subscription_id": row.pk, "region": "local", "topic_id": usable_topic_id(row.pk)}
+    assert not forward_dead_letters(**letter, attempts=attempts).message_ids
     number = Delivery.objects.get().seek
-    forwarded = forward_dead_letters(subscription_id=row.pk, region="local", attempts=attempts, seek=number)
+    forwarded = forward_dead_letters(**letter, attempts=attempts, seek=number)
     assert forwarded.message_ids == {delivery.message_id}
 
 

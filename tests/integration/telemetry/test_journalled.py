@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from deliveries.deadletters.forwarding import forward_dead_letters
+from deliveries.deadletters.forwarding import forward_dead_letters, usable_topic_id
 from deliveries.models import Delivery, GaugeMinute, GaugeRound, MetricMinute, Segment
 from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
@@ -177,9 +177,10 @@ def test_dead_letters_are_journalled_after_the_commit(api: Api, folder: Path) ->
     [message_id] = publish(1)
 
     attempts = {int(message_id): 5}
+    pk = Subscription.objects.get().pk
     with write_transaction():
         forwarded = forward_dead_letters(
-            subscription_id=Subscription.objects.get().pk, region="local", attempts=attempts
+            subscription_id=pk, region="local", attempts=attempts, topic_id=usable_topic_id(pk)
         )
     forwarded.announce_all()
     own_journal_close()
