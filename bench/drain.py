@@ -81,7 +81,7 @@ def _request() -> Request:
         return Request(push_body(message, subscription=subscription("bench")).decode(), f"Bearer {deployment.token()}")
 
 
-def _middle_rate(endpoint: Nginx, from_: int, count: int, *, what: str) -> float:
+def middle_rate(endpoint: Nginx, from_: int, count: int, *, what: str) -> float:
     """Return the messages per second between 5 % and 95 % received, without the start-up and the end."""
     wait_until(lambda: endpoint.received() - from_ >= 0.05 * count, seconds=120, what=f"the start of {what}")
     first, began = endpoint.received(), time.monotonic()
@@ -95,7 +95,7 @@ def our_round(endpoint: Nginx, count: int, **settings: str) -> Round:
         deployment.publish(count)
         from_ = endpoint.received()
         with deployment.worker(**settings) as worker:
-            rate = _middle_rate(endpoint, from_, count, what="our drain")
+            rate = middle_rate(endpoint, from_, count, what="our drain")
             wait_until(lambda: not deployment.left(), seconds=60, what="the last ack of our drain")
             spent, rss = cpu_seconds(worker.pid), rss_mb(worker.pid)
         repeats = endpoint.received() - from_ - count
@@ -116,7 +116,7 @@ def _stock_round(endpoint: Nginx, count: int, request: Request) -> Round:
         env = clean_environment() | {"BENCH_STOCK_BROKER": broker, "PYTHONWARNINGS": "ignore"}
         from_ = endpoint.received()
         with process([sys.executable, "-m", "celery", "-A", "bench.stock", "worker", "-c", "2"], env=env) as worker:
-            rate = _middle_rate(endpoint, from_, count, what="the stock drain")
+            rate = middle_rate(endpoint, from_, count, what="the stock drain")
             wait_until(lambda: endpoint.received() - from_ >= count, seconds=60, what="the stock tail")
             pids = family(worker.pid)
             spent, rss = cpu_seconds(*pids), rss_mb(*pids)

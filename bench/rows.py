@@ -233,6 +233,12 @@ ROWS = {
         "StreamingPull with ordering keys, over a raw gRPC stream",
         ("ordered_pull_per_second", "ordered_pull_one_key_per_second"),
     ),
+    "ordered_push": Row(
+        "ordering",
+        "ordered_push",
+        "the drain of an ordered push subscription with 10,000, 100 keys and one, beside a plain one",
+        ("ordered_push_10000_keys_ratio", "ordered_push_100_keys_ratio", "ordered_push_one_key_per_second"),
+    ),
     "idle": Row(
         "costs",
         "idle",

@@ -24,7 +24,7 @@ from deliveries.backlog.lanestate import (
     parse_lane_state,
     parse_lane_summary,
 )
-from deliveries.backlog.scripts import Scripts, call_all
+from deliveries.backlog.scripts import Call, Scripts, call_all, call_each
 from deliveries.rules.limits import NO_LIMITS, Limits
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.shards import is_in
@@ -240,6 +240,26 @@ def _joined(values: Sequence[str]) -> str:
     return values[0] if len(set(values)) == 1 else ",".join(values)
 
 
+class Take(NamedTuple):
+    """Up to `most` messages of a region's queue that a worker wants as a batch (take.lua)."""
+
+    #: The key of the worker's record.
+    work: str
+    region: str
+    batch: str
+    most: int
+    #: The worker's lease.
+    lease: str
+
+
+class Taken(NamedTuple):
+    """The messages of a batch, and the epoch of the subscriptions' settings at that time."""
+
+    batch: str
+    messages: list[bytes]
+    epoch: int
+
+
 @dataclass(frozen=True, slots=True)
 class LaneFlow:
     """A lane after a settle: its push window, and how long its push backoff holds the next delivery back."""
@@ -339,15 +359,38 @@ class Backlog:
         self, settlements: dict[Lane, Settlement], *, dice: float, finished: dict[str, list[str]]
     ) -> dict[Lane, LaneFlow]:
         """End the leases of a batch, and remove the records of each worker's finished batches."""
-        calls = [
-            ([lane.key], [self.limit, repr(dice), *settlement.arguments]) for lane, settlement in settlements.items()
+        return self.settle_and_take(settlements, dice=dice, finished=finished, takes=[])[0]
+
+    def settle_and_take(
+        self,
+        settlements: dict[Lane, Settlement],
+        *,
+        dice: float,
+        finished: dict[str, list[str]],
+        takes: Sequence[Take],
+    ) -> tuple[dict[Lane, LaneFlow], list[Taken]]:
+        """Settle, and take messages from queues in the same round trip (take.lua)."""
+        regions = {take.region for take in takes}
+        calls: list[Call] = [
+            (
+                self.scripts.settle,
+                [lane.key],
+                [self.limit, repr(dice), int(lane.region in regions), *settlement.arguments],
+            )
+            for lane, settlement in settlements.items()
         ]
+        calls += [(self.scripts.take, [queue_name(take.region), take.work], take[1:]) for take in takes]
         done = [("HDEL", work_key(worker), *_fields_of(batches)) for worker, batches in finished.items() if batches]
-        replies = call_all(self.client, self.scripts.settle, calls, then=done)
-        return {
+        replies = call_each(self.client, calls, then=done)
+        flows = {
             lane: LaneFlow(int(window), int(pause), spare=int(spare))
-            for lane, (_settled, _page, window, pause, spare) in zip(settlements, replies, strict=True)
+            for lane, (_settled, _page, window, pause, spare) in zip(settlements, replies, strict=False)
         }
+        taken = [
+            Taken(take.batch, messages, int(epoch))
+            for take, (messages, epoch) in zip(takes, replies[len(settlements) :], strict=True)
+        ]
+        return flows, taken
 
     def wake(self, region: str) -> tuple[float, list[PageRequest]]:
         """Pump the lanes that are due. Return the seconds until the next one is, and the pages that are wanted.

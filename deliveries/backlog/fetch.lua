@@ -18,15 +18,7 @@ for _, lane in ipairs(redis.call('ZRANGEBYSCORE', PREFIX .. 'wake', '-inf', now,
   end
 end
 
-local may_take = not ARGV[5] or redis.call('ZSCORE', PREFIX .. 'leases', ARGV[5])
-local messages = may_take and redis.call('RPOP', KEYS[1], tonumber(ARGV[3])) or {}
-if #messages > 0 then
-  redis.call('HSET', KEYS[2], ARGV[2], cmsgpack.pack(messages))
-  -- A worker that was declared dead while Redis stood still is listed again: others find what it holds.
-  redis.call('ZADD', PREFIX .. 'workers', 'NX', now, string.sub(KEYS[2], #record_of('') + 1))
-end
--- Other workers sleep on the bell; wake one of them for the rest of the queue.
-if may_take and redis.call('LLEN', KEYS[1]) > 0 then ring(ARGV[1]) end
+local messages = take_batch(KEYS[1], ARGV[1], KEYS[2], ARGV[2], tonumber(ARGV[3]), ARGV[5], now)
 
 local pages = {}
 for _, lane in ipairs(redis.call('SPOP', PREFIX .. 'page', 8)) do

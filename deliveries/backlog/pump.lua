@@ -12,6 +12,8 @@ local GROWTH_PER_MS, GROWTH_BURST = 3, 150
 local SLEEP_MS = 2000
 --- Set by the verb whose reply tells its worker when the next lane is due: no ring is needed for that.
 local tells_wake = false
+--- Set by the verb whose caller takes messages from the queue right afterwards: no ring is needed for those.
+local tells_queue = false
 
 -- Returns whether no lane is due between now and that time, so that no worker expects to wake then. Overdue lanes do not
 -- count: the worker that was to wake them is late or gone.
@@ -134,7 +136,7 @@ local function pump(lane, state, now, limit, returned)
     if moved > 0 then
       state.outstanding = state.outstanding + moved
       rules_spend(state, now, moved, retried)
-      if redis.call('LLEN', queue) == moved then ring(region) end
+      if not tells_queue and redis.call('LLEN', queue) == moved then ring(region) end
     end
   end
   schedule(lane, key, region, state, now, is_cut)

@@ -37,6 +37,21 @@ end
 
 local function forget_batch(worker, batch) redis.call('HDEL', record_of(worker), batch, batch .. '-') end
 
+-- Takes up to `count` messages from a queue, records them as a batch of a worker, and returns them. A worker whose lease has
+-- lapsed gets none (beat.lua); `lease` is nil for a worker that needs none.
+local function take_batch(queue, region, work, batch, count, lease, now)
+  if lease and not redis.call('ZSCORE', PREFIX .. 'leases', lease) then return {} end
+  local messages = count > 0 and redis.call('RPOP', queue, count) or {}
+  if #messages > 0 then
+    redis.call('HSET', work, batch, cmsgpack.pack(messages))
+    -- A worker that was declared dead while Redis stood still is listed again: others find what it holds.
+    redis.call('ZADD', PREFIX .. 'workers', 'NX', now, string.sub(work, #record_of('') + 1))
+  end
+  -- Other workers sleep on the bell; wake one of them for the rest of the queue.
+  if redis.call('LLEN', queue) > 0 then ring(region) end
+  return messages
+end
+
 -- Puts messages that a worker has fetched back into the queue, without those that were settled and those of another
 -- generation of their lane. Returns how many.
 local function requeue(messages)

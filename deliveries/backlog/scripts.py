@@ -38,6 +38,7 @@ VERBS = (
     "acknowledge",
     "putback",
     "announce",
+    "take",
 )
 
 
@@ -54,6 +55,10 @@ def _source(verb: str, time_scale: float, redis_mb: int) -> str:
     names = lua_names(time_scale=time_scale, budget_bytes=redis_mb * 1_000_000)
     # Lua allows 200 local names in a function. In a function of its own, the verb has as many again.
     return "\n".join([names, *shared, "return (function()", own, "end)()"])
+
+
+#: A script with the keys and the arguments of a call.
+Call = tuple[Script, Sequence[str], Sequence[Any]]
 
 
 class Scripts:
@@ -80,6 +85,7 @@ class Scripts:
         self.acknowledge = Script(client, source("acknowledge"))
         self.putback = Script(client, source("putback"))
         self.announce = Script(client, source("announce"))
+        self.take = Script(client, source("take"))
 
 
 def call_all(
@@ -89,19 +95,27 @@ def call_all(
     *,
     then: Sequence[Sequence[Any]] = (),
 ) -> list[Any]:
-    """Return the replies of calls, each with keys and arguments, made in one round trip. Commands in `then` follow.
+    """Return the replies of a script's calls, each with keys and arguments, made in one round trip.
+
+    Commands in `then` follow.
+    """
+    return call_each(client, [(script, keys, args) for keys, args in calls], then=then)
+
+
+def call_each(client: redis.Redis, calls: Sequence[Call], *, then: Sequence[Sequence[Any]] = ()) -> list[Any]:
+    """Do as `call_all` with calls that have a script each.
 
     redis-py's own pipeline asks each time whether Redis has the script, which is one more round trip.
     """
     pipe = client.pipeline(transaction=False)
-    for keys, args in calls:
+    for script, keys, args in calls:
         pipe.evalsha(script.sha, len(keys), *keys, *args)
     for command in then:
         pipe.execute_command(*command)  # type: ignore[no-untyped-call]
     replies: list[Any] = pipe.execute(raise_on_error=False)
     for index, reply in enumerate(replies):
         if isinstance(reply, NoScriptError):
-            keys, args = calls[index]
+            script, keys, args = calls[index]
             replies[index] = script(keys=keys, args=args)
         elif isinstance(reply, Exception):
             raise reply

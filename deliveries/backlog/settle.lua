@@ -1,4 +1,4 @@
--- settle(lane; limit, dice, ids, verdicts, latencies, generations, leases, batches, [delay, message] ...)
+-- settle(lane; limit, dice, takes, ids, verdicts, latencies, generations, leases, batches, [delay, message] ...)
 --   -> {settled, page wanted, window, pause, spare}
 --
 -- Ends the leases of a batch: it forgets acked deliveries, puts nacked ones into the retry set, takes the tokens back,
@@ -11,16 +11,17 @@
 --   KEYS[1]  the lane
 --   ARGV[1]  how many deliveries may wait in Redis
 --   ARGV[2]  a number in [0, 1) for the jitter of the push backoff
---   ARGV[3]  the deliveries, joined by commas, in order of their results
---   ARGV[4]  a letter for each (codes.py): ACK, NACK, RELEASE (unsent; back to the backlog), DROP (no longer owed), or
+--   ARGV[3]  1 if the caller takes messages from the lane's queue next (take.lua)
+--   ARGV[4]  the deliveries, joined by commas, in order of their results
+--   ARGV[5]  a letter for each (codes.py): ACK, NACK, RELEASE (unsent; back to the backlog), DROP (no longer owed), or
 --            DEAD_LETTER (a nack that is no longer owed, as the message went to the dead-letter topic). A capital letter
 --            means that the message has failed before.
---   ARGV[5]  the latency of each in ms, joined by commas
---   ARGV[6]  the generation that each result is of, joined by commas; one, if it is the same for all
---   ARGV[7]  the worker's lease at the time of the fetch, likewise, or "": if it has lapsed, messages of an ordered lane are
+--   ARGV[6]  the latency of each in ms, joined by commas
+--   ARGV[7]  the generation that each result is of, joined by commas; one, if it is the same for all
+--   ARGV[8]  the worker's lease at the time of the fetch, likewise, or "": if it has lapsed, messages of an ordered lane are
 --            with another worker (beat.lua), and only what makes them no longer owed counts, once they wait again
---   ARGV[8]  where the worker's record has it, likewise: "<worker>/<batch>", or "" for no record
---   ARGV[9..] for each NACK and RELEASE in order: delay in ms, and the Celery message of the next attempt
+--   ARGV[9]  where the worker's record has it, likewise: "<worker>/<batch>", or "" for no record
+--   ARGV[10..] for each NACK and RELEASE in order: delay in ms, and the Celery message of the next attempt
 -- Owns every key of the lane (common.lua), and what workers have given back (record.lua).
 local lane = KEYS[1]
 local key = PREFIX .. lane
@@ -30,19 +31,20 @@ local state = load_state(key)
 if not state then return {0, 0, 0, 0, 0} end
 
 local ids, latencies, generations, leases, has_lapsed = {}, {}, {}, {}, {['']=false}
-for id in string.gmatch(ARGV[3], '[^,]+') do ids[#ids + 1] = id end
-for value in string.gmatch(ARGV[5], '[^,]+') do latencies[#latencies + 1] = tonumber(value) end
-for value in string.gmatch(ARGV[6] .. ',', '([^,]*),') do generations[#generations + 1] = value end
-for value in string.gmatch(ARGV[7] .. ',', '([^,]*),') do
+for id in string.gmatch(ARGV[4], '[^,]+') do ids[#ids + 1] = id end
+for value in string.gmatch(ARGV[6], '[^,]+') do latencies[#latencies + 1] = tonumber(value) end
+for value in string.gmatch(ARGV[7] .. ',', '([^,]*),') do generations[#generations + 1] = value end
+for value in string.gmatch(ARGV[8] .. ',', '([^,]*),') do
   leases[#leases + 1] = value
   if has_lapsed[value] == nil then
     has_lapsed[value] = state.ordered == 1 and not redis.call('ZSCORE', PREFIX .. 'leases', value)
   end
 end
 local batches = {}
-for value in string.gmatch(ARGV[8] .. ',', '([^,]*),') do batches[#batches + 1] = value end
-local letters = ARGV[4]
+for value in string.gmatch(ARGV[9] .. ',', '([^,]*),') do batches[#batches + 1] = value end
+local letters = ARGV[5]
 local dice = tonumber(ARGV[2])
+tells_queue = ARGV[3] == '1'
 local was_down = is_down(state)
 
 local places = {}
@@ -51,7 +53,7 @@ each_chunk(ids, function(part)
 end)
 
 local gone, gone_from, back, back_ids, settled, more_bytes = {}, {}, {}, {}, 0, 0
-local extra = 9
+local extra = 10
 for i, id in ipairs(ids) do
   local letter = string.sub(letters, i, i)
   local verdict = string.lower(letter)

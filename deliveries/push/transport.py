@@ -8,6 +8,7 @@ unacknowledged messages is not used. Queues other than `deliveries.*` work as in
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from time import monotonic
@@ -49,6 +50,9 @@ class Fetcher(Protocol):
 
     def delivered(self) -> None:
         """Called after the last message of a reply."""
+
+    def consume(self, regions: Sequence[str]) -> None:
+        """Called with the regions whose queues are consumed from now on."""
 
     def take(self, message: dict[str, Any]) -> bool:
         """Take a decoded message of the deliver task; return false for any other, which Celery then handles."""
@@ -149,6 +153,8 @@ class Channel(BaseChannel):  # type: ignore[misc]
             queue.removeprefix(QUEUE_PREFIX) for queue in self.active_queues if queue.startswith(QUEUE_PREFIX)
         ]
         self._quiet.clear()
+        if self.fetcher is not None:
+            self.fetcher.consume(self._regions)
 
     def _brpop_start(self, timeout: float | None = None) -> None:
         self._awaited = None

@@ -25,11 +25,12 @@ from celery.worker.consumer.connection import Connection as ConnectionStep
 from django.conf import settings
 
 from deliveries.backlog import reconcile, regions
-from deliveries.backlog.backlog import CHANGES_KEPT, Backlog, Health, Lane, LaneFlow, PageRequest, work_key
+from deliveries.backlog.backlog import CHANGES_KEPT, Backlog, Health, Lane, LaneFlow, PageRequest, Take, Taken, work_key
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.regions import regions_to_adopt
 from deliveries.push import inspection
 from deliveries.push.admission import Admission
+from deliveries.push.batchrequests import BatchRequests
 from deliveries.push.memory import return_large_blocks
 from deliveries.push.pager import Pager
 from deliveries.push.preparer import Preparer
@@ -43,10 +44,10 @@ from deliveries.push.sending.flight import Batch, Flight
 from deliveries.push.transformer import Transformer
 from deliveries.push.transport import Transport, full_bell
 from deliveries.push.waker import WakerStep
-from deliveries.push.workerlease import LOST_LEASE, WorkerLease
+from deliveries.push.workerlease import WorkerLease
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import wire_size
-from deliveries.rules.taskmessage import TASK_NAME, parse_body, task_id_of
+from deliveries.rules.taskmessage import TASK_NAME, parse_any, parse_body, parse_own, task_id_of
 from deliveries.telemetry.journal.journal import journal
 from pushhub.common.background import BackgroundThread, oldest_job_seconds
 
@@ -55,12 +56,16 @@ logger = logging.getLogger(__name__)
 #: Messages per fetch: many enough to make its cost small, few enough for workers to share a queue.
 FETCH_SIZE = 300
 HEARTBEAT_SECONDS = 1.0
-#: A batch that was requested so long ago and has not arrived is lost with its reply. Redis may still run the request
-#: later, so the worker looks for the batch until it is this much older.
-LOST_SECONDS = 15.0
-FORGOTTEN_SECONDS = 600.0
 #: Copies in memory of a payload that came in the task: in the form that the next attempt needs, and in the push body.
 COPIES = 2
+
+
+class Arrival:
+    """A batch that has arrived, and its flights with the memory that each needs."""
+
+    def __init__(self, batch: Batch | None) -> None:
+        self.batch = batch
+        self.flights: list[tuple[Flight, int]] = []
 
 
 class PushWorker:
@@ -70,7 +75,7 @@ class PushWorker:
         self.name = f"{hostname}:{os.getpid()}:{secrets.token_hex(3)}"
         self._lease_numbers = itertools.count(1)
         self.lease = self._new_lease()
-        self.settler = Settler(self.name, on_settled=self._settled, renew=lambda: self._heart.renew())
+        self.settler = Settler(self.name, on_settled=self._settled, renew=lambda: self._heart.renew(), intake=self)
         self.transformer = Transformer(
             resume=lambda flights: self.engine.accept(flights), admit=self._admit_transformed
         )
@@ -93,12 +98,11 @@ class PushWorker:
         self._heart = Heart(self)
         self.reporter = Reporter(self.name)
         self._journal = journal()
-        self._batches = itertools.count(1)
-        #: Batches that have been requested and have not arrived, with the times of their requests (time.monotonic) and
-        #: the worker's lease at that time.
-        self._requested_batches: dict[str, tuple[float, WorkerLease]] = {}
-        self._batch: Batch | None = None
-        self._taken: list[tuple[Flight, int]] = []
+        self._requests = BatchRequests()
+        #: The regions whose queues Celery consumes.
+        self._consumed: tuple[str, ...] = ()
+        #: The batch that Celery's thread hands over message by message.
+        self._arrival = Arrival(None)
         self._lanes: dict[tuple[int, str], Lane] = {}
         self._epoch = 0
         self._was_full = False
@@ -128,19 +132,22 @@ class PushWorker:
         self._requested_regions.add(region)
         room = settings.WORKER_OUTSTANDING - len(self.outstanding)
         self._was_full = room <= 0
-        batch = str(next(self._batches))
-        if room > 0:
-            self._requested_batches[batch] = time.monotonic(), self.lease
+        batch = self._requests.add(self.lease) if room > 0 else self._requests.unused()
         return work_key(self.name), batch, max(min(room, FETCH_SIZE), 0), settings.BACKLOG_LIMIT, self.lease.name
 
     def fetched(self, region: str, batch: str, messages: Sequence[bytes], *, epoch: int, pages: list[bytes]) -> None:
-        _, lease = self._requested_batches.pop(batch, (0.0, self.lease))
         if epoch != self._epoch:
             self._refresh(epoch)
         for request in PageRequest.parse_all(pages):
             self.pager.page(request)
-        self._batch = Batch(batch, lease) if messages else None
-        self._taken = []
+        self._arrival = self._arrived(batch, messages)
+
+    def _arrived(self, batch: str, messages: Sequence[bytes]) -> Arrival:
+        lease = self._requests.arrived(batch, lease=self.lease)
+        return Arrival(Batch(batch, lease) if messages else None)
+
+    def consume(self, regions: Sequence[str]) -> None:
+        self._consumed = tuple(regions)
 
     def take(self, message: dict[str, Any]) -> bool:
         headers = message["headers"]
@@ -149,17 +156,18 @@ class PushWorker:
     def take_delivery(self, task_id: str, body: str | bytes) -> bool:
         if not self.has_strategy:
             return False
-        flight = self._flight(task_id, body)
-        if flight is None:
-            return True
-        if flight.task_id in self._revoked:
-            flight.settle_as(Verdict.DROP, "revoked")
-        else:
-            self._taken.append((flight, COPIES * len(body)))
+        self._take(self._arrival, task_id, body)
         return True
 
+    def _take(self, arrival: Arrival, task_id: str, body: str | bytes) -> None:
+        flight = self._flight(arrival.batch, task_id, body)
+        if flight is not None and flight.task_id in self._revoked:
+            flight.settle_as(Verdict.DROP, "revoked")
+        elif flight is not None:
+            arrival.flights.append((flight, COPIES * len(body)))
+
     def hand_back(self, message: dict[str, Any]) -> None:
-        flight = self._flight(task_id_of(message["headers"]), message["body"])
+        flight = self._flight(self._arrival.batch, task_id_of(message["headers"]), message["body"])
         if flight is not None:
             flight.settle_as(Verdict.RELEASE)
 
@@ -169,28 +177,31 @@ class PushWorker:
         except redis.RedisError:
             logger.debug("no ring: Redis is away")
 
-    def _flight(self, task_id: str, body: str | bytes) -> Flight | None:
+    def _flight(self, batch: Batch | None, task_id: str, body: str | bytes) -> Flight | None:
         try:
             task = parse_body(body)
             lane = self._lane(task.subscription_id, task.region)
-            flight = Flight(task, task_id, batch=self._batch, lane=lane, finish=self._finished)
+            flight = Flight(task, task_id, batch=batch, lane=lane, finish=self._finished)
         except (ValueError, TypeError, KeyError) as error:
             reject(repr(body)[:4096], reason=type(error).__name__)
             return None
-        if self._batch is not None:
-            self._batch.left += 1
+        if batch is not None:
+            batch.left += 1
         self.outstanding[task_id] = flight
         return flight
 
     def delivered(self) -> None:
-        if self._taken:
-            inline = [(flight, size) for flight, size in self._taken if not flight.by_reference]
-            references = [flight for flight, _ in self._taken if flight.by_reference]
+        self._accept(self._arrival)
+        self._arrival.flights = []
+
+    def _accept(self, arrival: Arrival) -> None:
+        if arrival.flights:
+            inline = [(flight, size) for flight, size in arrival.flights if not flight.by_reference]
+            references = [flight for flight, _ in arrival.flights if flight.by_reference]
             self.engine.accept([*self.admission.take(inline), *references])
-            self._taken = []
-        elif self._batch is not None and not self._batch.left:
+        elif arrival.batch is not None and not arrival.batch.left:
             # No message of the batch could be decoded, so that no settle will remove its record.
-            self.preparer.run(partial(default_backlog().finish, self.name, self._batch.name))
+            self.preparer.run(partial(default_backlog().finish, self.name, arrival.batch.name))
 
     def undecodable(self, message: bytes) -> None:
         reject(repr(message)[:4096], reason="not JSON")
@@ -217,6 +228,32 @@ class PushWorker:
         except redis.RedisError:
             self.engine.plans.forget_all()
 
+    # Called by the settler (settler.Intake).
+
+    def takes(self, counts: Mapping[str, int]) -> list[Take]:
+        if self._stopping:
+            return []
+        lease = self.lease
+        return [
+            Take(work_key(self.name), region, self._requests.add(lease), min(count, FETCH_SIZE), lease.name)
+            for region, count in counts.items()
+            if region in self._consumed or region in self.adopted
+        ]
+
+    def outstanding_count(self) -> int:
+        return len(self.outstanding)
+
+    def taken(self, taken: Taken) -> None:
+        arrival = self._arrived(taken.batch, taken.messages)
+        if taken.epoch != self._epoch:
+            self._refresh(taken.epoch)
+        for message in taken.messages:
+            try:
+                self._take(arrival, *(parse_own(message) or parse_any(message)))
+            except (ValueError, TypeError, KeyError):
+                self.undecodable(message)
+        self._accept(arrival)
+
     # Called from the other threads.
 
     def _new_lease(self) -> WorkerLease:
@@ -233,19 +270,7 @@ class PushWorker:
         return regions.difference(self.adopted)
 
     def batches_lost(self) -> list[str]:
-        """Return the batches whose replies must have been lost, for instance with a connection to Redis.
-
-        Their messages go to others. A reply that comes all the same is one of a lost lease.
-        """
-        now = time.monotonic()
-        lost = []
-        for batch, (at, _) in self._requested_batches.copy().items():
-            if now - at > FORGOTTEN_SECONDS:
-                self._requested_batches.pop(batch, None)
-            elif now - at > LOST_SECONDS and batch in self._requested_batches:
-                self._requested_batches[batch] = at, LOST_LEASE
-                lost.append(batch)
-        return lost
+        return self._requests.lost()
 
     def adopt(self, regions: tuple[str, ...]) -> None:
         """Serve these regions of other workers, instead of those adopted before."""
@@ -263,7 +288,9 @@ class PushWorker:
 
     def _settled(self, flights: Sequence[Flight], flows: Mapping[Lane, LaneFlow]) -> None:
         for flight in flights:
-            self.outstanding.pop(flight.task_id, None)
+            # The next attempt may be outstanding already.
+            if self.outstanding.get(flight.task_id) is flight:
+                del self.outstanding[flight.task_id]
         if self._journal is not None:
             self._journal.append(attempt_events(flights, flows=flows, worker=self.name))
         self.reporter.settled(flights, flows)

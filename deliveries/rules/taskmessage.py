@@ -146,6 +146,12 @@ def parse_own(message: bytes) -> tuple[str, str] | None:
     return _joined(message[len(_HEAD) : end].decode(), lane.decode()), orjson.loads(message[at + len(_BODY) - 1 : -1])
 
 
+def parse_any(message: bytes) -> tuple[str, str | bytes]:
+    """Return the task id and body of a message of any version. Raises ValueError, TypeError or KeyError for others."""
+    raw = orjson.loads(message)
+    return task_id_of(raw["headers"]), raw["body"]
+
+
 def parse_body(body: str | bytes) -> DeliverTask:
     """Return the arguments in a task message's body. Raises ValueError or TypeError for any other body."""
     (subscription_id, region, attempt, message), _kwargs, _embed = orjson.loads(body)

@@ -15,8 +15,8 @@ WORTH_A_COMMIT = 64
 #: The pause is this much longer while fewer than WORTH_A_COMMIT acks wait, all of quiet lanes: those that had at least
 #: as many spare tokens when they were settled last, so that nothing needs their tokens back sooner.
 QUIET_SECONDS = 0.08
-#: Lanes that are remembered as quiet. Beyond that, all are forgotten.
-MOST_QUIET_LANES = 10_000
+#: Lanes that are remembered for being quiet, or for their keys. Beyond that, all are forgotten.
+MOST_LANES = 10_000
 
 
 class Gathering:
@@ -26,20 +26,37 @@ class Gathering:
         #: The least number of spare tokens among the lanes of the last round.
         self._least_spare = 0
         self._quiet_lanes: set[Lane] = set()
+        #: The lanes in which messages waited for their ordering keys when they were settled last.
+        self._keyed_lanes: set[Lane] = set()
 
     def begin_round(self) -> None:
         self._least_spare = sys.maxsize
 
     def settled(self, flows: Mapping[Lane, LaneFlow]) -> None:
         """Note the state of lanes that were settled in this round."""
-        if len(self._quiet_lanes) > MOST_QUIET_LANES:
+        if len(self._quiet_lanes) > MOST_LANES:
             self._quiet_lanes.clear()
+        if len(self._keyed_lanes) > MOST_LANES:
+            self._keyed_lanes.clear()
         for lane, flow in flows.items():
             self._least_spare = min(self._least_spare, flow.spare)
             if flow.spare >= WORTH_A_COMMIT:
                 self._quiet_lanes.add(lane)
             else:
                 self._quiet_lanes.discard(lane)
+            if flow.spare < 0:
+                self._keyed_lanes.add(lane)
+            else:
+                self._keyed_lanes.discard(lane)
+
+    def waits_for_keys(self, lane: Lane) -> bool:
+        """Return whether messages of the lane waited for the results of earlier ones of their keys."""
+        return lane in self._keyed_lanes
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether messages waited for their ordering keys in a lane of the last round."""
+        return self._least_spare < 0
 
     def pause_seconds(self, count: int, *, spent_seconds: float) -> float:
         """Return the pause after a round of `count` results that took `spent_seconds`."""

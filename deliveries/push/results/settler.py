@@ -12,14 +12,14 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from operator import attrgetter
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import redis
 from django.conf import settings
 from django.db import close_old_connections, connection
 
 from deliveries.activity import note_activity
-from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, Settlement, grouped
+from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, Settlement, Take, Taken, grouped
 from deliveries.deadletters.forwarding import Forwarded, forward_dead_letters, is_spent, usable_topic_id
 from deliveries.push.jobs import LAST_PAUSE_SECONDS, Stopped, persistently
 from deliveries.push.results.gathering import Gathering
@@ -44,11 +44,32 @@ ROUND_SIZE = 1000
 NO_LONGER_OWED = frozenset({Verdict.ACK, Verdict.DROP})
 
 
+class Intake(Protocol):
+    """What the settler needs of the push worker to take the next messages of ordering keys in."""
+
+    def takes(self, counts: Mapping[str, int]) -> list[Take]:
+        """Return what to take of the queues of these regions, if the worker serves them: at most so many messages."""
+
+    def outstanding_count(self) -> int:
+        """Return how many messages the worker has whose results were not reported as settled."""
+
+    def taken(self, taken: Taken) -> None:
+        """Push the messages of a batch."""
+
+
 class Settler:
     """A thread that ends leases in batches. Results wait in it while the database or Redis is away."""
 
-    def __init__(self, worker: str, *, on_settled: OnSettled, renew: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self,
+        worker: str,
+        *,
+        on_settled: OnSettled,
+        renew: Callable[[], object] = lambda: None,
+        intake: Intake | None = None,
+    ) -> None:
         """`renew` renews the worker's lease, or finds out that it is lost."""
+        self._intake = intake
         self._worker = worker
         self._on_settled = on_settled
         self._renew = renew
@@ -62,6 +83,8 @@ class Settler:
         self._ready = threading.Event()
         #: Set by a result that ends the longer pause of quiet lanes.
         self._urgent = threading.Event()
+        #: Set by the last result of all messages that the worker has: no others can gather.
+        self._complete = threading.Event()
         self._dice = random.Random()  # noqa: S311 - jitter
         self._thread = BackgroundThread(
             "push-settler", self._round, on_error=self._take_back, at_end=self._end, oldest_job=self._oldest_seconds
@@ -75,6 +98,8 @@ class Settler:
         """Queue a result. This is called on the engine's loop, so it does nothing else."""
         waiting = len(self._results)
         self._results.append(flight)
+        if self._is_complete():
+            self._complete.set()
         if not self._ready.is_set():
             self._ready.set()
         if not self._urgent.is_set() and not self._gathering.can_wait(
@@ -87,6 +112,7 @@ class Settler:
         self._thread.stopping.set()
         self._ready.set()
         self._urgent.set()
+        self._complete.set()
         self._thread.stop(timeout=timeout)
 
     def _round(self) -> None:
@@ -100,8 +126,17 @@ class Settler:
             count = self._settle_some()
             if count < ROUND_SIZE:
                 spent_seconds = time.monotonic() - began
-                self._thread.stopping.wait(self._gathering.pause_seconds(count, spent_seconds=spent_seconds))
+                pause_seconds = self._gathering.pause_seconds(count, spent_seconds=spent_seconds)
+                if not self._gathering.has_keys:
+                    self._thread.stopping.wait(pause_seconds)
+                elif not self._is_complete():
+                    # The next message of an ordering key waits for the result of the one before.
+                    self._complete.wait(pause_seconds)
                 self._urgent.wait(self._gathering.quiet_seconds(count))
+
+    def _is_complete(self) -> bool:
+        """Return whether the results of all messages that the worker has are waiting."""
+        return self._intake is not None and len(self._results) >= self._intake.outstanding_count()
 
     def _oldest_seconds(self) -> float:
         firsts = [*self._taken[:1], *self._results[:1], *self._refused[:1]]
@@ -133,6 +168,7 @@ class Settler:
         """Settle waiting results, at most a round, and return their number."""
         # The engine appends at the end while this method takes from the front; both operations are atomic.
         self._urgent.clear()
+        self._complete.clear()
         self._taken = self._results[:ROUND_SIZE]
         self._gathering.begin_round()
         count = len(self._taken)
@@ -163,10 +199,7 @@ class Settler:
             logger.exception("%d results cannot be stored; their messages are sent again", len(flights))
             _make_nacks(flights)
         try:
-            flows = self._persistently(
-                lambda: _give_back(self._backlog, lanes, self._dice, worker=self._worker, finished=finished),
-                count=len(flights),
-            )
+            flows, taken = self._persistently(lambda: self._give_back(lanes, finished), count=len(flights))
         except Stopped:
             raise
         except Exception:
@@ -180,7 +213,32 @@ class Settler:
         for batch, count in batches.items():
             batch.left -= count
         self._leave_round(flights)
+        self._take_in(taken)
         return self._report(flights, flows)
+
+    def _give_back(
+        self, lanes: Mapping[Lane, Sequence[Flight]], finished: Sequence[str]
+    ) -> tuple[dict[Lane, LaneFlow], list[Taken]]:
+        """Settle in Redis. Of lanes in which messages wait for their ordering keys, take in the next ones."""
+        counts = Counter[str]()
+        for lane, flights in lanes.items():
+            if self._gathering.waits_for_keys(lane):
+                counts[lane.region] += len(flights)
+        return self._backlog.settle_and_take(
+            {lane: _settlement(flights, self._dice, worker=self._worker) for lane, flights in lanes.items()},
+            dice=self._dice.random(),
+            finished={self._worker: list(finished)},
+            takes=self._intake.takes(counts) if self._intake is not None and counts else [],
+        )
+
+    def _take_in(self, taken: Sequence[Taken]) -> None:
+        for batch in taken:
+            try:
+                assert self._intake is not None
+                self._intake.taken(batch)
+            except Exception:
+                # The batch is put back when its worker ends. The results are settled whatever becomes of it.
+                logger.exception("a batch of %d messages could not be taken in", len(batch.messages))
 
     def _settle_apart(self, lanes: Mapping[Lane, Sequence[Flight]]) -> None:
         logger.exception("%d lanes could not be settled together; settling them one by one", len(lanes))
@@ -208,19 +266,9 @@ def settle_now(flights: Sequence[Flight]) -> dict[Lane, LaneFlow]:
     """Settle once, in the caller's thread. Raises the errors of the database and of Redis."""
     lanes = grouped(flights, attrgetter("lane"))
     _write(lanes).announce_all()
-    return _give_back(Backlog(), lanes, random.Random())  # noqa: S311 - jitter
-
-
-def _give_back(
-    backlog: Backlog,
-    lanes: dict[Lane, list[Flight]],
-    dice: random.Random,
-    *,
-    worker: str = "",
-    finished: Sequence[str] = (),
-) -> dict[Lane, LaneFlow]:
-    settlements = {lane: _settlement(flights, dice, worker=worker) for lane, flights in lanes.items()}
-    return backlog.settle(settlements, dice=dice.random(), finished={worker: list(finished)})
+    dice = random.Random()  # noqa: S311 - jitter
+    settlements = {lane: _settlement(flights, dice, worker="") for lane, flights in lanes.items()}
+    return Backlog().settle(settlements, dice=dice.random(), finished={})
 
 
 def _settlement(flights: Sequence[Flight], dice: random.Random, *, worker: str) -> Settlement:

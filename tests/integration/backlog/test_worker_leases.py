@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from deliveries.backlog.backlog import LEASE_MS, Backlog, Health, Lane, Settlement, work_key
+from deliveries.backlog.backlog import LEASE_MS, Backlog, Health, Lane, Settlement, Take, work_key
 from deliveries.backlog.codes import Mode, Place
 from deliveries.backlog.connection import client_of
 from deliveries.rules.outcome import Verdict
-from deliveries.rules.taskmessage import queue_name
+from deliveries.rules.taskmessage import parse_body, parse_own, queue_name
 from tests.integration.backlog.test_backlog import FIRST, LANE, ids, ids_of, offer, requested_page, task
 from tests.lanes import lane_state, page_requests
 
@@ -40,6 +40,57 @@ def fetch(backlog: Backlog, lease: str, batch: str = "1") -> list[int]:
     worker = lease.partition("/")[0]
     arguments: list[Any] = [LANE.region, batch, 100, backlog.limit, lease]
     return ids_of(backlog.scripts.fetch(keys=[queue_name(LANE.region), work_key(worker)], args=arguments))
+
+
+def settle_and_take(backlog: Backlog, message_id: int, lease: str, batch: str) -> list[int]:
+    """Acknowledge a message and take what the queue has, as the settler does."""
+    settlement = Settlement()
+    settlement.add(str(message_id), Verdict.ACK, 1.0, lease=lease)
+    take = Take(work_key(lease.partition("/")[0]), LANE.region, batch, 100, lease)
+    _, [taken] = backlog.settle_and_take({LANE: settlement}, dice=0.5, finished={}, takes=[take])
+    assert taken.batch == batch
+    return [message_id_of(message) for message in taken.messages]
+
+
+def message_id_of(message: bytes) -> int:
+    parts = parse_own(message)
+    assert parts is not None
+    return parse_body(parts[1]).message_id
+
+
+def test_the_next_message_of_a_key_is_taken_with_the_result_of_the_one_before(backlog: Backlog) -> None:
+    fetch(backlog, OTHER)
+    backlog.client.delete(f"ph:bell:{LANE.region}")
+    assert settle_and_take(backlog, FIRST, OTHER, "2") == [FIRST + 1]
+    assert not backlog.client.exists(f"ph:bell:{LANE.region}"), "no worker is rung for a message that is taken"
+    # It is recorded, so that another worker takes it over
+    silence(backlog, OTHER)
+    assert beat(backlog, FROZEN).put_back == 2
+    assert FIRST + 1 in fetch(backlog, FROZEN, "3")
+
+
+def test_a_worker_without_its_lease_takes_no_message(backlog: Backlog) -> None:
+    fetch(backlog, FROZEN)
+    silence(backlog, FROZEN)
+    beat(backlog, OTHER)
+    fetch(backlog, OTHER)
+    assert settle_and_take(backlog, FIRST, OTHER, "2") == [FIRST + 1]
+    assert settle_and_take(backlog, FIRST + 1, FROZEN, "2") == []
+
+
+def test_messages_that_were_first_in_the_queue_are_taken_first(backlog: Backlog) -> None:
+    fetch(backlog, OTHER)
+    offer(backlog, FIRST + 4, lane=PLAIN)
+    settle(backlog, FIRST, Verdict.ACK, OTHER)
+    assert settle_and_take(backlog, FIRST + 2, OTHER, "2") == [FIRST + 4, FIRST + 1]
+
+
+def test_messages_of_other_tasks_are_left_to_celery(backlog: Backlog) -> None:
+    fetch(backlog, OTHER)
+    backlog.client.lpush(queue_name(LANE.region), '{"body": "", "headers": {"task": "another"}}')
+    assert settle_and_take(backlog, FIRST, OTHER, "2") == []
+    assert backlog.client.exists(f"ph:bell:{LANE.region}")
+    assert backlog.queue_length(LANE.region) == 2
 
 
 def silence(backlog: Backlog, lease: str) -> None:

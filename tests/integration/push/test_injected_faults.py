@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from deliveries import activity
-from deliveries.backlog.backlog import Lane, work_key
+from deliveries.backlog.backlog import Backlog, Lane, work_key
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import configure_lane
 from deliveries.models import Delivery, Message
 from deliveries.publish.service import publish_message
+from deliveries.push import batchrequests
 from deliveries.push import worker as workers
 from deliveries.push.worker import PushWorker
 from deliveries.rules.payload import NewMessage
@@ -268,7 +270,7 @@ def test_a_batch_whose_reply_is_lost_is_fetched_again(
 
     wait_for(is_lost, what="a batch to lose")
     # When the worker takes the reply for lost, every message arrives
-    monkeypatch.setattr(workers, "LOST_SECONDS", 0.0)
+    monkeypatch.setattr(batchrequests, "LOST_SECONDS", 0.0)
     wait_for(lambda: stand.fetch() or not Delivery.objects.exists(), what="every ack")
     # And no record of a batch is left
     wait_for(lambda: not default_backlog().client.exists(work_key(stand.worker.name)), what="the end of the records")
@@ -301,11 +303,59 @@ def test_a_worker_pushes_no_ordered_message_that_came_with_a_lease_which_it_has_
     assert attempts_at(receiver, "keyed") == 1
 
 
+@pytest.fixture
+def keyed(api: Api, receiver: Receiver, stand: Stand) -> list[str]:
+    """Five messages of one key for a worker that consumes the queue and has pushed two of them."""
+    api.create("topics/keyed")
+    config = {"pushConfig": {"pushEndpoint": receiver.url}, "enableMessageOrdering": True}
+    api.create("subscriptions/keyed", {"topic": "projects/shop/topics/keyed", **config})
+    topic = get_topic(name="projects/shop/topics/keyed")
+    published = publish_message(topic=topic, messages=[NewMessage(b"ack", {}, "k")] * 5)
+    stand.worker.consume(["local"])
+    # Whether messages wait for their keys is known when the first result is settled, so two messages are fetched
+    wait_for(lambda: stand.fetch() or attempts_at(receiver, "keyed") > 1, what="the second message")
+    return published
+
+
+def test_the_next_messages_of_a_key_arrive_without_a_fetch(keyed: list[str], receiver: Receiver, stand: Stand) -> None:
+    wait_for(lambda: not waits("keyed") and not stand.worker.outstanding, what="every ack")
+    assert [request.json["message"]["messageId"] for request in receiver.requests] == keyed
+    wait_for(lambda: not default_backlog().client.exists(work_key(stand.worker.name)), what="the end of the records")
+
+
+def test_the_next_message_of_a_key_whose_reply_is_lost_arrives_later(
+    keyed: list[str], receiver: Receiver, stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost: list[Any] = []
+    settle = Backlog.settle_and_take
+
+    def lose_first_batch(*args: Any, takes: Any, **more: Any) -> Any:
+        flows, taken = settle(*args, takes=takes, **more)
+        if not lost and any(batch.messages for batch in taken):
+            lost.extend(taken)
+            raise redis.ConnectionError("the reply is lost")
+        return flows, taken
+
+    monkeypatch.setattr(Backlog, "settle_and_take", lose_first_batch)
+    wait_for(lambda: lost or not waits("keyed"), what="a lost reply")
+    monkeypatch.setattr(batchrequests, "LOST_SECONDS", 0.0)
+    wait_for(lambda: stand.fetch() or not waits("keyed"), what="every ack")
+    assert [request.json["message"]["messageId"] for request in receiver.requests] == keyed
+
+
+def test_a_worker_takes_messages_only_of_regions_that_it_serves(stand: Stand) -> None:
+    counts = {"local": 3, "near": 3, "far": 3}
+    assert stand.worker.takes(counts) == []
+    stand.worker.consume(["local"])
+    stand.worker.adopt(("near",))
+    assert [take.region for take in stand.worker.takes(counts)] == ["local", "near"]
+
+
 def test_a_batch_that_was_requested_long_ago_is_forgotten(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     stand.request()
-    monkeypatch.setattr(workers, "LOST_SECONDS", 0.0)
+    monkeypatch.setattr(batchrequests, "LOST_SECONDS", 0.0)
     assert stand.worker.batches_lost() == ["1"]
-    monkeypatch.setattr(workers, "FORGOTTEN_SECONDS", 0.0)
+    monkeypatch.setattr(batchrequests, "FORGOTTEN_SECONDS", 0.0)
     stand.worker.batches_lost()
     assert stand.worker.batches_lost() == []
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
-from deliveries.backlog.backlog import Lane, LaneFlow
+from deliveries.backlog.backlog import Lane, LaneFlow, Take, Taken
 from deliveries.push.results import gathering
 from deliveries.push.results.gathering import GATHER_SECONDS, QUIET_SECONDS, WORTH_A_COMMIT, Gathering
 from deliveries.push.results.settler import Settler
@@ -57,11 +59,41 @@ def test_a_lane_is_quiet_until_its_tokens_are_in_use() -> None:
 
 
 def test_a_bounded_number_of_lanes_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathering, "MOST_QUIET_LANES", 10)
+    monkeypatch.setattr(gathering, "MOST_LANES", 10)
     rounds = Gathering()
     for number in range(100):
-        round_of({Lane(number, "local"): WORTH_A_COMMIT}, rounds)
+        round_of({Lane(number, "local"): WORTH_A_COMMIT, Lane(-number, "local"): -1}, rounds)
     assert len(rounds._quiet_lanes) <= 11
+    assert len(rounds._keyed_lanes) <= 11
+
+
+def test_a_lane_waits_for_its_keys_until_none_of_its_messages_does() -> None:
+    rounds = round_of({BUSY: -1, QUIET: 3})
+    assert (rounds.waits_for_keys(BUSY), rounds.waits_for_keys(QUIET), rounds.has_keys) == (True, False, True)
+    assert round_of({QUIET: 3}, rounds).waits_for_keys(BUSY)
+    assert not rounds.has_keys
+    assert not round_of({BUSY: 1}, rounds).waits_for_keys(BUSY)
+
+
+class TwoOutstanding:
+    """A worker that has two messages."""
+
+    def outstanding_count(self) -> int:
+        return 2
+
+    def takes(self, counts: Mapping[str, int]) -> list[Take]:
+        raise NotImplementedError
+
+    def taken(self, taken: Taken) -> None:
+        raise NotImplementedError
+
+
+def test_the_results_of_all_messages_end_the_pause() -> None:
+    settler = Settler("worker", on_settled=lambda flights, flows: None, intake=TwoOutstanding())
+    for is_last in (False, True):
+        task = DeliverTask(7, "local", 1, wire_message(1, b"x", {}, ""))
+        Flight(task, "1", batch=None, lane=BUSY, finish=settler.finish).settle_as(Verdict.ACK)
+        assert settler._complete.is_set() == is_last
 
 
 @pytest.mark.parametrize(("verdict", "is_urgent"), [(Verdict.ACK, False), (Verdict.NACK, True)])
