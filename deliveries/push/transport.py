@@ -42,7 +42,7 @@ class Fetcher(Protocol):
     #: Regions to fetch for besides those whose queues are consumed.
     adopted: tuple[str, ...]
 
-    def fetch_arguments(self, region: str) -> tuple[str, str, int, int, str]:
+    def fetch_arguments(self, region: str, *, is_own: bool) -> tuple[str, str, int, int, str]:
         """Return the key of the worker's record, the batch's name, the room for messages, a lane's limit, the lease."""
 
     def fetched(self, region: str, batch: str, messages: list[bytes], *, epoch: int, pages: list[bytes]) -> None:
@@ -181,7 +181,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
         regions = self._served
         self._turn = (self._turn + 1) % len(regions)
         region = regions[self._turn]
-        work, batch, room, *others = fetcher.fetch_arguments(region)
+        work, batch, room, *others = fetcher.fetch_arguments(region, is_own=region in self._regions)
         if not room:
             self._send_full_sleep(work)
             return

@@ -93,7 +93,9 @@ class PushWorker:
         self.outstanding: dict[str, Flight] = {}
         #: Regions without a living worker of their own, which this worker has taken over.
         self.adopted: tuple[str, ...] = ()
-        #: Regions whose messages the worker has requested since the last heartbeat.
+        #: Regions whose queues the worker consumes, as far as it has requested their messages yet.
+        self._own_regions: set[str] = set()
+        #: Those whose messages it has requested since the last heartbeat.
         self._requested_regions: set[str] = set()
         self._heart = Heart(self)
         self.reporter = Reporter(self.name)
@@ -128,8 +130,10 @@ class PushWorker:
 
     # Called by the transport (transport.Fetcher).
 
-    def fetch_arguments(self, region: str) -> tuple[str, str, int, int, str]:
-        self._requested_regions.add(region)
+    def fetch_arguments(self, region: str, *, is_own: bool) -> tuple[str, str, int, int, str]:
+        if is_own:
+            self._own_regions.add(region)
+            self._requested_regions.add(region)
         room = settings.WORKER_OUTSTANDING - len(self.outstanding)
         self._was_full = room <= 0
         batch = self._requests.add(self.lease) if room > 0 else self._requests.unused()
@@ -267,13 +271,19 @@ class PushWorker:
     def regions_served(self) -> set[str]:
         """Return the worker's own regions whose messages it has requested since the last call."""
         regions, self._requested_regions = self._requested_regions, set()
-        return regions.difference(self.adopted)
+        return regions
 
     def batches_lost(self) -> list[str]:
         return self._requests.lost()
 
     def adopt(self, regions: tuple[str, ...]) -> None:
-        """Serve these regions of other workers, instead of those adopted before."""
+        """Serve these regions, but for the worker's own, instead of those adopted before.
+
+        After a stop of all workers the worker's own regions are silent too, until it has requested their messages.
+        """
+        if not self._own_regions:
+            return
+        regions = tuple(region for region in regions if region not in self._own_regions)
         if regions != self.adopted:
             logger.warning("regions of other workers that this worker serves now: %s", ", ".join(regions) or "none")
             self.adopted = regions

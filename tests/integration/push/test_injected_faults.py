@@ -103,7 +103,7 @@ class Stand:
 
     def request(self) -> tuple[str, Any]:
         """Request a batch. Return its name, and the reply."""
-        work, batch, *arguments = self.worker.fetch_arguments("local")
+        work, batch, *arguments = self.worker.fetch_arguments("local", is_own=True)
         reply = default_backlog().scripts.fetch(keys=[queue_name("local"), work], args=["local", batch, *arguments])
         return batch, reply
 

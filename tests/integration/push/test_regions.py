@@ -59,6 +59,16 @@ def test_a_worker_of_another_region_delivers_waiting_messages(
     assert {request.json["message"]["messageId"] for request in receiver.requests} == set(waiting)
 
 
+def test_a_worker_does_not_take_its_own_region_over_after_a_long_stop(
+    waiting: list[str], redis_url: str, receiver: Receiver
+) -> None:
+    last_served("local", seconds_ago=3600)
+    with Worker(redis_url) as worker:
+        wait_for(lambda: not Delivery.objects.exists(), what="the acks")
+        wait_for(lambda: "local" not in default_backlog().regions_silent(), what="a heartbeat for the region")
+        assert "serves now" not in worker.log
+
+
 def test_a_region_is_taken_over_after_its_time(settings: Any) -> None:
     settings.REGIONS = ["local", "europe"]
     settings.REGION_TAKEOVER_SECONDS = 60
