@@ -127,7 +127,7 @@ def _subscription(page: Page, url: str) -> None:
     else:
         page.goto(f"{url}/admin/subscriptions/subscription/")
         page.locator(".field-page_link a").first.click()
-    page.wait_for_selector("[data-live=sentence]")
+    page.wait_for_selector("[data-live-html=findings]")
 
 
 def _charts(page: Page, url: str) -> None:

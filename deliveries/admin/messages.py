@@ -56,6 +56,7 @@ class MessageAdmin(ReadOnlyAdmin):
     """Messages that are kept, for those who may pull them. Each one's page shows what is in it."""
 
     methods = {"view": PULL}
+    creation = (gettext_lazy("Publish one on a topic's page, or by"), "pushhub topics publish TOPIC --message=TEXT")
     project_path = "topic__project"
     list_display = ("way", "topic", "region", "size", "publish_time", "ordering_key")
     list_display_links = None

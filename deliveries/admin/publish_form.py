@@ -15,7 +15,9 @@ class PublishForm(forms.Form):
     """One message, as text. Its rules are those of the API."""
 
     text = forms.CharField(label=gettext_lazy("Data"), required=False, widget=forms.Textarea(attrs={"rows": 6}))
-    attributes = forms.JSONField(label=gettext_lazy("Attributes"), required=False, initial=dict)
+    attributes = forms.JSONField(
+        label=gettext_lazy("Attributes"), required=False, initial=dict, widget=forms.Textarea({"rows": 2})
+    )
     ordering_key = forms.CharField(label=gettext_lazy("Ordering key"), required=False)
 
     def messages(self) -> Any:

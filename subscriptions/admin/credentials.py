@@ -22,6 +22,7 @@ class AccessTokenAdmin(ConsoleAdmin):
     """Access tokens, which can be revoked. `manage.py token_create` and /token create them and show them once."""
 
     methods = {"view": ""}  # the API has no list of tokens; callers see their own here
+    creation = (_("Create one by"), "manage.py token_create --member=MEMBER")
     list_display = ("id", "member", "created_at", "expires_at", "has_expired")
     list_display_links = None
     search_fields = ("member",)
@@ -60,6 +61,7 @@ class ServiceAccountKeyAdmin(ServiceAdmin):
         "enable": f"{IAM}.EnableServiceAccountKey",
         "delete_keys": f"{IAM}.DeleteServiceAccountKey",
     }
+    creation = (_("Create one by"), "pushhub iam service-accounts keys create KEY.json --iam-account=EMAIL")
     held_on = "account"
     list_display = ("key_id", "account", "disabled", "uploaded", "created_at", "expires_at")
     list_display_links = None

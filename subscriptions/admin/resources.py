@@ -271,6 +271,10 @@ class SnapshotAdmin(ServiceAdmin):
     """Snapshots, which can be viewed and deleted. The API creates them."""
 
     methods = {"view": f"{SUBSCRIBER}.GetSnapshot", "delete": f"{SUBSCRIBER}.DeleteSnapshot"}
+    creation = (
+        _("Create one on a subscription's page, or by"),
+        "pushhub snapshots create SNAPSHOT --subscription=SUBSCRIPTION",
+    )
     asked_per_row = MAY_GET_POLICY
     list_display = ("name", "topic", "expire_at", "created_at", "permissions")
     list_display_links = None

@@ -168,6 +168,7 @@ class RoleAdmin(ConsoleAdmin):
     """Custom roles, which can only be viewed here. REST creates and changes them."""
 
     methods = {"view": "google.iam.admin.v1.GetRole"}
+    creation = (_("Create one by"), "POST /v1/projects/PROJECT/roles")
     list_display = ("role_id", "title", "project", "organization", "deleted")
     list_select_related = ("project", "organization")
 

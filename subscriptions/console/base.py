@@ -63,6 +63,9 @@ class ConsoleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     #: The field that leads to the resource that the methods are about; empty if that is the row itself.
     held_on: ClassVar[str] = ""
 
+    #: For a list without a form that adds to it: where its rows are created, and a command line that does.
+    creation: tuple[Any, str] | None = None
+
     @property
     def project_path(self) -> str:
         """Return the lookup from a row to its project; empty if rows belong to no single project."""
