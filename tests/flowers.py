@@ -14,8 +14,8 @@ LOGIN = "admin:correct horse"
 
 
 @contextmanager
-def flower_running(redis_url: str) -> Iterator[str]:
-    """Run Flower with a login; yield its address."""
+def flower_running(redis_url: str, **settings: str) -> Iterator[str]:
+    """Run Flower with a login; yield its address. `settings` are further environment variables."""
     port = free_port()
     environment = {
         **os.environ,
@@ -23,6 +23,7 @@ def flower_running(redis_url: str) -> Iterator[str]:
         "PUSHHUB_FLOWER_LOGIN": LOGIN,
         "PUSHHUB_REDIS_URL": redis_url,
         "DJANGO_SETTINGS_MODULE": "pushhub.settings",
+        **settings,
     }
     command = [sys.executable, "-m", "pushhub.runtime.processes", "flower"]
     process = subprocess.Popen(command, env=environment)

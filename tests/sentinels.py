@@ -43,14 +43,15 @@ class Group:
 
 
 @contextmanager
-def sentinel(folder: Path, port: int, *lines: str) -> Iterator[None]:
+def sentinel(folder: Path, port: int, *lines: str, password: str = "") -> Iterator[None]:
     """Run a Sentinel that listens on `port`, with further lines of its configuration."""
     file = folder / f"sentinel-{port}.conf"
     own = [f"port {port}", "bind 127.0.0.1", f"dir {folder}", f"logfile {folder}/sentinel-{port}.log"]
+    own += [f"requirepass {password}"] if password else []
     file.write_text("\n".join([*own, *lines, ""]))
     process = subprocess.Popen([str(embedded.binary()), str(file), "--sentinel"])
     try:
-        wait_for(lambda: answers_redis(f"redis://127.0.0.1:{port}/0"), what="the Sentinel")
+        wait_for(lambda: answers_redis(f"redis://:{password}@127.0.0.1:{port}/0"), what="the Sentinel")
         yield
     finally:
         process.kill()

@@ -30,11 +30,17 @@ CLAIM = Path(__file__).with_name("claim.lua").read_text(encoding="utf-8")
 
 
 def connect_to_redis(url: str, *, seconds: float, **options: Any) -> redis.Redis:
-    """Return a client with a connection pool, which waits `seconds` for an answer and at most 10 s to connect."""
+    """Return a client with a connection pool, which waits `seconds` for an answer and at most 10 s to connect.
+
+    It claims the server (claim.lua), unless that is on a UNIX socket, as the embedded Redis, whose save is complete.
+    """
     options = {"socket_timeout": seconds, "socket_connect_timeout": min(seconds, CONNECT_SECONDS)} | options
+    if url.startswith("unix://"):
+        return redis.Redis.from_url(url, **options)
+    options = {"redis_connect_func": _claim} | options
     if not url.startswith(SENTINEL_SCHEMES):
         return redis.Redis.from_url(url, **options)
-    client: redis.Redis = _connect_to_primary(url, redis.sentinel.Sentinel, redis_connect_func=_claim, **options)
+    client: redis.Redis = _connect_to_primary(url, redis.sentinel.Sentinel, **options)
     return client
 
 
@@ -73,7 +79,7 @@ def _parse_host(host: str) -> dict[str, Any]:
 
 
 def _claim(connection: Any) -> None:
-    """Set a new connection up, and let claim.lua empty a Redis that has become the primary just now."""
+    """Set a new connection up, and let claim.lua empty a Redis that has restarted or become the primary just now."""
     connection.on_connect()
     connection.send_command("EVAL", CLAIM, 1, "ph:primary")
     connection.read_response()

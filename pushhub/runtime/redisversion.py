@@ -25,7 +25,8 @@ class UnusableRedisError(RuntimeError):
 
 def version_line(url: str) -> str:
     """Return one line on the version of the server at `url`; UnusableRedisError if PushHub can't use it."""
-    with connect_to_redis(url, seconds=INFO_SECONDS) as client:
+    # Not claimed: a Cluster or a Sentinel would refuse that.
+    with connect_to_redis(url, seconds=INFO_SECONDS, redis_connect_func=None) as client:
         info = client.info("server")
     # Valkey has a name of its own for the mode, and also reports the version of Redis that it is compatible with.
     if why := UNUSABLE_MODES.get(info.get("server_mode") or info.get("redis_mode", "")):

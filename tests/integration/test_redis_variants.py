@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from queue import Queue
@@ -17,25 +19,30 @@ from typing import Any
 
 import pytest
 import redis
+import requests
+from google.cloud.pubsub_v1 import SubscriberClient
 
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.regions import KEY as AUDIT_KEY
 from deliveries.models import Delivery
-from deliveries.publish.service import publish_message
-from deliveries.rules.payload import NewMessage
-from pushhub.runtime import embedded
-from pushhub.runtime.processes import answers_redis
-from subscriptions.selectors import get_topic
+from pushhub.common.redisclient import connect_to_redis
 from tests.certificates import Authority
+from tests.flowers import flower_running
+from tests.grpcservers import GrpcServer
+from tests.integration.push.test_flower import search
 from tests.ports import free_port, wait_for
 from tests.receiver import Receiver
 from tests.redisserver import RedisServer
 from tests.restapi import Api
+from tests.sentinels import sentinel
+from tests.webservers import WebServer
 from tests.workers import ROOT, Worker
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
-TOPIC = "projects/shop/topics/orders"
+TOPIC, PULL = "projects/shop/topics/orders", "projects/shop/subscriptions/pull"
+#: The first byte of a connection that uses TLS.
+TLS_HANDSHAKE = b"\x16"
 #: The rights that docs/settings.md tells operators to give.
 RIGHTS = "~* &* +@all -@dangerous +info"
 
@@ -45,7 +52,7 @@ def test_rights_of_the_documentation() -> None:
 
 
 def test_scripts_call_no_command_beyond_these_rights(tmp_path: Path) -> None:
-    scripts = (ROOT / "deliveries").rglob("*.lua")
+    scripts = [path for layer in ("deliveries", "pushhub") for path in (ROOT / layer).rglob("*.lua")]
     called = {name.lower() for file in scripts for name in re.findall(r"redis\.p?call\('(\w+)'", file.read_text())}
     assert {"zadd", "hset"} <= called
     with RedisServer(tmp_path) as server, redis.Redis.from_url(server.url) as admin:
@@ -62,20 +69,46 @@ async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 @contextmanager
-def behind_tls(socket: str, authority: Authority) -> Iterator[int]:
-    """Offer a server by TLS, as the redis-server of the tests is built without; yield the port."""
+def with_tls(target: str, authority: Authority) -> Iterator[int]:
+    """Yield a port that relays to a server's socket or port, as the redis-server of the tests is built without TLS.
+
+    It takes TLS and plain connections: a Sentinel names the port by which it reaches Redis, and has no TLS either.
+    """
     started: Queue[tuple[int, Callable[[], object]]] = Queue()
+    context = authority.server_context("127.0.0.1")
 
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        own_reader, own_writer = await asyncio.open_unix_connection(socket)
-        await asyncio.gather(copy(reader, own_writer), copy(own_reader, writer))
+        opened = (
+            asyncio.open_connection("127.0.0.1", target) if target.isdigit() else asyncio.open_unix_connection(target)
+        )
+        own_reader, own_writer = await opened
+        with suppress(asyncio.CancelledError):
+            await asyncio.gather(copy(reader, own_writer), copy(own_reader, writer))
+
+    async def greet(connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        first = None
+        while first is None:
+            with suppress(BlockingIOError):
+                first = connection.recv(1, socket.MSG_PEEK)
+            await asyncio.sleep(0.001)
+        tls = context if first == TLS_HANDSHAKE else None
+        protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader(), relay)
+        with suppress(OSError):
+            await loop.connect_accepted_socket(lambda: protocol, connection, ssl=tls)
 
     async def serve() -> None:
-        stopping, loop = asyncio.Event(), asyncio.get_running_loop()
-        server = await asyncio.start_server(relay, "127.0.0.1", 0, ssl=authority.server_context("127.0.0.1"))
-        async with server:
-            started.put((server.sockets[0].getsockname()[1], partial(loop.call_soon_threadsafe, stopping.set)))
-            await stopping.wait()
+        loop, tasks = asyncio.get_running_loop(), set()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.setblocking(False)
+            main = asyncio.current_task()
+            assert main is not None
+            started.put((listener.getsockname()[1], partial(loop.call_soon_threadsafe, main.cancel)))
+            with suppress(asyncio.CancelledError):
+                while True:
+                    connection, _ = await loop.sock_accept(listener)
+                    connection.setblocking(False)
+                    tasks.add(loop.create_task(greet(connection)))
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
@@ -87,47 +120,83 @@ def behind_tls(socket: str, authority: Authority) -> Iterator[int]:
         thread.join()
 
 
-def test_a_user_with_few_rights_by_tls(redis_url: str, receiver: Receiver, settings: Any, tmp_path: Path) -> None:
+def component(web: WebServer, name: str) -> str:
+    """Return the status of a component of /readyz."""
+    return str(requests.get(f"{web.url}/readyz", timeout=60).json()["components"][name]["status"])
+
+
+def test_every_process_uses_a_redis_with_tls_users_and_sentinels(
+    redis_url: str, receiver: Receiver, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a user with few rights and Sentinels with a password, all behind TLS, then each process does its work. One
+    of them has the address of Redis itself.
+    """
     authority, password = Authority(tmp_path), tmp_path / "password"
     password.write_text("a/b@c\n")
-    own = {"PUSHHUB_REDIS_PASSWORD_FILE": str(password)}
-    with (
-        RedisServer(tmp_path, "--user", "pushhub", "on", ">a/b@c", *RIGHTS.split()) as server,
-        redis.Redis.from_url(server.url) as admin,
-        behind_tls(server.url.removeprefix("unix://"), authority) as port,
-    ):
+    with ExitStack() as stack:
+        server = stack.enter_context(RedisServer(tmp_path, "--user", "pushhub", "on", ">a/b@c", *RIGHTS.split()))
+        admin = stack.enter_context(redis.Redis.from_url(server.url))
+        port = stack.enter_context(with_tls(server.url.removeprefix("unix://"), authority))
+        watched, watcher = f"sentinel monitor main 127.0.0.1 {port} 1", free_port()
+        stack.enter_context(sentinel(tmp_path, watcher, watched, password="guard"))
+        sentinels = stack.enter_context(with_tls(f"{watcher}", authority))
+        url = f"sentinels://pushhub@127.0.0.1:{sentinels}/0?master=main&sentinel_password=guard"
+        url += f"&ssl_ca_certs={authority.ca_file}"
         address = f"127.0.0.1:{port}/0?ssl_ca_certs={authority.ca_file}"
         settings.REDIS_URL = f"rediss://pushhub:a%2Fb%40c@{address}"
-        api = Api()
+        stack.callback(client_of(settings.REDIS_URL).close)
+
+        api, own = Api(), {"PUSHHUB_REDIS_PASSWORD_FILE": str(password)}
         api.create("topics/orders")
         api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
-        url, options = f"rediss://pushhub@{address}", ["--without-gossip"]
-        with (
-            Worker(url, options=options, **own),
-            Worker(url, name="maintenance", queue="maintenance", beat=True, options=options, **own),
-        ):
-            publish_message(topic=get_topic(name=TOPIC), messages=[NewMessage(b"x", {})] * 3)
-            wait_for(lambda: not Delivery.objects.exists(), what="the messages")
-            wait_for(lambda: admin.exists(AUDIT_KEY), what="an audit")
+        api.create("subscriptions/pull", {"topic": TOPIC})
+        node = f"push@{socket.gethostname()}"
+        push = stack.enter_context(Worker(url, options=["--without-gossip", "-n", node], **own))
+        maintenance: dict[str, Any] = {"name": "maintenance", "queue": "maintenance", "beat": True}
+        stack.enter_context(Worker(f"rediss://pushhub@{address}", **maintenance, options=["--without-gossip"], **own))
+        web = stack.enter_context(WebServer(url, **own))
+        grpc = stack.enter_context(GrpcServer(url, rest=web.url, **own))
+        flower = stack.enter_context(flower_running(url, **own))
+        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", grpc.address)
+        with SubscriberClient() as client, ThreadPoolExecutor() as pool:
+            pulling = pool.submit(client.pull, subscription=PULL, max_messages=1, timeout=120)
+            body = {"messages": [{"data": "eA=="}]}
+            answer = requests.post(f"{web.url}/v1/{TOPIC}:publish", json=body, timeout=60)
+            assert answer.status_code == 200, answer.text
+            [pulled] = pulling.result(timeout=150).received_messages
+            client.acknowledge(subscription=PULL, ack_ids=[pulled.ack_id])
+        [message_id] = answer.json()["messageIds"]
+        assert pulled.message.message_id == message_id
+        wait_for(lambda: not Delivery.objects.exists(), what="the acks")
+        wait_for(lambda: search(flower, message_id), what="the push in Flower")
+        wait_for(lambda: admin.exists(AUDIT_KEY), what="an audit")
+        # On a busy machine the answers may take longer than either gives them.
+        wait_for(lambda: component(web, "redis") == "ok", what="/readyz")
+        check = [sys.executable, "-m", "pushhub.runtime.processes", "push", "--check"]
+        wait_for(lambda: subprocess.run(check, cwd=ROOT, env=push._env, check=False).returncode == 0, what="--check")
         assert admin.acl_log() == []
-        client_of(settings.REDIS_URL).close()
+
+
+def test_what_a_restarted_redis_had_saved_is_dropped(tmp_path: Path) -> None:
+    """It lacks the last writes: an ordered lane as it was would send messages behind later ones of their key."""
+    port = free_port()
+    with (
+        RedisServer(tmp_path, "--port", str(port), "--bind", "127.0.0.1") as server,
+        connect_to_redis(f"redis://127.0.0.1:{port}/0", seconds=10) as client,
+    ):
+        client.mset({"ph:lane": 1, "deliveries.local": 1, "of others": 1})
+        client.save()
+        client.set("ph:lane", 2)
+        server.stop()
+        server.start()
+        assert set(client.scan_iter()) == {b"of others", b"ph:primary"}
+        client.set("ph:lane", 3)
+        client.connection_pool.disconnect()
+        assert client.get("ph:lane") == b"3", "a connection that is lost changes nothing"
 
 
 def cluster_node(folder: Path, port: int) -> AbstractContextManager[Any]:
     return RedisServer(folder, "--port", str(port), "--cluster-enabled", "yes")
-
-
-@contextmanager
-def sentinel(folder: Path, port: int) -> Iterator[None]:
-    file = folder / "sentinel.conf"
-    file.write_text(f"port {port}\ndir {folder}\nlogfile {folder}/sentinel.log\n")
-    process = subprocess.Popen([str(embedded.binary()), str(file), "--sentinel"])
-    try:
-        wait_for(lambda: answers_redis(f"redis://127.0.0.1:{port}/0"), what="the Sentinel")
-        yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.mark.parametrize(

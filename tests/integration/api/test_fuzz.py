@@ -20,7 +20,7 @@ ANYTHING = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
-FUZZ = settings(max_examples=150, suppress_health_check=list(HealthCheck))
+FUZZ = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 
 
 def requests_like(message: Message) -> st.SearchStrategy[dict[str, Any]]:
