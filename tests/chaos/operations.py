@@ -120,3 +120,20 @@ def permission_revoked(storm: Storm, target: str) -> Iterator[str]:
     for message in list(storm.ledger.published):
         if message.publisher == target and revoked < message.began < restored:
             storm.ledger.outrages.append(f"{message.message_id} was published without permission")
+
+
+@fault("signed", seconds=(2.0, 4.0), felt=30.0)
+@contextmanager
+def account_disabled(storm: Storm, target: str) -> Iterator[str]:
+    """Disable the service account whose tokens pushes carry, and enable it again. Meanwhile none of them goes out."""
+    storm.world.enable_account(is_enabled=False)
+    refused = now() + REVOKED_SECONDS
+    wait_for(lambda: storm.token_refusals(target), timeout_seconds=HIT_SECONDS, what="a push without a token")
+    time.sleep(max(refused - now(), 0))
+    began = now()
+    yield f"{storm.token_refusals(target)} messages wait for a token"
+    restored = now()
+    storm.world.enable_account(is_enabled=True)
+    for delivery in list(storm.ledger.deliveries):
+        if delivery.subscription == target and began < delivery.at < restored:
+            storm.ledger.outrages.append(f"{delivery.message_id} was pushed although its account is disabled")

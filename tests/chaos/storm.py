@@ -7,7 +7,7 @@ import logging
 import random
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -158,6 +158,21 @@ class Storm:
             connection.close()
 
     @staticmethod
+    def token_refusals(name: str) -> int:
+        """Return how many messages were last not pushed because the subscription's account gets no token."""
+        from django.db import Error, connection
+
+        from deliveries.models import Delivery
+
+        rows = Delivery.objects.filter(subscription__subscription_id=name, last_result="token_denied")
+        try:
+            return rows.count()
+        except Error:
+            return 0
+        finally:
+            connection.close()
+
+    @staticmethod
     def topic_path(name: str) -> str:
         return f"/v1/{PROJECT}/topics/{name}"
 
@@ -272,7 +287,8 @@ class Storm:
                 self.say(f"everything arrived in {now() - began:.1f} s: {self._state()}")
                 return True
             if now() > shown + PROGRESS_SECONDS:
-                self.say(f"{len(left)} acks are missing; {'; '.join(held[:2])}")
+                counts = Counter(name for name, _ in left)
+                self.say(f"{len(left)} acks are missing {dict(counts.most_common(3))}; {'; '.join(held[:2])}")
                 shown = now()
             time.sleep(0.25)
         for text in held:

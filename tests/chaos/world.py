@@ -174,6 +174,11 @@ class World:
         path = f"/v1/{PROJECT}/topics/{ORDERS}:setIamPolicy"
         self.caller.until_done("POST", path, {"policy": {"bindings": bindings}})
 
+    def enable_account(self, *, is_enabled: bool) -> None:
+        """Let pushes get a token of the service account, or no longer."""
+        verb = "enable" if is_enabled else "disable"
+        self.caller.until_done("POST", f"/v1/{PROJECT}/serviceAccounts/{ACCOUNT}:{verb}", {})
+
     def is_guest_refused(self) -> bool:
         """Return whether each web server refuses what the guest publishes."""
         caller = Caller(self._addresses, token=self.guest)
