@@ -236,4 +236,5 @@ def _attempt_shown(attempt: Attempt) -> dict[str, Any]:
         "result": words.result_text(attempt.result),
         "latency": "" if attempt.latency_ms is None else words.duration_text(attempt.latency_ms),
         "worker": attempt.worker.partition(":")[0],
+        "answer": attempt.answer,
     }

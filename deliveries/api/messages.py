@@ -114,6 +114,11 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         shown["latency"] = format_duration(round(attempt.latency_ms))
     return shown | {
         name: value
-        for name, value in (("outcome", attempt.outcome), ("result", attempt.result), ("worker", attempt.worker))
+        for name, value in (
+            ("outcome", attempt.outcome),
+            ("result", attempt.result),
+            ("worker", attempt.worker),
+            ("answer", attempt.answer),
+        )
         if value
     }

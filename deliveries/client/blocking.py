@@ -61,11 +61,13 @@ class BlockingClient:
         headers: Headers = (),
         timeout_s: float,
         may_begin: Callable[[], bool] | None = None,
+        keeps_answer: bool = False,
         on_done: Callable[[PushResult], None],
     ) -> None:
         """Send one POST and report its result. It begins at once, so `may_begin` is not asked."""
         header_lines(headers)
         attempt = _Attempt(endpoint, [*endpoint.headers, *headers], timeout_s, self._options, self._context)
+        attempt.answer = bytearray() if keeps_answer else None
         with requests.Session() as session:
             session.trust_env = False
             adapter = _Adapter(attempt)
@@ -107,6 +109,7 @@ class _Attempt:
             *headers,
         ]
         self.result: PushResult | None = None
+        self.answer: bytearray | None = None
         self._options = options
         self._context = context
         self._started = time.monotonic()
@@ -144,7 +147,7 @@ class _Attempt:
         me = cast(Any, self)
         machine = Connection(me, Shared(cast(Any, None), options=self._options, clock=time.monotonic, wheel=me))
         machine.connection_made(me)
-        machine.send(Request(b"", b"", self._started, self._deadline, self._note))
+        machine.send(Request(b"", b"", self._started, self._deadline, self._note, answer=self.answer))
         while self.result is None:
             self._read_some(sock, machine)
         return self.result

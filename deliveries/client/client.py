@@ -32,6 +32,8 @@ __all__ = ["BadEndpoint", "ClientOptions", "Endpoint", "PushClient", "PushResult
 
 #: A larger body is written by itself; for a smaller one a copy and one write are cheaper than two writes.
 LARGE_BODY_BYTES = 64 * 1024
+#: Answers that are kept at once while they arrive: 4 MB.
+MAX_KEPT = 1000
 
 
 class PushClient:
@@ -82,23 +84,27 @@ class PushClient:
         headers: Headers = (),
         timeout_s: float,
         may_begin: Callable[[], bool] | None = None,
+        keeps_answer: bool = False,
         on_done: Callable[[PushResult], None],
     ) -> Request:
         """Send one POST, with these headers besides those of the endpoint.
 
         The response must arrive within `timeout_s` from now on. A request that has waited for a connection is aborted
-        if `may_begin` returns false then. The returned request is for `abort` only. Raises ValueError for headers that
-        a request may not have.
+        if `may_begin` returns false then. With `keeps_answer` the result has the beginning of a failing answer, unless
+        MAX_KEPT others are kept now. The returned request is for `abort` only. Raises ValueError for headers that a
+        request may not have.
         """
         lines = endpoint.headers + header_lines(headers) if headers else endpoint.headers
         now = self._clock()
+        answer = bytearray() if keeps_answer and self._shared.kept < MAX_KEPT else None
         if len(body) > LARGE_BODY_BYTES:
             payload = b"%b%d\r\n%b\r\n" % (endpoint.head, len(body), lines)
-            request = Request(payload, body, now, now + timeout_s, on_done, may_begin)
+            request = Request(payload, body, now, now + timeout_s, on_done, may_begin, answer)
         else:
             payload = b"%b%d\r\n%b\r\n%b" % (endpoint.head, len(body), lines, body)
-            request = Request(payload, b"", now, now + timeout_s, on_done, may_begin)
+            request = Request(payload, b"", now, now + timeout_s, on_done, may_begin, answer)
         self._shared.outstanding += 1
+        self._shared.kept += answer is not None
         if self._closing:
             self._loop.call_soon(self.abort, request)
         else:

@@ -11,6 +11,7 @@ from typing import Protocol, cast
 
 from httptools import HttpParserError, HttpResponseParser
 
+from deliveries.client.answer import RAW_BYTES
 from deliveries.client.head import HeadScan, retry_after_of
 from deliveries.client.request import Request, Shared
 from deliveries.client.wheel import NEVER
@@ -139,9 +140,12 @@ class Connection(asyncio.BaseProtocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._request is None:
+        request = self._request
+        if request is None:
             self.discard()
             return
+        if request.answer is not None:
+            request.answer += data[: RAW_BYTES - len(request.answer)]
         if not self._received and (data[:7] != _VERSION or self._held):
             data = self._held + data
             self._held = data

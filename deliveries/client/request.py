@@ -7,10 +7,12 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from deliveries.client.answer import readable_answer
 from deliveries.client.options import ClientOptions
 from deliveries.client.pace import Pace
 from deliveries.client.result import PushResult
 from deliveries.client.wheel import Wheel
+from deliveries.rules.outcome import Verdict, verdict
 
 TLS_BUFFER_BYTES = 64 * 1024
 
@@ -27,7 +29,7 @@ class Carrier(Protocol):
 class Shared:
     """The loop, clock, options and number of outstanding requests that connections and pools of one client share."""
 
-    __slots__ = ("clock", "drained", "loop", "options", "outstanding", "pace", "tls_buffer", "wheel")
+    __slots__ = ("clock", "drained", "kept", "loop", "options", "outstanding", "pace", "tls_buffer", "wheel")
 
     def __init__(
         self,
@@ -43,6 +45,8 @@ class Shared:
         self.wheel = wheel
         self.pace = Pace(loop)
         self.outstanding = 0
+        #: Outstanding requests whose answers are kept.
+        self.kept = 0
         self.tls_buffer = memoryview(bytearray(TLS_BUFFER_BYTES))
         #: Set by `close`, and called when the last outstanding request has been reported.
         self.drained: Callable[[], None] | None = None
@@ -54,8 +58,13 @@ class Shared:
             return
         request.on_done = request.connection = None
         self.outstanding -= 1
+        answer = ""
+        if request.answer is not None:
+            self.kept -= 1
+            if verdict(status, reason) is not Verdict.ACK:
+                answer = readable_answer(bytes(request.answer))
         try:
-            on_done(PushResult(status, reason, (now - request.started) * 1000, retry_after_s))
+            on_done(PushResult(status, reason, (now - request.started) * 1000, retry_after_s, answer))
         except Exception:
             log.exception("on_done of a push request failed")
         if self.drained is not None and not self.outstanding:
@@ -65,7 +74,7 @@ class Shared:
 class Request:
     """The bytes to send and the callback. A request outlives its connection, as it may have to be sent again."""
 
-    __slots__ = ("connection", "deadline", "large_body", "may_begin", "on_done", "payload", "started")
+    __slots__ = ("answer", "connection", "deadline", "large_body", "may_begin", "on_done", "payload", "started")
 
     def __init__(
         self,
@@ -75,6 +84,7 @@ class Request:
         deadline: float,
         on_done: Callable[[PushResult], None],
         may_begin: Callable[[], bool] | None = None,
+        answer: bytearray | None = None,
     ) -> None:
         self.payload = payload
         #: The body if it is too large to be copied behind the head, else empty.
@@ -86,3 +96,5 @@ class Request:
         #: Asked when the request has waited for a connection; None if it may always begin.
         self.may_begin = may_begin
         self.connection: Carrier | None = None
+        #: Gets the first bytes of the answer; None if nobody wants them.
+        self.answer = answer

@@ -17,3 +17,5 @@ class PushResult(NamedTuple):
     latency_ms: float
     #: The Retry-After of a 429 or 503; 0 without one.
     retry_after_s: float = 0.0
+    #: The first bytes of an answer that is no ack, as people read them (answer.py), if they were to be kept.
+    answer: str = ""

@@ -36,7 +36,7 @@ BUCKET_SECONDS = 2.0
 MAX_EVENTS = 1_000
 COLUMNS = [
     *("event", "time", "subscription", "subscription_id", "topic_id", "attempt", "outcome", "response_code", "reason"),
-    *("latency_us", "worker"),
+    *("latency_us", "worker", "answer"),
 ]
 HOUR = timedelta(hours=1)
 #: The bounds of the ids in this many segments are cached, because reading a footer takes 0.3 ms.
@@ -63,6 +63,8 @@ class Attempt:
     result: str
     latency_ms: float | None
     worker: str
+    #: The beginning of a failing answer, without secrets, if the subscription keeps those.
+    answer: str = ""
 
 
 class AttemptSearch:
@@ -216,4 +218,5 @@ def _attempt(row: dict[str, Any]) -> Attempt:
         result=row.get("reason") or str(row.get("response_code") or ""),
         latency_ms=None if latency_us is None else latency_us / 1000,
         worker=row.get("worker") or "",
+        answer=row.get("answer") or "",
     )

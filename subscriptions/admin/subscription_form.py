@@ -92,7 +92,7 @@ class SubscriptionForm(TransformsForm):
         required=False,
         initial=dict,
         widget=small_text(),
-        help_text=_("x-pushhub-rate, x-pushhub-burst, x-pushhub-max-outstanding, x-goog-version"),
+        help_text=", ".join((*bounds.PUSHHUB_ATTRIBUTES, "x-goog-version")),
     )
     service_account = AccountField(
         ServiceAccount.objects.filter(deleted_at=None).select_related("project"),

@@ -32,11 +32,12 @@ LABEL_KEY = r"[\p{Ll}\p{Lo}][\p{Ll}\p{Lo}\p{N}_-]{0,62}"
 LABEL_VALUE = r"[\p{Ll}\p{Lo}\p{N}_-]{0,63}"
 #: The only supported form of push requests. Older ones can no longer be configured.
 ENDPOINT_VERSIONS = ("v1",)
-#: Push attributes that only PushHub has, with their ranges.
-PUSHHUB_ATTRIBUTES = {
+#: Push attributes that only PushHub has, with their ranges; None stands for true or false.
+PUSHHUB_ATTRIBUTES: dict[str, tuple[float, float] | None] = {
     "x-pushhub-rate": (0.001, 1_000_000.0),
     "x-pushhub-burst": (1, 1_000_000),
     "x-pushhub-max-outstanding": (1, 30_000),
+    "x-pushhub-keep-answers": None,
 }
 
 
@@ -187,7 +188,15 @@ def _check_own_attribute(key: str, value: str) -> None:
             f'Unknown push attribute "{clipped(key)}". PushHub knows x-goog-version, {", ".join(PUSHHUB_ATTRIBUTES)}.',
             field=field,
         )
-    low, high = PUSHHUB_ATTRIBUTES[key]
+    bounds = PUSHHUB_ATTRIBUTES[key]
+    if bounds is None:
+        if value not in ("true", "false"):
+            raise InvalidArgument(
+                f'The push attribute "{key}" must be true or false. You passed "{clipped(value)}" in the request.',
+                field=field,
+            )
+        return
+    low, high = bounds
     pattern = r"\d{1,7}" if isinstance(low, int) else r"\d{1,7}(\.\d{1,3})?"
     if not re.fullmatch(pattern, value, re.ASCII) or not low <= float(value) <= high:
         raise InvalidArgument(

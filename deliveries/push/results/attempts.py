@@ -40,6 +40,8 @@ def _events(event: str, lane: Lane, flights: list[Flight], flow: LaneFlow | None
     if event == "push":
         columns["response_code"] = [flight.status for flight in flights]
         columns["latency_us"] = [int(flight.latency_ms * 1000) for flight in flights]
+        if any(flight.answer for flight in flights):
+            columns["answer"] = [flight.answer or None for flight in flights]
     return Events(len(flights), columns, _shared(event, lane, flights[0].plan, flow, worker=worker))
 
 

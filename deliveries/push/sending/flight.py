@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from deliveries.backlog.backlog import Lane
+from deliveries.push.sending.answers import kept_answers
 from deliveries.push.sending.httpclient import PushResult
 from deliveries.push.sending.plans import PushPlan
 from deliveries.push.workerlease import WorkerLease
@@ -32,6 +33,7 @@ class Flight:
     """One delivery in this worker. `done` is the HTTP client's callback and runs on the engine's loop."""
 
     __slots__ = (
+        "answer",
         "batch",
         "by_reference",
         "data_bytes",
@@ -81,6 +83,8 @@ class Flight:
         self.latency_ms = 0.0
         #: The Retry-After of the response.
         self.retry_after_s = 0.0
+        #: The beginning of a failing answer, if the subscription keeps those.
+        self.answer = ""
         #: After a nack, the time until the next attempt.
         self.retry_in_ms = 0
         #: When the attempt ended, in seconds since 1970.
@@ -102,6 +106,8 @@ class Flight:
         self.status = result.status
         self.latency_ms = result.latency_ms
         self.retry_after_s = result.retry_after_s
+        if result.answer:
+            self.answer = kept_answers().keep(self.lane.subscription_id, result.answer)
         self.settle_as(verdict(result.status, result.reason), result.reason)
 
     def settle_as(self, verdict: Verdict, reason: str = "") -> None:

@@ -56,6 +56,7 @@ class Client(Protocol):
         headers: Headers = (),
         timeout_s: float,
         may_begin: Callable[[], bool] | None = None,
+        keeps_answer: bool = False,
         on_done: Callable[[PushResult], None],
     ) -> object: ...
 

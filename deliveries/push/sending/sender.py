@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from deliveries.push.sending.answers import KEEP_ANSWERS
 from deliveries.push.sending.flight import Flight
 from deliveries.push.sending.httpclient import Client
 from deliveries.push.sending.plans import PushPlan
@@ -43,6 +44,7 @@ def send(client: Client, flight: Flight, plan: PushPlan, now_ms: int) -> None:
         headers=headers,
         timeout_s=settings.ack_deadline_seconds,
         may_begin=flight.may_begin if settings.ordered else None,
+        keeps_answer=settings.attributes.get(KEEP_ANSWERS) == "true",
         on_done=flight.done,
     )
     # The next attempt is transformed again.

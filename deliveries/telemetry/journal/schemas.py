@@ -45,5 +45,7 @@ EVENT = (
     ("backoff_ms", "int32"),
     ("worker", "string"),
     ("schema_version", "int16"),
+    # The beginning of a failing answer, without secrets, if the subscription keeps those.
+    ("answer", "string"),
 )
 EVENT_VERSION = 1

@@ -17,7 +17,7 @@ from subscriptions.cli import main as cli
 from subscriptions.iam import grants
 from subscriptions.models import Subscription
 from tests.ports import wait_for
-from tests.receiver import Receiver
+from tests.receiver import Answer, Receiver
 from tests.restapi import Api
 from tests.workers import Worker
 
@@ -67,8 +67,9 @@ def ways(client: Client, message_id: int) -> dict[str, dict[str, Any]]:
 def test_the_way_of_a_message_is_shown_while_it_waits_and_after_the_ack(
     api: Api, client: Client, redis_url: str, receiver: Receiver, folder: Path
 ) -> None:
-    receiver.script([503])
-    api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
+    receiver.script([Answer(503, headers={"Set-Cookie": "sid=1"}, body=b"down")])
+    kept = {"x-pushhub-keep-answers": "true"}
+    api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url, "attributes": kept}})
     api.create("subscriptions/pull", {"topic": TOPIC})
     message_id = publish(api)
     waiting = ways(client, message_id)
@@ -82,6 +83,11 @@ def test_the_way_of_a_message_is_shown_while_it_waits_and_after_the_ack(
     results = [(attempt["number"], attempt["outcome"], attempt["result"]) for attempt in settled[PUSH]["attempts"]]
     assert results == [(1, "nack", "503"), (2, "ack", "204")]
     assert settled["projects/shop/subscriptions/pull"]["state"] == "waiting"
+    failing, acknowledging = (attempt["answer"] for attempt in settled[PUSH]["attempts"])
+    assert failing.startswith("HTTP/1.1 503 ") and failing.endswith("\n\ndown") and acknowledging == ""
+    assert "Set-Cookie: [redacted]" in failing
+    [delivery] = [row for row in api.get(f"messages/{message_id}").body["deliveries"] if row["subscription"] == PUSH]
+    assert [row.get("answer", "") for row in delivery["attempts"]] == [failing, ""]
 
 
 def test_rest_and_the_command_line_show_what_the_page_shows(
@@ -102,6 +108,7 @@ def test_rest_and_the_command_line_show_what_the_page_shows(
     assert deliveries[PUSH]["state"] == "ACKED"
     shown = [(row["deliveryAttempt"], row["outcome"], row["result"]) for row in deliveries[PUSH]["attempts"]]
     assert shown == [(1, "nack", "503"), (2, "ack", "204")]
+    assert not any("answer" in row for row in deliveries[PUSH]["attempts"]), "nobody asked for it"
     assert all(row["latency"].endswith("s") for row in deliveries[PUSH]["attempts"])
     pull = deliveries["projects/shop/subscriptions/pull"]
     assert (pull["state"], pull["reason"]) == ("WAITING", page["projects/shop/subscriptions/pull"]["why"])

@@ -199,6 +199,11 @@ BAD_FIELDS: list[tuple[dict[str, Any], str, str]] = [
         "pushConfig.attributes.x-goog-colour",
         "PushHub knows x-goog-version, x-pushhub-rate",
     ),
+    (
+        {"pushConfig": {"pushEndpoint": "https://a.example", "attributes": {"x-pushhub-keep-answers": "yes"}}},
+        "pushConfig.attributes.x-pushhub-keep-answers",
+        "must be true or false",
+    ),
     ({"pushConfig": {"attributes": {"k": "v" * 1025}}}, "pushConfig.attributes.k", "too large"),
     ({"pushConfig": {"pubsubWrapper": {}, "noWrapper": {}}}, "pushConfig.noWrapper", "oneof field 'wrapper'"),
     ({"pushConfig": {"colour": 1}}, "pushConfig.colour", "Unknown name \"colour\" at 'pushConfig'"),
