@@ -15,7 +15,7 @@ from deliveries.backlog.default import default_backlog
 from deliveries.deadletters import jobs, listing
 from deliveries.pipeline.archiving.schedule import schedule as archive_schedule
 from deliveries.retention import sweep
-from deliveries.rules.taskmessage import TASK_NAME, DeliverTask, task_id_of
+from deliveries.rules.taskmessage import TASK_NAME, DeliverTask, generation_of, task_id_of
 from deliveries.store import fanout, lostoffers
 from deliveries.telemetry.counting import embedded
 from deliveries.telemetry.journal import upkeep
@@ -32,10 +32,13 @@ class DeliverStrategyTask(Task[Any, Any]):
 @shared_task(name=TASK_NAME, base=DeliverStrategyTask, bind=True, ignore_result=True, acks_late=True)
 def deliver(self: Task[Any, Any], subscription_id: int, region: str, attempt: int, message: dict[str, Any]) -> str:
     """Push one message. A push worker never comes here (strategy.py); a stock worker does, one task at a time."""
-    from deliveries.push.single import deliver_one
+    from deliveries.push import single, waker
 
     task_id = task_id_of({"id": str(self.request.id), "lane": self.request.get("lane", "")})
-    return deliver_one(DeliverTask(subscription_id, region, attempt, message), task_id=task_id)
+    task = DeliverTask(subscription_id, region, attempt, message)
+    if waker.here is not None and not waker.here.may_begin(task, generation=generation_of(task_id)):
+        return "not this worker's any more"
+    return single.deliver_one(task, task_id=task_id)
 
 
 @shared_task(name="deliveries.backlog_audit")

@@ -13,7 +13,7 @@
 -- The third part of the reply has the regions that no worker serves.
 -- Owns ph:workers (zset: worker -> last heartbeat, ms), ph:leases (zset: lease -> last heartbeat, ms), ph:jobs (hash: worker
 -- -> age of its oldest job, ms), ph:regions (zset: region -> last heartbeat of a worker of it, or when an audit first found
--- messages there), every ph:work:<worker> of the dead, and ph:alive (set by rebuild).
+-- messages there), every ph:work:<worker> and ph:stock:<worker> of the dead, and ph:alive (set by rebuild).
 --- If no worker has been heard of for this time, Redis or the machine stood still: then none of them is at fault, and the
 --- time does not count.
 local STILL_MS = 2000
@@ -56,7 +56,7 @@ if ARGV[1] ~= '' then
 end
 for _, worker in ipairs(redis.call('ZRANGEBYSCORE', PREFIX .. 'workers', '-inf', now - tonumber(ARGV[2]), 'LIMIT', 0, 8)) do
   for _, messages in pairs(batches_of(worker)) do put_back = put_back + requeue(messages) end
-  redis.call('DEL', record_of(worker))
+  redis.call('DEL', record_of(worker), attempts_of(worker))
   redis.call('ZREM', PREFIX .. 'workers', worker)
   redis.call('HDEL', PREFIX .. 'jobs', worker)
 end

@@ -1,6 +1,6 @@
 -- held(; region ...) -> all deliveries ("<message>.<subscription>.<region>") in a queue or with a worker
 --
--- They are in a queue, in a worker's record, or in kombu's own record of a stock worker. Reading them all is slow, so this
+-- They are in a queue, in a worker's record, or with a stock worker (record.lua). Reading them all is slow, so this
 -- is for the audit only.
 --   ARGV  the regions whose queues are read. Changes nothing.
 local held = {}
@@ -15,6 +15,6 @@ for _, worker in ipairs(redis.call('ZRANGE', PREFIX .. 'workers', 0, -1)) do
   for _, messages in pairs(batches_of(worker)) do
     for _, message in ipairs(messages) do note(message) end
   end
+  for _, attempt in ipairs(redis.call('SMEMBERS', attempts_of(worker))) do held[#held + 1] = string.match(attempt, '^[^#]+') end
 end
-for _, message in ipairs(redis.call('HVALS', 'unacked')) do note(message) end
 return held

@@ -115,8 +115,8 @@ def audit_tokens(known: Mapping[Lane, LaneSummary] | None = None, *, shard: int 
     repaired = 0
     for lane, message_ids in tokens.items():
         names = {f"{i}.{lane.subscription_id}.{lane.region}": i for i in message_ids}
-        tasks = {f"{task}.{generations[lane]}": i for task, i in names.items()}
-        since = {task: int(missed_at.get(task.encode(), now_ms)) for task in tasks if task not in held}
+        tasks = {f"{name}.{generations[lane]}": i for name, i in names.items() if name not in held}
+        since = {task: int(missed_at.get(task.encode(), now_ms)) for task in tasks}
         lost = [
             tasks[task] for task, at_ms in since.items() if task.encode() in missed_at and now_ms - at_ms >= LOST_MS
         ]

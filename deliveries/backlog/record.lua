@@ -4,7 +4,11 @@
 --                             An older version reads it as a batch of messages, none of which it knows.
 -- A batch leaves the record when all of it is settled. What was given back may be with another worker, or wait, while the
 -- rest of its batch is still pushed. The workers that have a record are in ph:workers.
+--   ph:stock:<worker> set     the attempts that a stock worker has taken and not ended:
+--                             "<message>.<subscription>.<region>#<attempt>". The messages are in kombu's own record, which can't
+--                             tell the workers apart. When the worker is dead, the audit finds that nobody holds their tokens.
 
+local function attempts_of(worker) return PREFIX .. 'stock:' .. worker end
 local function record_of(worker) return PREFIX .. 'work:' .. worker end
 
 -- Notes that a worker gives a delivery back. `batch` is "<worker>/<batch>", or "" for a delivery without a record.

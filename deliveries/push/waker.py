@@ -10,15 +10,17 @@ import logging
 import os
 import secrets
 import time
+from contextlib import suppress
 from typing import Any
 
 import redis
 from celery import bootsteps
 
 from deliveries.backlog import reconcile
+from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.push.pager import Pager
-from deliveries.rules.taskmessage import QUEUE_PREFIX
+from deliveries.rules.taskmessage import QUEUE_PREFIX, DeliverTask
 from pushhub.common.background import BackgroundThread
 
 logger = logging.getLogger(__name__)
@@ -27,9 +29,12 @@ logger = logging.getLogger(__name__)
 MAX_SLEEP_SECONDS = 0.05
 HEARTBEAT_SECONDS = 1.0
 
+#: The waker of this process, or of the process that this one was forked from.
+here: Waker | None = None
+
 
 class Waker:
-    """A thread in the main process of a stock worker."""
+    """A thread in the main process of a stock worker, and the notes of the deliveries that the worker has."""
 
     def __init__(self, hostname: str, regions: list[str]) -> None:
         self.name = f"{hostname}:{os.getpid()}:{secrets.token_hex(3)}"
@@ -38,7 +43,22 @@ class Waker:
         self._beat_at = 0.0
         self._thread = BackgroundThread("stock-waker", self._round)
 
+    def note(self, task: DeliverTask) -> None:
+        """Note that the worker has taken a delivery."""
+        default_backlog().note_attempt(self.name, *_attempt(task))
+
+    def end(self, task: DeliverTask) -> None:
+        """Note that Celery is about to end a delivery's task."""
+        with suppress(redis.RedisError):  # the delivery was settled
+            default_backlog().end_attempt(self.name, *_attempt(task))
+
+    def may_begin(self, task: DeliverTask, *, generation: str) -> bool:
+        """Return whether the delivery is still the worker's."""
+        return default_backlog().may_begin(self.name, *_attempt(task), generation=generation)
+
     def start(self) -> None:
+        with suppress(redis.RedisError):  # the thread tries again
+            self._beat()
         self._pager.start()
         self._thread.start()
 
@@ -70,6 +90,10 @@ class Waker:
             self._pager.run(_rebuild)
 
 
+def _attempt(task: DeliverTask) -> tuple[Lane, int, int]:
+    return Lane(task.subscription_id, task.region), task.message_id, task.attempt
+
+
 def _rebuild() -> None:
     reconcile.rebuild()
 
@@ -88,4 +112,6 @@ class WakerStep(bootsteps.StartStopStep):
         return bool(self._regions) and worker.app.connection_for_read().transport_cls != "pushhub"
 
     def create(self, worker: Any) -> Any:
-        return Waker(worker.hostname, self._regions)
+        global here
+        here = Waker(worker.hostname, self._regions)
+        return here

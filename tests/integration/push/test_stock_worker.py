@@ -7,9 +7,13 @@ from collections import defaultdict
 
 import pytest
 
+from deliveries.backlog import backlog, reconcile
 from deliveries.backlog.connection import client_of
+from deliveries.backlog.default import default_backlog
+from deliveries.models import Delivery
+from deliveries.rules.taskmessage import queue_name
 from tests.ports import wait_for
-from tests.receiver import Receiver, Request
+from tests.receiver import Answer, Receiver, Request
 from tests.restapi import Api
 from tests.workers import Worker
 
@@ -65,6 +69,46 @@ def test_it_retries_on_quiet_lanes_in_order_and_dead_letters(redis_url: str, poo
     assert sorted(requests_to(receiver, "/push/never")) == sorted(texts * 5)
     assert sorted(letters) == sorted(texts)
     assert not client_of(redis_url).zrange("ph:workers", 0, -1)
+
+
+def test_what_a_killed_one_had_is_found_by_the_audit(
+    redis_url: str, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile, "LOST_MS", 0)
+    receiver.script([Answer(204, delay_seconds=300)])  # until the receiver stops
+    api = Api()
+    api.create("topics/orders")
+    config = {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}, "ackDeadlineSeconds": 600}
+    api.create("subscriptions/push", config)
+    api.post("topics/orders:publish", {"messages": [{"data": "eA=="}]})
+    # Given a worker that pushes a message
+    with Worker(redis_url, stock=True) as worker:
+        wait_for(lambda: receiver.outstanding == 1, what="the push")
+        assert [reconcile.audit_tokens() for _ in range(2)] == [0, 0]
+        # When it is killed and counts as dead
+        worker.kill()
+    monkeypatch.setattr(backlog, "DEAD_AFTER_MS", 0)
+    default_backlog().beat()
+    # Then nobody holds its token, and another worker pushes it
+    assert [reconcile.audit_tokens() for _ in range(2)] == [0, 1]
+    with Worker(redis_url, stock=True):
+        wait_for(lambda: not Delivery.objects.exists(), what="the acks")
+    assert len(receiver.requests) == 2
+
+
+def test_a_copy_of_what_is_settled_is_not_pushed_again(redis_url: str, receiver: Receiver) -> None:
+    api = Api()
+    api.create("topics/orders")
+    api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
+    api.post("topics/orders:publish", {"messages": [{"data": "eA=="}]})
+    # Given a task that kombu brings a second time, as it does an hour after its worker was killed
+    client = client_of(redis_url)
+    [task] = client.lrange(queue_name("local"), 0, -1)
+    with Worker(redis_url, stock=True):
+        wait_for(lambda: not Delivery.objects.exists(), what="the ack")
+        client.lpush(queue_name("local"), task)
+        wait_for(lambda: not client.exists(queue_name("local"), "unacked"), what="the end of the copy")
+    assert len(receiver.requests) == 1
 
 
 def requests_to(receiver: Receiver, path: str) -> list[str]:
