@@ -83,6 +83,8 @@ class Healthy:
     rate: float
     p99_ms: float
     start_p99_ms: float | None
+    #: The most memory that Redis took.
+    redis_mb: float
 
 
 def neighbours(quick: bool) -> Row:
@@ -98,6 +100,7 @@ def neighbours(quick: bool) -> Row:
         row[f"neighbours_{crowd.name}_rate_ratio{suffix}"] = round(beside.rate / alone[-1].rate, 2)
         row[f"neighbours_{crowd.name}_p99_ratio{suffix}"] = round(beside.p99_ms / alone[-1].p99_ms, 2)
         row[f"neighbours_{crowd.name}_start_p99_ms{suffix}"] = beside.start_p99_ms
+        row[f"neighbours_{crowd.name}_redis_mb_peak{suffix}"] = round(beside.redis_mb, 1)
     row[f"neighbours_alone_per_second{suffix}"] = round(fmean(healthy.rate for healthy in alone))
     row[f"neighbours_alone_p99_ms{suffix}"] = round(fmean(healthy.p99_ms for healthy in alone), 2)
     return row
@@ -128,6 +131,7 @@ def _measured(crowd: Crowd | None, size: Size) -> Healthy:
                 deployment.publish(size.drained)
                 total = len(healthy.sent) + size.drained
                 wait_until(lambda: fast.received() >= total, seconds=240, what="the healthy drain")
+            redis_mb = int(deployment.redis.info("memory")["used_memory_peak"]) / 1e6
         arrived = fast.arrivals()
     p99_ms = healthy.p99_ms(arrived, from_ns=began, to_ns=timed)
     drained = sorted(at for at in arrived.values() if at > timed)
@@ -136,9 +140,9 @@ def _measured(crowd: Crowd | None, size: Size) -> Healthy:
     if p99_ms is None:
         raise BenchError("too few messages were timed")
     start_p99_ms = healthy.p99_ms(arrived, from_ns=started, to_ns=began)
-    words = f"{rate:,.0f} messages/s, p99 {p99_ms} ms, at the start {start_p99_ms} ms"
+    words = f"{rate:,.0f} messages/s, p99 {p99_ms} ms, at the start {start_p99_ms} ms; Redis {redis_mb:.1f} MB"
     say(f"  healthy, beside {crowd.name if crowd else 'none'}: {words}")
-    return Healthy(rate, p99_ms, start_p99_ms)
+    return Healthy(rate, p99_ms, start_p99_ms, redis_mb)
 
 
 @contextmanager

@@ -56,11 +56,14 @@ class Row:
 CROWDS = ("dead", "slow", "large", "burning", "poison")
 #: A healthy subscription keeps this share of its rate, and its p99 grows at most this many times.
 LEAST_RATE, MOST_P99 = 0.8, 3.0
+#: Redis never takes more than this for 1,000,000 messages behind 1,000 dead endpoints.
+MOST_REDIS_MB = 64.0
 
 
 def _neighbours(suffix: str = "") -> Row:
     least = {f"neighbours_{name}_rate_ratio{suffix}": LEAST_RATE for name in CROWDS}
     most = {f"neighbours_{name}_p99_ratio{suffix}": MOST_P99 for name in CROWDS}
+    most[f"neighbours_dead_redis_mb_peak{suffix}"] = MOST_REDIS_MB
     what = "a healthy subscription beside 1,000 that are dead, slow, large, burn in transforms or are refused"
     return Row(
         "crowd",

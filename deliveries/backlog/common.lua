@@ -39,7 +39,7 @@
 --   page_number      the number of the last page that was requested
 --   paging_until_ms  the time until which a worker is expected to bring that page, or 0 if no page is on its way
 --   credit           how many more deliveries may go out, as of the time pumped_ms
---   pumped_ms        see credit
+--   pumped_ms        see credit; in a pull lane, when a puller last asked for messages
 --   ordered          1 if messages of an ordering key go out in order: one at a time to an endpoint, many to a puller
 --   parked           how many deliveries wait for their ordering key
 --   held             how many deliveries the lane had when it was counted last; held_bytes: about how many bytes they take
@@ -61,7 +61,8 @@
 -- An ordered lane reads its backlog from the database only, in the order of ids, so that a publisher's lost offer cannot
 -- swap two messages of a key. If any of it must be read again, everything that waits is read again.
 
--- All lanes together have one budget, BUDGET_BYTES. While they take more, each lane keeps few deliveries, and large payloads stay
+-- A lane that nobody may ever take messages from keeps few deliveries in Redis: one of whose endpoint no ack is known, and one
+-- whose pullers are away. All lanes together have one budget, BUDGET_BYTES. While they take more, each lane keeps few deliveries, and large payloads stay
 -- in the database. What a lane takes is counted when deliveries enter it; those that leave it count with its mean.
 
 local PREFIX = 'ph:'
@@ -75,8 +76,11 @@ local ACKNOWLEDGED_MS = 60000
 local DOWN_LEVEL = FREE_LEVEL + 3
 --- How many deliveries of a lane whose endpoint is down wait in Redis, and how long the text of each may be at most.
 local HANDFUL, LEAN_TEXT = 16, 2000
---- While Redis is over its budget, a lane keeps so many times its push window, but a handful at least.
+--- While Redis is over its budget, or nobody is known to take the lane's messages, a lane keeps so many times its push window,
+--- but a handful at least.
 local WINDOWS = 8
+--- So long after its last request a puller counts as away. Streams ask every few seconds.
+local PULLER_AWAY_MS = 60000
 --- What a delivery takes in Redis besides its message, and the bytes of a message whose size is not known.
 local DELIVERY_BYTES, USUAL_BYTES = 150, 1000
 
@@ -184,10 +188,17 @@ end
 -- Returns whether larger payloads of the lane stay in the database.
 local function is_lean(state) return is_down(state) or is_over_budget() end
 
+-- Returns whether the lane's endpoint is known to ack, given two fields of its state, or a puller asks for its messages.
+local function has_acked(results_seen, ack_ratio) return results_seen > 0 and ack_ratio > 0 end
+local function is_taken_from(state, now)
+  if state.mode == PULL then return now - state.pumped_ms < PULLER_AWAY_MS end
+  return has_acked(state.results_seen, state.ack_ratio)
+end
+
 -- Returns how many deliveries of the lane may wait in Redis, where `limit` is the most for any lane.
-local function limit_of(key, state, limit)
+local function limit_of(key, state, limit, now)
   if is_down(state) then return math.min(limit, HANDFUL) end
-  if not is_over_budget() then return limit end
+  if not is_over_budget() and is_taken_from(state, now) then return limit end
   local used = state.mode == PUSH and rules_window(state) or redis.call('ZCARD', key .. ':l')
   return math.min(limit, math.max(WINDOWS * used, HANDFUL))
 end
@@ -202,7 +213,7 @@ local function request_page(key, state, now, limit)
     state.spilled_from = ''
   end
   state.paging_until_ms = now + PAGING_MS
-  local rows = math.max(math.floor(limit_of(key, state, limit) / 2), 1)
+  local rows = math.max(math.floor(limit_of(key, state, limit, now) / 2), 1)
   return state.cursor, tostring(state.page_number), state.read_to, state.generation, rows, is_lean(state) and 1 or 0
 end
 

@@ -21,6 +21,7 @@ if not state then return false end
 local ends = now + tonumber(ARGV[2])
 if state.mode ~= PULL then return {{}, {}, ends, state.generation} end
 
+state.pumped_ms = now
 lapse(key, state, now, tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]))
 -- Leased messages stay in Redis too, so the number of leases is bounded.
 local free = math.min(tonumber(ARGV[1]), 4 * limit - redis.call('ZCARD', key .. ':l'))

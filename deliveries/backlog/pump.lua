@@ -61,7 +61,7 @@ local function runs_low(key, state, now, limit)
     local retry = redis.call('ZRANGE', key .. ':z', 0, 0, 'WITHSCORES')
     if retry[1] and tonumber(retry[2]) <= math.max(now, state.resume_ms) then return false end
   end
-  return waiting + state.parked < limit_of(key, state, limit) / 2
+  return waiting + state.parked < limit_of(key, state, limit, now) / 2
 end
 
 -- Requests the next page if the backlog in Redis is nearly empty. Returns whether it did.

@@ -662,6 +662,7 @@ def test_a_call_offers_a_bounded_number_of_deliveries(backlog: Backlog, monkeypa
     lanes = [Lane(100 + number, "here") for number in range(40)]
     for lane in lanes:
         backlog.configure(lane, mode=Mode.PULL, action="new")
+        lane_change(backlog, lane, pumped_ms=time.time() * 1000)
     monkeypatch.setattr("deliveries.backlog.backlog.call_all", counting)
     offered = [OfferedLane(lane, Mode.PULL) for lane in lanes]
     backlog.offer([Offer("here", offered, [(i, text(i)) for i in ids(300)])])
@@ -930,7 +931,7 @@ def test_retries_of_bad_messages_leave_most_tokens_to_other_messages(redis_url: 
     backlog = Backlog(client_of(redis_url), limit=100)
     # Given a lane that has learned that some messages are bad, with twenty retries that are due
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
-    lane_change(backlog, LANE, window=20, round_size=20)
+    lane_change(backlog, LANE, window=20, round_size=20, results_seen=1000, ack_ratio=1)
     offer(backlog, *ids(20))
     nacked_in_a_pause(backlog)
     offer(backlog, *ids(40, start=20))

@@ -131,6 +131,7 @@ def test_over_the_budget_a_lane_keeps_a_few_windows_full(backlog: Backlog) -> No
 
 def test_over_the_budget_nothing_joins_a_backlog_and_no_large_message_is_taken(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    lane_change(backlog, LANE, results_seen=1, ack_ratio=1)
     offer(backlog, *ids(40))
     backlog.client.incrby(BYTES_KEY, FULL)
     offer(backlog, *ids(5, start=40))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deliveries.backlog.backlog import Backlog, Offer, OfferedLane, PageRequest, Settlement
+from deliveries.backlog.backlog import Backlog, Leases, Offer, OfferedLane, PageRequest, Settlement
 from deliveries.backlog.codes import Mode, Place
 from deliveries.backlog.connection import client_of
 from deliveries.rules.outcome import Verdict
@@ -25,7 +25,7 @@ from tests.integration.backlog.test_backlog import (
 from tests.lanes import lane_change, lane_state, page_requests
 
 #: As common.lua has them.
-HANDFUL, DOWN_LEVEL = 16, 6
+HANDFUL, DOWN_LEVEL, WINDOWS, PULLER_AWAY_MS = 16, 6, 8, 60_000
 
 
 @pytest.fixture
@@ -85,6 +85,52 @@ def test_an_endpoint_that_goes_down_leaves_its_backlog_to_the_database(backlog: 
     assert (request.from_id, request.rows, request.is_lean) == (FIRST + 3, HANDFUL // 2, True)
 
 
+def test_a_lane_takes_more_than_a_few_messages_once_its_endpoint_has_acked(backlog: Backlog) -> None:
+    # Given a lane of whose endpoint nothing is known
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    offer(backlog, *ids(60))
+    assert (len(fetched_ids(backlog)), waiting(backlog)) == (3, 3 * WINDOWS - 3)
+    assert lane_state(backlog, LANE).cursor == FIRST + 3 * WINDOWS
+    # When it nacks, then the lane takes no more
+    nack(backlog, FIRST, delay_ms=600_000)
+    fetched_ids(backlog)
+    assert page_requests(backlog, region=LANE.region) == []
+    # But when it acks, then it reads on, as much as any lane
+    settlement = Settlement()
+    settlement.add(str(FIRST + 1), Verdict.ACK, 1.0)
+    backlog.settle({LANE: settlement}, dice=0.5, finished={})
+    [request] = page_requests(backlog, region=LANE.region)
+    assert (request.from_id, request.rows, request.is_lean) == (FIRST + 3 * WINDOWS, 50, False)
+
+
+def test_a_pull_lane_keeps_a_handful_until_a_puller_comes(backlog: Backlog) -> None:
+    def lease() -> Leases:
+        leases = backlog.lease(LANE, count=100, duration_ms=600_000, countdown_ms=(0, 0))
+        assert leases is not None
+        return leases
+
+    # Given a pull lane without a puller
+    backlog.configure(LANE, mode=Mode.PULL, action="new")
+    offer(backlog, *ids(60))
+    assert waiting(backlog) == HANDFUL
+    # When a puller comes, then it gets them, and reads as many as for any lane
+    leases = lease()
+    assert leases.page is not None
+    assert (len(leases.deliveries), leases.page.rows) == (HANDFUL, 50)
+    offer_page(backlog, leases.page, *ids(60 - HANDFUL, start=HANDFUL), is_last=True)
+    assert len(lease().deliveries) == 60 - HANDFUL
+    # And what is published while it is there waits in Redis
+    backlog.release(LANE, ids(60))
+    offer(backlog, *ids(60, start=60))
+    assert waiting(backlog) == 60
+    # But when it is away for long, then only a handful does
+    assert len(lease().deliveries) == 60
+    backlog.release(LANE, ids(60, start=60))
+    lane_change(backlog, LANE, pumped_ms=time.time() * 1000 - PULLER_AWAY_MS - 1000)
+    offer(backlog, *ids(60, start=120))
+    assert waiting(backlog) == HANDFUL
+
+
 def test_a_lane_that_was_down_sends_each_message_once(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(60))
@@ -140,6 +186,7 @@ def test_a_larger_message_for_an_endpoint_that_is_down_stays_in_the_database(bac
 def test_a_page_that_is_on_its_way_when_an_endpoint_goes_down_is_read_again(backlog: Backlog) -> None:
     # Given a lane with 40 messages, for which a worker reads the next
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    lane_change(backlog, LANE, results_seen=1, ack_ratio=1)
     offer(backlog, *ids(40))
     out = fetched_ids(backlog)
     backlog.configure(LANE, mode=Mode.PUSH, action="more", from_id=FIRST + 40)

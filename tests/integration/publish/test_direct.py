@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import http.client
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -22,6 +23,7 @@ from subscriptions.iam import grants, tree
 from subscriptions.identity.access_tokens import create_access_token, revoke_access_token
 from subscriptions.models import Subscription, Topic
 from tests.integration.publish.directapi import DirectApi, direct_api
+from tests.lanes import lane_change
 from tests.restapi import Api
 from tests.webservers import WebServer
 
@@ -227,6 +229,9 @@ def test_publishes_that_are_stored_together_are_told_apart(api: DirectApi, monke
 def test_concurrent_publishers_all_get_ids_of_their_own(api: DirectApi) -> None:
     api.create("topics/other")
     api.create("subscriptions/ordered", {"topic": "projects/shop/topics/orders", "enableMessageOrdering": True})
+
+    # A puller is there, so all messages wait in Redis
+    lane_change(default_backlog(), lane(), pumped_ms=time.time() * 1000)
 
     def publish(number: int) -> list[str]:
         topic = "orders" if number % 2 else "other"
