@@ -92,7 +92,7 @@ def test_no_point_of_nacks_costs_more_than_the_next_and_there_is_no_cliff() -> N
         assert 1 < faster / slower < 2 ** (more - fewer)
 
 
-@pytest.mark.parametrize(("every", "seconds"), [(10, 60), (5, 600)])
+@pytest.mark.parametrize(("every", "seconds"), [(10, 20), (5, 600)])
 def test_periodic_and_random_nacks_cost_the_same(every: int, seconds: float) -> None:
     even = ack_rate(periodic(every=every, latency_ms=10), seeds=[1, 2], seconds=seconds)
     at_random = ack_rate(flaky(share=1 / every, latency_ms=10), seeds=[1, 2, 3, 4], seconds=seconds)
@@ -229,9 +229,8 @@ def test_a_slow_endpoint_falls_back_to_3000_and_stays_there() -> None:
     assert {sample.window for sample in told.samples if sample.now_ms >= 3500} == {3000}
 
 
-@pytest.mark.parametrize("share", [0.015, 0.02])
-def test_a_window_that_has_reached_3000_stays_there_while_98_percent_are_acked(share: float) -> None:
-    told = history(flaky(share=share, latency_ms=200), seconds=20, waiting=PLENTY, size=2900)
+def test_a_window_that_has_reached_3000_stays_there_while_98_percent_are_acked() -> None:
+    told = history(flaky(share=0.02, latency_ms=200), seconds=20, waiting=PLENTY, size=2900)
 
     sizes = [sample.window for sample in told.samples]
     reached = next(at for at, size in enumerate(sizes) if size >= 3000)
