@@ -228,6 +228,10 @@ def start_processes(crew: Crew, names: Sequence[str]) -> None:
     )
     web = env.url(settings.HTTP_ADDRESS)
     crew.say(f"PushHub is ready: REST {web}/v1, admin {web}/admin/, docs {web}/docs, Ctrl-C stops it")
+    if (program := settings.BASE_DIR / "bin" / "pushhub").exists():  # an installed package has it on the path
+        crew.say(
+            f'the command line: export PATH="{program.parent}:$PATH", and then: pushhub topics list --project=demo'
+        )
     crew.say(f"Google's clients: PUBSUB_EMULATOR_HOST={':'.join(map(str, settings.GRPC_ADDRESS))}")
 
 
