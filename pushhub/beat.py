@@ -15,9 +15,11 @@ from typing import Any
 
 import redis
 from celery.beat import ScheduleEntry, Scheduler, SchedulingError
+from celery.schedules import schedule
 from celery.signals import beat_embedded_init
 from redis.exceptions import LockError
 
+from deliveries.backlog import timed
 from deliveries.backlog.backlog import PREFIX
 from deliveries.backlog.connection import redis_client
 from pushhub import leases
@@ -30,6 +32,8 @@ LEASE_SECONDS = 5.0
 LOOK_SECONDS = 1.0
 #: When each entry was last sent, in seconds since 1970, for the beat that takes over.
 SENT_KEY = f"{PREFIX}schedule"
+#: Tasks that come at least so often are watched (timed.py). A rarer one that fails once would alarm until the next.
+WATCHED_SECONDS = 60
 
 
 class LeasedScheduler(Scheduler):
@@ -68,6 +72,9 @@ class LeasedScheduler(Scheduler):
             raise error from error.__context__
 
     def apply_entry(self, entry: ScheduleEntry, producer: Any = None) -> None:
+        task, every = str(entry.task), entry.schedule
+        if isinstance(every, schedule) and every.seconds <= WATCHED_SECONDS and task not in leases.OF_A_MACHINE:
+            timed.note_sent(redis_client(), timed.task_name(task, entry.args or ()))
         super().apply_entry(entry, producer=producer)
         redis_client().hset(SENT_KEY, str(entry.name), str(time.time()))
 
@@ -91,6 +98,7 @@ class LeasedScheduler(Scheduler):
 
     def _go_on(self) -> None:
         """Go on where the last beat stopped. Entries that Redis does not know keep this process' own times."""
+        timed.forget_sent(redis_client())
         sent = redis_client().hgetall(SENT_KEY)
         for name, entry in self.schedule.items():
             if name.encode() in sent:

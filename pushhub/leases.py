@@ -21,6 +21,7 @@ from celery.app.task import Task
 from redis.exceptions import LockError
 from redis.lock import Lock
 
+from deliveries.backlog import timed
 from deliveries.backlog.backlog import PREFIX
 from deliveries.backlog.connection import redis_client
 
@@ -86,6 +87,11 @@ class TimedTask(Task[Any, Any]):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.request.called_directly:
             return self.run(*args, **kwargs)
-        words = [self.name, *map(str, args), *([socket.gethostname()] if self.name in OF_A_MACHINE else [])]
-        with held(".".join(words)) as is_held:
-            return self.run(*args, **kwargs) if is_held else None
+        name = timed.task_name(self.name, args)
+        with held(timed.task_name(name, [socket.gethostname()] if self.name in OF_A_MACHINE else [])) as is_held:
+            if not is_held:
+                return None
+            result = self.run(*args, **kwargs)
+        with suppress(redis.RedisError):
+            timed.note_done(redis_client(), name)
+        return result

@@ -386,6 +386,11 @@ FIGURES = (
         figure=("maintenance", "last_sign_of_life_seconds"),
     ),
     _health(
+        "maintenance_oldest_job_seconds",
+        "Time since the oldest timed task that is not done was sent.",
+        figure=("maintenance", "oldest_job_seconds"),
+    ),
+    _health(
         "pipeline_lag_seconds", "How long segments wait while none is counted.", figure=("pipeline", "lag_seconds")
     ),
     _health("journals_stopped", "Processes whose journal has stopped.", figure=("journal", "stopped")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from django.db import connection
 from deliveries.backlog.backlog import BYTES_KEY, DEAD_AFTER_MS, PREFIX
 from deliveries.backlog.regions import KEY as AUDIT_KEY
 from deliveries.backlog.regions import KEY_SECONDS as AUDIT_KEPT_SECONDS
+from deliveries.backlog.timed import oldest_sent
 from deliveries.store.trial import refusal, seconds_to_store
 from deliveries.telemetry.counting.lag import LAG_SECONDS, lag_seconds
 from deliveries.telemetry.counting.lease import state_line
@@ -80,9 +82,13 @@ def push_workers() -> Component:
 
 
 def maintenance() -> Component:
-    """Check the maintenance workers by the time of the last audit."""
+    """Check the maintenance workers by the time of the last audit, and by the timed tasks that are not done."""
     with impatient_redis() as client:
-        return maintenance_in(client)
+        audit, oldest = maintenance_in(client), oldest_sent(client)
+    figures = {**audit.figures, "oldest_job_seconds": oldest.seconds if oldest else 0.0}
+    if audit.status == Status.OK and oldest and oldest.seconds > AUDIT_LATE_SECONDS:
+        return Component(Status.DEGRADED, f"{oldest.name} was not done for {oldest.seconds:.0f} s", figures)
+    return replace(audit, figures=figures)
 
 
 def maintenance_in(client: redis.Redis) -> Component:

@@ -14,6 +14,7 @@ import pytest
 import redis
 from celery import Celery
 
+from deliveries.backlog import timed
 from pushhub import beat
 from pushhub.beat import LeasedScheduler
 from tests.leftovers import redis_client
@@ -35,7 +36,7 @@ class Sender(LeasedScheduler):
 
     def __init__(self) -> None:
         app = Celery("test", broker="memory://", set_as_current=False)
-        app.conf.beat_schedule = {"sweep": {"task": "sweep", "schedule": 60.0}}
+        app.conf.beat_schedule = {"sweep": {"task": "sweep", "args": (1,), "schedule": 60.0}}
         super().__init__(app)
         self.sent: list[str] = []
         for entry in self.schedule.values():
@@ -47,11 +48,15 @@ class Sender(LeasedScheduler):
 
 def test_one_beat_sends_and_the_next_goes_on_where_it_stopped(redis_url: str) -> None:
     # Given two beats, for both of which a task is due
+    client = redis_client(redis_url)
+    client.zadd(timed.KEY, {"of an older version": 1})
     first, second = Sender(), Sender()
     # When both look, the first sends, and the second does nothing
     assert first.tick() == 0
     assert second.tick() == beat.LOOK_SECONDS
     assert (first.sent, second.sent) == (["sweep"], [])
+    # And what was sent is noted as not done yet, if it comes often
+    assert client.zrange(timed.KEY, 0, -1) == [b"sweep.1"]
     # When the first ends, the second has the lease, and knows that the task was sent
     first.close()
     assert second.tick() > 0

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import redis
 
+from deliveries.backlog import timed as timed_tasks
 from deliveries.rules.shards import SHARDS
 from pushhub import leases
 from pushhub.celery import app
@@ -59,6 +60,22 @@ def test_a_task_that_another_process_runs_is_dropped(redis_url: str, monkeypatch
         assert runs == [(0,)]
     finally:
         app.tasks.pop("tests.timed")
+
+
+def test_a_task_is_done_when_it_has_succeeded(redis_url: str) -> None:
+    @app.task(name="tests.failing", shared=False)
+    def failing(shard: int) -> None:
+        if shard:
+            raise ValueError
+
+    client = redis_client(redis_url)
+    try:
+        for shard in (0, 1):
+            timed_tasks.note_sent(client, f"tests.failing.{shard}")
+            failing.apply((shard,))
+    finally:
+        app.tasks.pop("tests.failing")
+    assert client.zrange(timed_tasks.KEY, 0, -1) == [b"tests.failing.1"]
 
 
 def test_no_task_of_the_schedule_is_without_a_lease() -> None:

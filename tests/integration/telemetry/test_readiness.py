@@ -13,15 +13,15 @@ import pytest
 from django.db import OperationalError
 from django.test import Client
 
+from deliveries.backlog import timed
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.regions import audit_regions
 from deliveries.models import Message
 from deliveries.publish.storing import Request, commit_requests
 from deliveries.rules.payload import NewMessage
-from deliveries.store import statements
+from deliveries.store import statements, trial
 from deliveries.store.statements import insert_messages
 from deliveries.telemetry.counting.lease import Counter, Lease
-from deliveries.telemetry.export import readiness
 from deliveries.telemetry.export.readiness import CHECKS, DEADLINE_SECONDS
 from subscriptions.models import Topic
 from tests.drivererrors import as_django_raises
@@ -71,6 +71,30 @@ def test_with_a_push_worker_and_an_audit_everything_is_ok(redis_url: str) -> Non
     assert (status, body["status"]) == (200, "ok"), body
     assert body["components"]["push_workers"]["workers"] == 1
     assert body["components"]["maintenance"]["last_sign_of_life_seconds"] < 90
+
+
+@pytest.mark.parametrize(("age", "status"), [(80, "ok"), (95, "degraded")])
+def test_a_timed_task_that_is_not_done_degrades_the_maintenance(
+    redis_url: str, settings: Any, age: int, status: str
+) -> None:
+    settings.METRICS = True
+    audit_regions()
+    client = default_backlog().client
+    # Given a task that was sent again and again while it failed, or waited
+    for name in ("deliveries.backlog_audit.3", "deliveries.gauges_take", "deliveries.backlog_audit.3"):
+        timed.note_sent(client, name)
+    client.zincrby(timed.KEY, -age, "deliveries.backlog_audit.3")
+    component = readyz()[1]["components"]["maintenance"]
+    assert component["status"] == status
+    assert age <= component["oldest_job_seconds"] < age + 5
+    assert f"pushhub_maintenance_oldest_job_seconds {age}" in Client().get("/metrics").content.decode()
+    if status == "degraded":
+        assert re.fullmatch(r"deliveries\.backlog_audit\.3 was not done for 9\d s", component["reason"])
+    # Then one success ends that
+    timed.note_done(client, "deliveries.backlog_audit.3")
+    component = readyz()[1]["components"]["maintenance"]
+    assert component["status"] == "ok"
+    assert component["oldest_job_seconds"] < 60
 
 
 def test_a_worker_that_stopped_giving_signs_of_life_does_not_count(redis_url: str) -> None:
@@ -137,7 +161,7 @@ def test_a_message_that_could_not_be_stored_makes_pushhub_unready(redis_url: str
 
 
 def test_the_check_of_the_database_leaves_no_message_behind(redis_url: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr(readiness, "STORED_SECONDS", 0.0)
+    monkeypatch.setattr(trial, "TRIED_SECONDS", -1.0)
     stored = []
     monkeypatch.setattr(statements, "insert_messages", lambda rows: stored.extend(rows) or insert_messages(rows))
 
@@ -150,7 +174,7 @@ def test_the_check_of_the_database_leaves_no_message_behind(redis_url: str, monk
 
 def test_anybody_may_ask_but_the_database_is_written_to_once_a_second(redis_url: str, monkeypatch: Any) -> None:
     readyz()
-    monkeypatch.setattr(readiness, "STORED_SECONDS", 3600.0)
+    monkeypatch.setattr(trial, "TRIED_SECONDS", 3600.0)
     monkeypatch.setattr(statements, "insert_messages", None)
 
     assert readyz()[1]["components"]["database"]["status"] == "ok"
