@@ -26,7 +26,7 @@ def options_read() -> tuple[Options, argparse.Namespace]:
     parser.add_argument("--without", default="", help="kinds of faults to leave out, separated by commas")
     parser.add_argument("--ignore", default="", help="kinds of findings that are known, separated by commas")
     parser.add_argument("--wait", type=float, default=5.0, help="the longest wait without a fault, in seconds")
-    parser.add_argument("--drain", type=float, default=300.0, help="how long everything may take to arrive afterwards")
+    parser.add_argument("--drain", type=float, default=120.0, help="how long nothing may arrive afterwards, in seconds")
     parser.add_argument("--every", type=float, default=SLOT_SECONDS, help="seconds between two faults")
     parser.add_argument("--flower", action="store_true", help="run Flower too")
     parser.add_argument("--trace", type=Path, help="a file for samples and faults, as lines of JSON")

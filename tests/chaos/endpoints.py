@@ -33,10 +33,10 @@ def healthy(dice: random.Random) -> Answer:
 
 
 class Slow:
-    """As slow as a limit of two requests at a time allows at this load, also in the calm."""
+    """So slow that two requests at a time take twice what is published, also in the calm."""
 
-    def __init__(self, load: float) -> None:
-        self._seconds = 1.2 / load
+    def __init__(self, rate: float) -> None:
+        self._seconds = 1 / rate
 
     def __call__(self, dice: random.Random) -> Answer:
         return Answer(204, delay_seconds=self._seconds)

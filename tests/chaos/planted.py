@@ -86,16 +86,16 @@ def token_leaked() -> None:
     from deliveries.backlog.backlog import Backlog
     from deliveries.backlog.codes import STATE_CODES
 
-    settle = Backlog.settle
+    settle = Backlog.settle_and_take
 
     def keep_some(self: Backlog, settlements: Mapping[Any, Any], **more: Any) -> Any:
-        flows = settle(self, settlements, **more)
+        settled = settle(self, settlements, **more)
         for lane in settlements:
             if random.random() < 0.01:
                 self.client.hincrby(lane.state_key, STATE_CODES["outstanding"], 1)
-        return flows
+        return settled
 
-    Backlog.settle = keep_some
+    Backlog.settle_and_take = keep_some
 
 
 def order_ignored() -> None:
@@ -108,15 +108,14 @@ def order_ignored() -> None:
 
 def settle_repeated() -> None:
     """Settle one ack in fifty a second time, as a message that has to be sent again."""
-    from deliveries.backlog.backlog import Backlog
     from deliveries.backlog.codes import Place
     from deliveries.push.results import settler
     from deliveries.rules.outcome import Verdict
 
-    give_back = settler._give_back
+    give_back = settler.Settler._give_back
 
-    def give_back_twice(backlog: Backlog, lanes: Mapping[Any, Sequence[Any]], *more: Any, **named: Any) -> Any:
-        flows = give_back(backlog, lanes, *more, **named)
+    def give_back_twice(self: settler.Settler, lanes: Mapping[Any, Sequence[Any]], *more: Any) -> Any:
+        given_back, backlog = give_back(self, lanes, *more), self._backlog
         for lane, flights in lanes.items():
             for flight in flights:
                 if flight.verdict is Verdict.ACK and random.random() < 0.02:
@@ -125,9 +124,9 @@ def settle_repeated() -> None:
                     backlog.client.hset(f"{key}m", name, settler.next_task(flight, flight.task.attempt))
                     backlog.client.hset(f"{key}d", name, Place.RETRYING)
                     backlog.client.zadd(f"{key}z", {name: 0})
-        return flows
+        return given_back
 
-    settler._give_back = give_back_twice
+    settler.Settler._give_back = give_back_twice
 
 
 def limits_lost() -> None:

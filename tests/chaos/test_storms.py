@@ -42,4 +42,4 @@ def test_the_checker_finds_planted_bugs() -> None:
     with TemporaryDirectory(prefix="pushhub-chaos-", dir=TEMPORARY) as folder:
         run = storm("--seed", "1", "--minutes", "0.2", "--drain", "10", "--plant", ",".join(bugs), folder=folder)
     assert run.returncode == 1, run.stdout[-20_000:] + run.stderr
-    assert all(f"\n{finding}: " in run.stdout for finding in bugs.values()), run.stdout[-20_000:]
+    assert all(f"\n{finding}: " in run.stdout for finding in bugs.values()), run.stdout[-20_000:] + run.stderr

@@ -27,6 +27,8 @@ MORGUE = "morgue"
 ACCOUNT = "pusher@storm.iam.gserviceaccount.com"
 #: Publishes with a token of its own, while a policy lets it.
 GUEST = "user:guest@storm.example"
+#: The messages a second that the guest publishes, beside the load.
+GUEST_RATE = 2
 AUDIENCE = "https://storm.example/push"
 #: Of the subscription `limited`.
 MAX_OUTSTANDING = 2
@@ -112,7 +114,7 @@ def contracts(seed: int, *, load: float) -> list[Contract]:
         Contract("signed", {"pushConfig": token}, endpoints.moody),
         Contract("rough", behaviour=endpoints.rough),
         Contract("liar"),
-        Contract("limited", {"pushConfig": limit}, endpoints.Slow(load)),
+        Contract("limited", {"pushConfig": limit}, endpoints.Slow(load + GUEST_RATE)),
         Contract("dead", behaviour=endpoints.Dead()),
         Contract("moved", ordered, endpoints.healthy),
         Contract("mayfly", behaviour=endpoints.moody),
