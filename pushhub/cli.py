@@ -20,6 +20,8 @@ usage: pushhub COMMAND ...
   iam, projects    access and projects of a running PushHub
   completion       completion for bash, zsh or fish: source <(pushhub completion bash)
   receive          print the pushes that arrive, after checking their tokens
+  backup, restore, move
+                   the database: to a file, from a file, and to another database
   help             the commands for operators
 
   --version        the version of PushHub

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit, urlunsplit
 
-import dj_database_url
-
+from pushhub import __version__
 from pushhub import environment as env
+from pushhub.common.databases import database_config
+from pushhub.common.errors import InvalidArgument
 from pushhub.common.redisurls import SENTINEL_SCHEMES
 
+VERSION = __version__
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 #: The folder of SQLite, the embedded Redis, the first admin login and the development secret.
@@ -262,24 +264,9 @@ SQLITE_SYNCHRONOUS = "OFF" if EMULATOR == "MEMORY" else "FULL"
 def _database() -> dict[str, Any]:
     url = env.secret("DATABASE_URL") or f"sqlite:///{DATA_DIR / 'pushhub.sqlite3'}"
     try:
-        config: dict[str, Any] = dict(dj_database_url.parse(url, conn_max_age=600))
-    except ValueError:
-        raise env.SettingError(
-            "PUSHHUB_DATABASE_URL: give postgres://user:password@host:5432/name or sqlite:////path"
-        ) from None
-    config["PASSWORD"] = config.get("PASSWORD") or env.secret("DATABASE_PASSWORD")
-    if config["ENGINE"] == "django.db.backends.sqlite3":
-        config["OPTIONS"] = {
-            "init_command": (
-                f"PRAGMA journal_mode=WAL; PRAGMA synchronous={SQLITE_SYNCHRONOUS}; PRAGMA cache_size=-65536;"
-            ),
-            # A write transaction waits for the write lock at its beginning and can't fail half-way.
-            "transaction_mode": "IMMEDIATE",
-            "timeout": 30,
-        }
-    else:
-        config["CONN_HEALTH_CHECKS"] = True
-    return config
+        return database_config(url, password=env.secret("DATABASE_PASSWORD"), synchronous=SQLITE_SYNCHRONOUS)
+    except InvalidArgument as error:
+        raise env.SettingError(f"PUSHHUB_DATABASE_URL: {error.message}") from None
 
 
 DATABASES = {"default": _database()}

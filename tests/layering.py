@@ -37,7 +37,7 @@ LAYERS: dict[str, tuple[frozenset[str], ...]] = {
         frozenset({"activity", "publish"}),
         frozenset({"deadletters", "pipeline", "pull", "retention", "transforming"}),
         frozenset({"push"}),
-        frozenset({"diagnosis", "inspection"}),
+        frozenset({"backup", "diagnosis", "inspection"}),
         frozenset({"admin", "api", "management", "rpc", "tasks"}),
         frozenset({"apps", "receivers"}),
     ),

@@ -17,6 +17,8 @@ from django.core.management.base import SystemCheckError
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from tests.databases import execute, other_database
+
 pytestmark = pytest.mark.django_db(transaction=True)
 
 #: The ids of some of Django's own tables are wider by the migrations than by the models.
@@ -28,27 +30,9 @@ OLD_DATABASES = Path(__file__).parents[1] / "data" / "databases"
 @pytest.fixture
 def empty_database(settings: Any, tmp_path: Path) -> Iterator[BaseDatabaseWrapper]:
     """Another database, without tables, in place of the tests' one."""
-    tests_own = connections["default"]
-    other = tests_own.copy()
-    if other.vendor == "sqlite":
-        other.settings_dict["NAME"] = str(tmp_path / "migrated.sqlite3")
-    else:
-        other.settings_dict["NAME"] += "_migrated"
-        execute(tests_own, f"CREATE DATABASE {other.settings_dict['NAME']}")
     settings.MIGRATION_MODULES = {}
-    connections["default"] = other
-    try:
+    with other_database(tmp_path, name="migrated") as other:
         yield other
-    finally:
-        other.close()
-        connections["default"] = tests_own
-        if other.vendor != "sqlite":
-            execute(tests_own, f"DROP DATABASE {other.settings_dict['NAME']}")
-
-
-def execute(database: BaseDatabaseWrapper, statement: str) -> None:
-    with database.cursor() as cursor:
-        cursor.execute(statement)
 
 
 def structure(database: BaseDatabaseWrapper) -> dict[str, object]:

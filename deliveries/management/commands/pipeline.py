@@ -9,8 +9,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from deliveries.management.plain import plain_errors
 from deliveries.pipeline import cli, needs
-from pushhub.common.errors import PushHubError
 
 
 class Command(BaseCommand):
@@ -33,12 +33,8 @@ class Command(BaseCommand):
         lacking = needs.missing() if getattr(module, "NEEDS_SPARK", True) else ""
         if lacking:
             raise CommandError(lacking)
-        try:
+        with plain_errors():
             module.run(**{**options, "stdout": self.stdout, "stderr": self.stderr})
-        except PushHubError as error:
-            raise CommandError(error.message) from error
-        except OSError as error:  # a disk that is full, or an object store that refuses
-            raise CommandError((str(error).splitlines() or [type(error).__name__])[0]) from error
 
 
 def subcommands() -> list[str]:

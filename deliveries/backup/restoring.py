@@ -1,0 +1,146 @@
+"""Restores a backup into an empty database of either kind."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import orjson
+import redis
+from django.apps import apps
+from django.core.management import call_command
+from django.core.management.color import no_style
+from django.db import connections, transaction
+from django.db.migrations.executor import MigrationExecutor
+from django.db.models import Model
+
+from deliveries.backlog.backlog import PREFIX
+from deliveries.backlog.connection import redis_client
+from deliveries.backup.saving import FORMAT, MANIFEST, Say
+from deliveries.backup.tables import (
+    ROWS_TOGETHER,
+    Content,
+    columns_of,
+    content_of,
+    insert_lines,
+    models_in_order,
+    refers_to_itself,
+)
+from pushhub.common.errors import FailedPrecondition, InvalidArgument
+
+#: A database with rows in one of these has been used.
+USED = ("subscriptions_project", "auth_user", "deliveries_message")
+#: What each release of a queue's name begins with, besides our own prefix: Celery's queues of deliveries.
+QUEUES = "deliveries.*"
+
+
+def restore_backup(path: Path, *, say: Say, resume: bool = False, using: str = "default") -> None:
+    """Insert the rows of a backup, and compare them with it.
+
+    The tables are made as they were in the version that wrote the backup, and are brought up to date in the end. With
+    `resume`, go on where an earlier call with the same file was interrupted. Raises InvalidArgument for a file that is
+    no whole backup, and FailedPrecondition for a database that is in use, or a backup of a newer version.
+    """
+    with _opened(path) as (archive, manifest):
+        models = _prepare(manifest, resume=resume, using=using)
+        for table, model in models:
+            _fill(model, table, archive, using=using)
+            say(f"{table['table']}: {table['rows']:,} rows")
+        _reset_sequences([model for _, model in models], using=using)
+        wrong = [
+            table["table"]
+            for table, model in models
+            if content_of(model, table["columns"], using=using) != Content(table["rows"], table["sha256"])
+        ]
+    if wrong:
+        raise FailedPrecondition(
+            f"The database has other rows than the backup in {', '.join(wrong)}. Restore into an empty database."
+        )
+    say("every table has the backup's rows and checksum")
+    call_command("migrate", database=using, interactive=False, verbosity=0)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[zipfile.ZipFile, dict[str, Any]]]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            manifest = orjson.loads(archive.read(MANIFEST))
+            if manifest["format"] != FORMAT:
+                raise FailedPrecondition(f"{path} was written by a newer version of PushHub, {manifest['version']}.")
+            yield archive, manifest
+    except (zipfile.BadZipFile, zipfile.error, EOFError, KeyError, ValueError) as error:
+        raise InvalidArgument(f"{path} is no whole backup: {error}", field="file") from error
+
+
+def _prepare(manifest: dict[str, Any], *, resume: bool, using: str) -> list[tuple[dict[str, Any], type[Model]]]:
+    """Make the tables of the backup's version, without rows. Return each with its model, in the order of filling."""
+    connection = connections[using]
+    executor = MigrationExecutor(connection)
+    leaves = [(app, name) for app, name in manifest["migrations"]]
+    unknown = [f"{app}.{name}" for app, name in leaves if (app, name) not in executor.loader.graph.nodes]
+    if unknown:
+        raise FailedPrecondition(
+            f"The backup is of PushHub {manifest['version']}, which is newer than this one (unknown: {unknown[0]})."
+        )
+    if not resume and (used := _used_tables(using)):
+        raise FailedPrecondition(f"The database is in use: {used[0]} has rows. Restore into an empty one.")
+    if any(backwards for _, backwards in executor.migration_plan(leaves)):
+        raise FailedPrecondition(
+            f"The backup is of an older version, {manifest['version']}, and the database has newer tables. Restore "
+            "into a database without tables."
+        )
+    executor.migrate(leaves)
+    ordered = models_in_order(executor.loader.project_state(leaves).apps)
+    by_table = {model._meta.db_table: model for model in ordered}
+    if not resume:
+        # Migrations make a few rows.
+        with transaction.atomic(using):
+            for model in reversed(ordered):
+                model._base_manager.using(using).all().delete()
+    models = []
+    for table in manifest["tables"]:
+        model = by_table[table["table"]]
+        if set(columns_of(model)) != set(table["columns"]):
+            raise InvalidArgument(f"{table['table']} has other columns in the backup than in its version", field="file")
+        models.append((table, model))
+    return models
+
+
+def _used_tables(using: str) -> list[str]:
+    existing = set(connections[using].introspection.table_names())
+    models = [model for model in models_in_order(apps) if model._meta.db_table in existing.intersection(USED)]
+    return [model._meta.db_table for model in models if model._base_manager.using(using).exists()]
+
+
+def _fill(model: type[Model], table: dict[str, Any], archive: zipfile.ZipFile, *, using: str) -> None:
+    """Insert the rows that the table lacks: it has the first ones, if an earlier call was interrupted."""
+    together = table["rows"] if refers_to_itself(model) else ROWS_TOGETHER
+    with archive.open(f"{table['table']}.jsonl") as member:
+        lines = islice(member, model._base_manager.using(using).count(), None)
+        while chunk := list(islice(lines, together)):
+            with transaction.atomic(using):
+                insert_lines(model, table["columns"], chunk, using=using)
+
+
+def _reset_sequences(models: list[type[Model]], *, using: str) -> None:
+    """Let new rows have ids behind those of the restored ones."""
+    connection = connections[using]
+    with connection.cursor() as cursor:
+        for statement in connection.ops.sequence_reset_sql(no_style(), models):
+            cursor.execute(statement)
+
+
+def empty_redis() -> bool:
+    """Delete what Redis knows, which is rebuilt from the database. Return false if Redis is away."""
+    try:
+        client = redis_client()
+        for pattern in (f"{PREFIX}*", QUEUES):
+            for key in client.scan_iter(match=pattern, count=1000):
+                client.unlink(key)
+    except redis.RedisError:
+        return False
+    return True

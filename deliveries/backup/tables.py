@@ -1,0 +1,97 @@
+"""The rows of a table as lines of JSON, in the same form whichever database they come from."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from graphlib import TopologicalSorter
+from typing import Any, NamedTuple
+
+import orjson
+from django.apps.registry import Apps
+from django.db import connections
+from django.db.models import Field, Model
+
+#: Rows that are read, or inserted by one transaction, at a time.
+ROWS_TOGETHER = 5000
+
+
+class Content(NamedTuple):
+    """What a table holds: how many rows, and the SHA-256 of their lines in hexadecimal digits."""
+
+    rows: int
+    sha256: str
+
+
+def models_in_order(apps: Apps) -> list[type[Model]]:
+    """Return the models of all tables, each behind those that its foreign keys refer to."""
+    models = [model for model in apps.get_models(include_auto_created=True) if model._meta.managed]
+    depends_on = {model: _referred_by(model) - {model} for model in models}
+    return list(TopologicalSorter(depends_on).static_order())
+
+
+def _referred_by(model: type[Model]) -> set[type[Model]]:
+    """Return the models that constraints of the table refer to."""
+    keys = (field.remote_field for field in model._meta.concrete_fields if getattr(field, "db_constraint", False))
+    return {key.model for key in keys if key is not None}
+
+
+def columns_of(model: type[Model]) -> list[str]:
+    """Return the names of the columns; migrations make the same ones in another order."""
+    return [str(field.column) for field in model._meta.concrete_fields]
+
+
+def _fields(model: type[Model], columns: Sequence[str]) -> list[Field[Any, Any]]:
+    by_column = {field.column: field for field in model._meta.concrete_fields}
+    return [by_column[column] for column in columns]
+
+
+def refers_to_itself(model: type[Model]) -> bool:
+    return model in _referred_by(model)
+
+
+def read_lines(model: type[Model], columns: Sequence[str], *, using: str) -> Iterator[bytes]:
+    """Yield each row of the table as a line: a JSON array of the columns' values."""
+    names = [field.attname for field in _fields(model, columns)]
+    rows = model._base_manager.using(using).order_by("pk").values_list(*names)
+    for row in rows.iterator(chunk_size=ROWS_TOGETHER):
+        yield orjson.dumps(row, default=_encode, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS)
+
+
+def _encode(value: Any) -> str:
+    if isinstance(value, bytes | memoryview):
+        return base64.b64encode(value).decode()
+    raise TypeError(f"a column has a value of the type {type(value).__name__}")
+
+
+def insert_lines(model: type[Model], columns: Sequence[str], lines: Sequence[bytes], *, using: str) -> None:
+    """Insert rows as they are, without what models and signals would do to them. The caller owns the transaction."""
+    connection, fields = connections[using], _fields(model, columns)
+    quote = connection.ops.quote_name
+    names = ", ".join(map(quote, columns))
+    places = ", ".join(["%s"] * len(fields))
+    values = [
+        [
+            field.get_db_prep_save(field.to_python(value), connection)
+            for field, value in zip(fields, orjson.loads(line), strict=True)
+        ]
+        for line in lines
+    ]
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            f"INSERT INTO {quote(model._meta.db_table)} ({names}) VALUES ({places})",  # noqa: S608 - our own names
+            values,
+        )
+
+
+def content_of(
+    model: type[Model], columns: Sequence[str], *, using: str, write: Callable[[bytes], object] = len
+) -> Content:
+    """Read the whole table, and give each line to `write`."""
+    digest, count = hashlib.sha256(), 0
+    for line in read_lines(model, columns, using=using):
+        digest.update(line)
+        write(line)
+        count += 1
+    return Content(count, digest.hexdigest())

@@ -1,0 +1,30 @@
+"""`pushhub backup FILE`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from deliveries.backup.saving import save_backup
+from deliveries.management.plain import plain_errors
+
+
+class Command(BaseCommand):
+    """Writes a backup."""
+
+    help = (
+        "Write every row of the database to one file, as of one moment, while PushHub runs. The file has secrets: who "
+        "has it and PUSHHUB_SECRET_KEY can sign tokens. The archive and the journal are folders of their own: copy them"
+        " afterwards."
+    )
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("file", type=Path, help="where to write; an old one is replaced once the new one is whole")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        with plain_errors():
+            save_backup(options["file"], say=self.stderr.write)
+        self.stdout.write(f"{options['file']}: {options['file'].stat().st_size:,} bytes")

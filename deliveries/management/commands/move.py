@@ -1,0 +1,68 @@
+"""`pushhub move --to postgres://...`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from django.apps import apps
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import connections
+
+from deliveries.backup.restoring import empty_redis, restore_backup
+from deliveries.backup.saving import save_backup
+from deliveries.backup.tables import columns_of, content_of, models_in_order
+from deliveries.management.plain import plain_errors
+from pushhub.common.databases import database_config
+
+TARGET = "target"
+
+
+class Command(BaseCommand):
+    """Moves everything to another database."""
+
+    help = (
+        "Copy every row to another, empty database, for example from SQLite to PostgreSQL, and compare both. Stop "
+        "PushHub first: what is published meanwhile would stay behind. Then start it with the new PUSHHUB_DATABASE_URL."
+    )
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--to",
+            required=True,
+            metavar="URL",
+            help="postgres://user@host:5432/name or sqlite:////path; PGPASSWORD or ~/.pgpass may have the password",
+        )
+        parser.add_argument(
+            "--through",
+            type=Path,
+            default=Path(settings.DATA_DIR) / "move.backup",
+            metavar="FILE",
+            help="the backup on the way (default: %(default)s); it is deleted in the end",
+        )
+        parser.add_argument("--resume", action="store_true", help="go on after an interruption, with the same file")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        through: Path = options["through"]
+        with plain_errors():
+            connections.settings[TARGET] = connections.configure_settings(
+                {"default": {}, TARGET: database_config(options["to"])}
+            )[TARGET]
+            if not (options["resume"] and through.exists()):
+                save_backup(through, say=lambda _: None)
+            restore_backup(through, say=self.stderr.write, resume=options["resume"], using=TARGET)
+            changed = [
+                model._meta.db_table
+                for model in models_in_order(apps)
+                if len({content_of(model, columns_of(model), using=alias) for alias in ("default", TARGET)}) > 1
+            ]
+        if changed:
+            raise CommandError(
+                f"While they were moved, other processes changed {', '.join(changed)}. Stop PushHub and move again, "
+                "into an empty database."
+            )
+        through.unlink()
+        empty_redis()
+        self.stdout.write("moved. Start PushHub with the new PUSHHUB_DATABASE_URL.")

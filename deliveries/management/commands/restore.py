@@ -1,0 +1,33 @@
+"""`pushhub restore FILE`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from deliveries.backup.restoring import empty_redis, restore_backup
+from deliveries.management.plain import plain_errors
+
+
+class Command(BaseCommand):
+    """Restores a backup."""
+
+    help = (
+        "Insert the rows of a backup into an empty database, SQLite or PostgreSQL, and compare them with the backup. "
+        "Stop PushHub first. Use the PUSHHUB_SECRET_KEY of the backup's PushHub. Messages that were acknowledged after "
+        "the backup are delivered again."
+    )
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("file", type=Path, help="what `pushhub backup` wrote")
+        parser.add_argument("--resume", action="store_true", help="go on after an interruption, with the same file")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        with plain_errors():
+            restore_backup(options["file"], say=self.stderr.write, resume=options["resume"])
+        if not empty_redis():
+            self.stderr.write("Redis is away. If it keeps data on disk, empty it before PushHub starts.")
+        self.stdout.write("restored. If there is an archive, run `pushhub pipeline archive adopt`.")
