@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -19,12 +18,11 @@ from deliveries.store.statements import LAST_ID
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.names import subscription_name
 from subscriptions import selectors
-from subscriptions.api.base import ApiView, caller_of
-from subscriptions.api.openapi import ANY_OBJECT, PAGING
+from subscriptions.api.base import ApiView, caller_of, serve
+from subscriptions.api.openapi import PAGING
 from subscriptions.api.topics import listed
 from subscriptions.paging import Page, paged
 
-TAGS = ["subscriptions"]
 MOVE_BODY = {
     "application/json": {
         "type": "object",
@@ -46,14 +44,12 @@ IDS_BODY = {
 class DeadLetterList(ApiView):
     """The dead letters of a subscription, the oldest first, without their content."""
 
-    methods = {"GET": "pushhub.v1.DeadLetters.ListDeadLetters"}
-
-    @extend_schema(operation_id="subscriptions_deadletters_list", tags=TAGS, parameters=PAGING, responses=ANY_OBJECT)
-    def get(self, request: Request, project: str, subscription: str) -> Response:
+    @serve("pushhub.v1.DeadLetters.ListDeadLetters", "subscriptions_deadletters_list", parameters=PAGING)
+    def get(self, request: Request, name: str) -> Any:
         page = Page.read(request.query_params)
-        source = selectors.get_subscription(name=subscription_name(project, subscription))
+        source = selectors.get_subscription(name=name)
         rows, token = paged(unsettled(source), page, keys=("message_id",), scope=f"deadLetters {source.pk}")
-        return Response(listed("deadLetters", [_resource(row) for row in rows], token))
+        return listed("deadLetters", [_resource(row) for row in rows], token)
 
 
 class DeadLetterMove(ApiView):
@@ -89,10 +85,9 @@ class DeadLetterRedrive(DeadLetterMove):
     """`POST ...:redriveDeadLetters`."""
 
     action = Action.REDRIVE
-    methods = {"POST": METHODS[Action.REDRIVE]}
 
-    @extend_schema(operation_id="subscriptions_deadletters_redrive", tags=TAGS, request=MOVE_BODY, responses=ANY_OBJECT)
-    def post(self, request: Request, project: str, subscription: str) -> Response:
+    @serve(METHODS[Action.REDRIVE], "subscriptions_deadletters_redrive", takes=MOVE_BODY)
+    def post(self, request: Request, project: str, subscription: str) -> Any:
         return self.move(request, project, subscription)
 
 
@@ -100,10 +95,9 @@ class DeadLetterDiscard(DeadLetterMove):
     """`POST ...:discardDeadLetters`."""
 
     action = Action.DISCARD
-    methods = {"POST": METHODS[Action.DISCARD]}
 
-    @extend_schema(operation_id="subscriptions_deadletters_discard", tags=TAGS, request=MOVE_BODY, responses=ANY_OBJECT)
-    def post(self, request: Request, project: str, subscription: str) -> Response:
+    @serve(METHODS[Action.DISCARD], "subscriptions_deadletters_discard", takes=MOVE_BODY)
+    def post(self, request: Request, project: str, subscription: str) -> Any:
         return self.move(request, project, subscription)
 
 
@@ -125,10 +119,9 @@ class MessagesDeadLetter(MessagesSettle):
     """`POST ...:deadLetterMessages`."""
 
     settlement = Settlement.DEAD_LETTER
-    methods = {"POST": SETTLE_METHODS[Settlement.DEAD_LETTER]}
 
-    @extend_schema(operation_id="subscriptions_messages_deadletter", tags=TAGS, request=IDS_BODY, responses=ANY_OBJECT)
-    def post(self, request: Request, project: str, subscription: str) -> Response:
+    @serve(SETTLE_METHODS[Settlement.DEAD_LETTER], "subscriptions_messages_deadletter", takes=IDS_BODY)
+    def post(self, request: Request, project: str, subscription: str) -> Any:
         return self.settle(request, project, subscription)
 
 
@@ -136,10 +129,9 @@ class MessagesSkip(MessagesSettle):
     """`POST ...:skipMessages`."""
 
     settlement = Settlement.SKIP
-    methods = {"POST": SETTLE_METHODS[Settlement.SKIP]}
 
-    @extend_schema(operation_id="subscriptions_messages_skip", tags=TAGS, request=IDS_BODY, responses=ANY_OBJECT)
-    def post(self, request: Request, project: str, subscription: str) -> Response:
+    @serve(SETTLE_METHODS[Settlement.SKIP], "subscriptions_messages_skip", takes=IDS_BODY)
+    def post(self, request: Request, project: str, subscription: str) -> Any:
         return self.settle(request, project, subscription)
 
 

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from deliveries.inspection.attempts import Attempt
 from deliveries.inspection.contents import GET_TOPIC, as_delivered, sees_originals, wire_of
@@ -22,8 +20,7 @@ from pushhub.common.errors import InvalidArgument, NotFound
 from pushhub.common.principals import Principal
 from pushhub.common.protojson import format_duration, format_timestamp
 from pushhub.common.rows import row_or_none
-from subscriptions.api.base import ApiView, caller_of
-from subscriptions.api.openapi import ANY_OBJECT
+from subscriptions.api.base import ApiView, caller_of, serve
 from subscriptions.iam.methods import METHODS
 from subscriptions.iam.visible import rows_callable, rows_held
 from subscriptions.models import Subscription, Topic
@@ -39,10 +36,8 @@ PULL = "google.pubsub.v1.Subscriber.Pull"
 class MessageDetail(ApiView):
     """Covers the subscriptions of a project that the caller may pull from, as the console's message page does."""
 
-    methods = {"GET": "pushhub.v1.Diagnostics.GetMessage"}
-
-    @extend_schema(operation_id="messages_get", tags=["messages"], responses=ANY_OBJECT)
-    def get(self, request: Request, project: str, message: str) -> Response:
+    @serve("pushhub.v1.Diagnostics.GetMessage", "messages_get")
+    def get(self, request: Request, project: str, message: str) -> Any:
         if not (message.isascii() and message.isdigit() and len(message) <= ID_DIGITS and int(message) <= LAST_ID):
             raise InvalidArgument("A message id is a decimal number.", field="message")
         [requirement] = METHODS[PULL]
@@ -64,7 +59,7 @@ class MessageDetail(ApiView):
             **original,
             "deliveries": [_delivery(way, page) | delivered.get(way.subscription_id, {}) for way in page.ways],
         }
-        return Response(answer | {"nextPageToken": page.next_token} if page.next_token else answer)
+        return answer | {"nextPageToken": page.next_token} if page.next_token else answer
 
 
 def _sees_topic(caller: Principal, row: Message | None, events: Sequence[Attempt]) -> bool:

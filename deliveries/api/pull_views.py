@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from deliveries.api.pull_requests import ACKNOWLEDGE, MODIFY_ACK_DEADLINE, PULL, PULL_RESPONSE
 from deliveries.pull.deadlines import modify_ack_deadlines
@@ -16,60 +14,49 @@ from deliveries.telemetry import kinds
 from deliveries.telemetry.recording import request_counted
 from pushhub.common.names import subscription_name
 from pushhub.common.protojson import Message
-from subscriptions.api.base import ApiView
-from subscriptions.api.openapi import EMPTY, body, message
+from subscriptions.api.base import ApiView, serve
 from subscriptions.models import Subscription
 from subscriptions.selectors import read_subscription
 from subscriptions.services.rows import check_name
 
-TAGS = ["subscriptions"]
 #: How long production holds a pull that finds nothing (docs/spec.md#pull-requests).
 HOLD_SECONDS = 20.0
+SUBSCRIBER = "google.pubsub.v1.Subscriber."
 
 
 class SubscriptionPull(ApiView):
     """`POST /v1/projects/{project}/subscriptions/{subscription}:pull`."""
 
-    methods = {"POST": "google.pubsub.v1.Subscriber.Pull"}
-
-    @extend_schema(operation_id="subscriptions_pull", tags=TAGS, request=body(PULL), responses=message(PULL_RESPONSE))
-    def post(self, request: Request, project: str, subscription: str) -> Response:
+    @serve(SUBSCRIBER + "Pull", "subscriptions_pull", takes=PULL, gives=PULL_RESPONSE)
+    def post(self, request: Request, project: str, subscription: str) -> Any:
         content, row = _read(PULL, request, project, subscription)
         count = content.get("maxMessages", 0)
         wait_seconds = 0.0 if content.get("returnImmediately") else HOLD_SECONDS
         with request_counted(kinds.PULL_REQUESTS, row.pk):
             received = pull_messages(subscription=row, max_messages=count, wait_seconds=wait_seconds)
-        return Response({"receivedMessages": [_received(message) for message in received]} if received else {})
+        return {"receivedMessages": [_received(message) for message in received]} if received else {}
 
 
 class SubscriptionAcknowledge(ApiView):
     """`POST ...:acknowledge`."""
 
-    methods = {"POST": "google.pubsub.v1.Subscriber.Acknowledge"}
-
-    @extend_schema(operation_id="subscriptions_acknowledge", tags=TAGS, request=body(ACKNOWLEDGE), responses=EMPTY)
-    def post(self, request: Request, project: str, subscription: str) -> Response:
+    @serve(SUBSCRIBER + "Acknowledge", "subscriptions_acknowledge", takes=ACKNOWLEDGE)
+    def post(self, request: Request, project: str, subscription: str) -> None:
         content, row = _read(ACKNOWLEDGE, request, project, subscription)
         with request_counted(kinds.ACK_REQUESTS, row.pk):
             acknowledge_messages(subscription=row, ack_ids=content.get("ackIds", []))
-        return Response({})
 
 
 class SubscriptionModifyAckDeadline(ApiView):
     """`POST ...:modifyAckDeadline`."""
 
-    methods = {"POST": "google.pubsub.v1.Subscriber.ModifyAckDeadline"}
-
-    @extend_schema(
-        operation_id="subscriptions_modifyAckDeadline", tags=TAGS, request=body(MODIFY_ACK_DEADLINE), responses=EMPTY
-    )
-    def post(self, request: Request, project: str, subscription: str) -> Response:
+    @serve(SUBSCRIBER + "ModifyAckDeadline", "subscriptions_modifyAckDeadline", takes=MODIFY_ACK_DEADLINE)
+    def post(self, request: Request, project: str, subscription: str) -> None:
         content, row = _read(MODIFY_ACK_DEADLINE, request, project, subscription)
         with request_counted(kinds.MODACK_REQUESTS, row.pk):
             modify_ack_deadlines(
                 subscription=row, ack_ids=content.get("ackIds", []), seconds=content.get("ackDeadlineSeconds", 0)
             )
-        return Response({})
 
 
 def _read(kind: Message, request: Request, project: str, subscription: str) -> tuple[dict[str, Any], Subscription]:

@@ -7,16 +7,15 @@ from datetime import timedelta
 from typing import Any
 
 from django.core import signing
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from deliveries.telemetry.series.filters import parse_filter
 from deliveries.telemetry.series.series import MINUTE, Query, Series, find_series, format_series
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.protojson import parse_duration, parse_timestamp
-from subscriptions.api.base import ApiView
-from subscriptions.api.openapi import ANY_OBJECT, PAGING
+from subscriptions.api.base import ApiView, serve
+from subscriptions.api.openapi import PAGING
 from subscriptions.selectors import get_project
 
 #: The most points of a page, as in Cloud Monitoring. A page has whole series, and at least one.
@@ -26,11 +25,9 @@ MAX_POINTS = 100_000
 class TimeSeriesList(ApiView):
     """The series of a metric, for a time."""
 
-    methods = {"GET": "google.monitoring.v3.MetricService.ListTimeSeries"}
-
-    @extend_schema(
-        operation_id="timeSeries_list",
-        tags=["metrics"],
+    @serve(
+        "google.monitoring.v3.MetricService.ListTimeSeries",
+        "timeSeries_list",
         parameters=[
             OpenApiParameter("filter", str, required=True, description='metric.type = "..." AND ...'),
             OpenApiParameter("interval.startTime", str, description="RFC 3339; a minute before the end, unless given"),
@@ -40,9 +37,8 @@ class TimeSeriesList(ApiView):
             OpenApiParameter("view", str, enum=["FULL", "HEADERS"]),
             *PAGING,
         ],
-        responses=ANY_OBJECT,
     )
-    def get(self, request: Request, project: str) -> Response:
+    def get(self, request: Request, project: str) -> Any:
         parameters = request.query_params
         query = _query(get_project(project=project).project_id, parameters)
         is_full = parameters.get("view", "FULL") != "HEADERS"
@@ -53,7 +49,7 @@ class TimeSeriesList(ApiView):
         body: dict[str, Any] = {"timeSeries": [format_series(row, query, with_points=is_full) for row in page]}
         if first + len(page) < len(series):
             body["nextPageToken"] = _signer(scope).sign(str(first + len(page)))
-        return Response(body if page else {})
+        return body if page else {}
 
 
 def _query(project: str, parameters: Mapping[str, str]) -> Query:

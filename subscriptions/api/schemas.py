@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from typing import Any
+
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from pushhub.common import names
 from pushhub.common.errors import InvalidArgument, clipped
 from subscriptions import lists, selectors
-from subscriptions.api.base import ApiView, caller_of
-from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, message
+from subscriptions.api.base import ApiView, caller_of, serve
+from subscriptions.api.openapi import PAGING, list_of
 from subscriptions.api.topics import listed
 from subscriptions.paging import Page
 from subscriptions.resources import fields
@@ -18,7 +19,6 @@ from subscriptions.resources.render import schema_resource
 from subscriptions.services import schemas
 from subscriptions.services.projects import ensure_project
 
-TAGS = ["schemas"]
 SERVICE = "google.pubsub.v1.SchemaService."
 VIEWS = ("SCHEMA_VIEW_UNSPECIFIED", "BASIC", "FULL")
 VIEW = OpenApiParameter("view", str, enum=VIEWS, description="BASIC leaves out the definition")
@@ -29,134 +29,95 @@ REVISION_ID = OpenApiParameter("revisionId", str, description="Deprecated: use n
 class SchemaList(ApiView):
     """The schemas of a project."""
 
-    methods = {"GET": SERVICE + "ListSchemas", "POST": SERVICE + "CreateSchema"}
-
-    @extend_schema(
-        operation_id="schemas_list", tags=TAGS, parameters=[*PAGING, VIEW], responses=list_of("schemas", fields.SCHEMA)
-    )
-    def get(self, request: Request, project: str) -> Response:
+    @serve(SERVICE + "ListSchemas", "schemas_list", gives=list_of("schemas", fields.SCHEMA), parameters=[*PAGING, VIEW])
+    def get(self, request: Request, project: str) -> Any:
         page, full = _page(request)
         owner = ensure_project(project=project, caller=caller_of(request))
         rows, token = lists.schemas(owner, page)
         latest = selectors.schema_revisions_latest(rows)
-        return Response(listed("schemas", [schema_resource(latest[row.pk], full=full) for row in rows], token))
+        return listed("schemas", [schema_resource(latest[row.pk], full=full) for row in rows], token)
 
-    @extend_schema(
-        operation_id="schemas_create",
-        tags=TAGS,
-        parameters=[SCHEMA_ID],
-        request=body(fields.SCHEMA),
-        responses=message(fields.SCHEMA),
-    )
-    def post(self, request: Request, project: str) -> Response:
+    @serve(SERVICE + "CreateSchema", "schemas_create", takes=fields.SCHEMA, gives=fields.SCHEMA, parameters=[SCHEMA_ID])
+    def post(self, request: Request, project: str) -> Any:
         row = schemas.create_schema(
             parent=names.project_name(project),
             schema_id=request.query_params.get("schemaId") or request.query_params.get("schema_id") or "",
             schema=request.data,
             caller=caller_of(request),
         )
-        return Response(schema_resource(row))
+        return schema_resource(row)
 
 
 class SchemaDetail(ApiView):
     """One schema, or one of its revisions."""
 
-    methods = {"GET": SERVICE + "GetSchema", "DELETE": SERVICE + "DeleteSchema"}
-
-    @extend_schema(operation_id="schemas_get", tags=TAGS, parameters=[VIEW], responses=message(fields.SCHEMA))
-    def get(self, request: Request, project: str, schema: str) -> Response:
+    @serve(SERVICE + "GetSchema", "schemas_get", gives=fields.SCHEMA, parameters=[VIEW])
+    def get(self, request: Request, name: str) -> Any:
         full = _is_full(request, default="FULL")
-        return Response(schema_resource(selectors.schema_named(name=names.schema_name(project, schema)), full=full))
+        return schema_resource(selectors.schema_named(name=name), full=full)
 
-    @extend_schema(operation_id="schemas_delete", tags=TAGS, responses=EMPTY)
-    def delete(self, request: Request, project: str, schema: str) -> Response:
-        schemas.delete_schema(name=names.schema_name(project, schema))
-        return Response({})
+    @serve(SERVICE + "DeleteSchema", "schemas_delete")
+    def delete(self, request: Request, name: str) -> None:
+        schemas.delete_schema(name=name)
 
 
 class SchemaCommit(ApiView):
     """Add a revision to a schema."""
 
-    methods = {"POST": SERVICE + "CommitSchema"}
-
-    @extend_schema(
-        operation_id="schemas_commit", tags=TAGS, request=body(fields.COMMIT_SCHEMA), responses=message(fields.SCHEMA)
-    )
-    def post(self, request: Request, project: str, schema: str) -> Response:
-        row = schemas.commit_schema(name=names.schema_name(project, schema), request=request.data)
-        return Response(schema_resource(row))
+    @serve(SERVICE + "CommitSchema", "schemas_commit", takes=fields.COMMIT_SCHEMA, gives=fields.SCHEMA)
+    def post(self, request: Request, name: str) -> Any:
+        row = schemas.commit_schema(name=name, request=request.data)
+        return schema_resource(row)
 
 
 class SchemaRollback(ApiView):
     """Add a revision with the definition of an older one."""
 
-    methods = {"POST": SERVICE + "RollbackSchema"}
-
-    @extend_schema(
-        operation_id="schemas_rollback",
-        tags=TAGS,
-        request=body(fields.ROLLBACK_SCHEMA),
-        responses=message(fields.SCHEMA),
-    )
-    def post(self, request: Request, project: str, schema: str) -> Response:
-        row = schemas.rollback_schema(name=names.schema_name(project, schema), request=request.data)
-        return Response(schema_resource(row))
+    @serve(SERVICE + "RollbackSchema", "schemas_rollback", takes=fields.ROLLBACK_SCHEMA, gives=fields.SCHEMA)
+    def post(self, request: Request, name: str) -> Any:
+        row = schemas.rollback_schema(name=name, request=request.data)
+        return schema_resource(row)
 
 
 class SchemaDeleteRevision(ApiView):
     """Delete a revision of a schema."""
 
-    methods = {"DELETE": SERVICE + "DeleteSchemaRevision"}
-
-    @extend_schema(
-        operation_id="schemas_deleteRevision", tags=TAGS, parameters=[REVISION_ID], responses=message(fields.SCHEMA)
-    )
-    def delete(self, request: Request, project: str, schema: str) -> Response:
+    @serve(SERVICE + "DeleteSchemaRevision", "schemas_deleteRevision", gives=fields.SCHEMA, parameters=[REVISION_ID])
+    def delete(self, request: Request, name: str) -> Any:
         revision_id = request.query_params.get("revisionId") or request.query_params.get("revision_id") or ""
-        name = names.schema_name(project, schema)
-        return Response(schema_resource(schemas.delete_schema_revision(name=name, revision_id=revision_id)))
+        return schema_resource(schemas.delete_schema_revision(name=name, revision_id=revision_id))
 
 
 class SchemaRevisionList(ApiView):
     """The revisions of a schema, oldest first."""
 
-    methods = {"GET": SERVICE + "ListSchemaRevisions"}
-
-    @extend_schema(
-        operation_id="schemas_listRevisions",
-        tags=TAGS,
+    @serve(
+        SERVICE + "ListSchemaRevisions",
+        "schemas_listRevisions",
+        gives=list_of("schemas", fields.SCHEMA),
         parameters=[*PAGING, VIEW],
-        responses=list_of("schemas", fields.SCHEMA),
     )
-    def get(self, request: Request, project: str, schema: str) -> Response:
+    def get(self, request: Request, name: str) -> Any:
         page, full = _page(request)
-        row = selectors.get_schema(name=names.schema_name(project, schema))
+        row = selectors.get_schema(name=name)
         rows, token = lists.schema_revisions(row, page)
-        return Response(listed("schemas", [schema_resource(revision, full=full) for revision in rows], token))
+        return listed("schemas", [schema_resource(revision, full=full) for revision in rows], token)
 
 
 class SchemaValidate(ApiView):
     """Check that a schema could be created."""
 
-    methods = {"POST": SERVICE + "ValidateSchema"}
-
-    @extend_schema(operation_id="schemas_validate", tags=TAGS, request=body(fields.VALIDATE_SCHEMA), responses=EMPTY)
-    def post(self, request: Request, project: str) -> Response:
+    @serve(SERVICE + "ValidateSchema", "schemas_validate", takes=fields.VALIDATE_SCHEMA)
+    def post(self, request: Request, project: str) -> None:
         schemas.validate_schema(schema=request.data)
-        return Response({})
 
 
 class SchemaValidateMessage(ApiView):
     """Check that a message matches a schema."""
 
-    methods = {"POST": SERVICE + "ValidateMessage"}
-
-    @extend_schema(
-        operation_id="schemas_validateMessage", tags=TAGS, request=body(fields.VALIDATE_MESSAGE), responses=EMPTY
-    )
-    def post(self, request: Request, project: str) -> Response:
+    @serve(SERVICE + "ValidateMessage", "schemas_validateMessage", takes=fields.VALIDATE_MESSAGE)
+    def post(self, request: Request, project: str) -> None:
         schemas.validate_message(request=request.data)
-        return Response({})
 
 
 def _page(request: Request) -> tuple[Page, bool]:

@@ -2,81 +2,69 @@
 
 from __future__ import annotations
 
-from drf_spectacular.utils import extend_schema
-from rest_framework.request import Request
-from rest_framework.response import Response
+from typing import Any
 
-from pushhub.common import names
+from rest_framework.request import Request
+
 from subscriptions import lists, selectors
-from subscriptions.api.base import ApiView, caller_of
-from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, list_of_names, message
+from subscriptions.api.base import ApiView, caller_of, serve
+from subscriptions.api.openapi import PAGING, list_of, list_of_names
 from subscriptions.paging import Page
 from subscriptions.resources import fields
 from subscriptions.resources.topics import topic_resource
 from subscriptions.services.projects import ensure_project
 from subscriptions.services.topics import create_topic, delete_topic, update_topic
 
-TAGS = ["topics"]
+PUBLISHER = "google.pubsub.v1.Publisher."
 
 
 class TopicList(ApiView):
     """The topics of a project."""
 
-    methods = {"GET": "google.pubsub.v1.Publisher.ListTopics"}
-
-    @extend_schema(operation_id="topics_list", tags=TAGS, parameters=PAGING, responses=list_of("topics", fields.TOPIC))
-    def get(self, request: Request, project: str) -> Response:
+    @serve(PUBLISHER + "ListTopics", "topics_list", gives=list_of("topics", fields.TOPIC), parameters=PAGING)
+    def get(self, request: Request, project: str) -> Any:
         page = Page.read(request.query_params)
         owner = ensure_project(project=project, caller=caller_of(request))
         rows, token = lists.topics(owner, page)
-        return Response(listed("topics", [topic_resource(row) for row in rows], token))
+        return listed("topics", [topic_resource(row) for row in rows], token)
 
 
 class TopicDetail(ApiView):
     """One topic."""
 
-    methods = {
-        "PUT": "google.pubsub.v1.Publisher.CreateTopic",
-        "GET": "google.pubsub.v1.Publisher.GetTopic",
-        "PATCH": "google.pubsub.v1.Publisher.UpdateTopic",
-        "DELETE": "google.pubsub.v1.Publisher.DeleteTopic",
-    }
+    @serve(PUBLISHER + "CreateTopic", "topics_create", takes=fields.TOPIC, gives=fields.TOPIC)
+    def put(self, request: Request, name: str) -> Any:
+        row = create_topic(name=name, topic=request.data, caller=caller_of(request))
+        return topic_resource(row)
 
-    @extend_schema(operation_id="topics_create", tags=TAGS, request=body(fields.TOPIC), responses=message(fields.TOPIC))
-    def put(self, request: Request, project: str, topic: str) -> Response:
-        row = create_topic(name=names.topic_name(project, topic), topic=request.data, caller=caller_of(request))
-        return Response(topic_resource(row))
+    @serve(PUBLISHER + "GetTopic", "topics_get", gives=fields.TOPIC)
+    def get(self, request: Request, name: str) -> Any:
+        return topic_resource(selectors.get_topic(name=name))
 
-    @extend_schema(operation_id="topics_get", tags=TAGS, responses=message(fields.TOPIC))
-    def get(self, request: Request, project: str, topic: str) -> Response:
-        return Response(topic_resource(selectors.get_topic(name=names.topic_name(project, topic))))
+    @serve(PUBLISHER + "UpdateTopic", "topics_patch", takes=fields.UPDATE_TOPIC, gives=fields.TOPIC)
+    def patch(self, request: Request, name: str) -> Any:
+        row = update_topic(name=name, request=request.data, caller=caller_of(request))
+        return topic_resource(row)
 
-    @extend_schema(
-        operation_id="topics_patch", tags=TAGS, request=body(fields.UPDATE_TOPIC), responses=message(fields.TOPIC)
-    )
-    def patch(self, request: Request, project: str, topic: str) -> Response:
-        row = update_topic(name=names.topic_name(project, topic), request=request.data, caller=caller_of(request))
-        return Response(topic_resource(row))
-
-    @extend_schema(operation_id="topics_delete", tags=TAGS, responses=EMPTY)
-    def delete(self, request: Request, project: str, topic: str) -> Response:
-        delete_topic(name=names.topic_name(project, topic))
-        return Response({})
+    @serve(PUBLISHER + "DeleteTopic", "topics_delete")
+    def delete(self, request: Request, name: str) -> None:
+        delete_topic(name=name)
 
 
 class TopicSubscriptionList(ApiView):
     """The names of the subscriptions attached to a topic. They may belong to other projects."""
 
-    methods = {"GET": "google.pubsub.v1.Publisher.ListTopicSubscriptions"}
-
-    @extend_schema(
-        operation_id="topics_subscriptions_list", tags=TAGS, parameters=PAGING, responses=list_of_names("subscriptions")
+    @serve(
+        PUBLISHER + "ListTopicSubscriptions",
+        "topics_subscriptions_list",
+        gives=list_of_names("subscriptions"),
+        parameters=PAGING,
     )
-    def get(self, request: Request, project: str, topic: str) -> Response:
+    def get(self, request: Request, name: str) -> Any:
         page = Page.read(request.query_params)
-        row = selectors.get_topic(name=names.topic_name(project, topic))
+        row = selectors.get_topic(name=name)
         rows, token = lists.topic_subscriptions(row, page)
-        return Response(listed("subscriptions", [subscription.name for subscription in rows], token))
+        return listed("subscriptions", [subscription.name for subscription in rows], token)
 
 
 def listed(collection: str, items: list[object], token: str) -> dict[str, object]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from pushhub.common.protojson import format_timestamp
 from subscriptions import selectors
-from subscriptions.api.base import ApiView, caller_of
-from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, message
+from subscriptions.api.base import ApiView, caller_of, serve
+from subscriptions.api.openapi import PAGING, list_of
 from subscriptions.api.topics import listed
 from subscriptions.iam import tree
 from subscriptions.models import Project
@@ -19,7 +18,6 @@ from subscriptions.paging import Page, paged
 from subscriptions.resources import fields
 from subscriptions.services import projects
 
-TAGS = ["projects"]
 TYPES = "type.googleapis.com/google.cloudresourcemanager.v1"
 DEFAULT_PAGE, LARGEST_PAGE = 100, 300
 SERVICE = "google.cloudresourcemanager.v1"
@@ -28,79 +26,59 @@ SERVICE = "google.cloudresourcemanager.v1"
 class ProjectList(ApiView):
     """The projects that the caller may get."""
 
-    methods = {"GET": f"{SERVICE}.ListProjects", "POST": f"{SERVICE}.CreateProject"}
-
-    @extend_schema(
-        operation_id="projects_list",
-        tags=TAGS,
+    @serve(
+        f"{SERVICE}.ListProjects",
+        "projects_list",
+        gives=list_of("projects", fields.PROJECT),
         parameters=[*PAGING, OpenApiParameter("filter", str)],
-        responses=list_of("projects", fields.PROJECT),
     )
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> Any:
         page = Page.read(request.query_params, default=DEFAULT_PAGE, cap=LARGEST_PAGE)
         wanted = request.query_params.get("filter", "")
         rows, token = paged(
             projects.projects_visible(caller_of(request), filter=wanted), page, keys=("project_id",), scope="projects"
         )
-        return Response(listed("projects", [projects.project_resource(row) for row in rows], token))
+        return listed("projects", [projects.project_resource(row) for row in rows], token)
 
-    @extend_schema(
-        operation_id="projects_create", tags=TAGS, request=body(fields.PROJECT), responses=message(fields.OPERATION)
-    )
-    def post(self, request: Request) -> Response:
+    @serve(f"{SERVICE}.CreateProject", "projects_create", takes=fields.PROJECT, gives=fields.OPERATION)
+    def post(self, request: Request) -> Any:
         project_row = projects.create_project_request(request=request.data, caller=caller_of(request))
-        return Response(_creation(project_row))
+        return _creation(project_row)
 
 
 class ProjectDetail(ApiView):
     """One project, by its id or its number."""
 
-    methods = {
-        "GET": f"{SERVICE}.GetProject",
-        "PUT": f"{SERVICE}.UpdateProject",
-        "DELETE": f"{SERVICE}.DeleteProject",
-    }
+    @serve(f"{SERVICE}.GetProject", "projects_get", gives=fields.PROJECT)
+    def get(self, request: Request, project: str) -> Any:
+        return projects.project_resource(selectors.get_project(project=project))
 
-    @extend_schema(operation_id="projects_get", tags=TAGS, responses=message(fields.PROJECT))
-    def get(self, request: Request, project: str) -> Response:
-        return Response(projects.project_resource(selectors.get_project(project=project)))
+    @serve(f"{SERVICE}.UpdateProject", "projects_update", takes=fields.PROJECT, gives=fields.PROJECT)
+    def put(self, request: Request, project: str) -> Any:
+        return projects.project_resource(projects.update_project(project=project, request=request.data))
 
-    @extend_schema(
-        operation_id="projects_update", tags=TAGS, request=body(fields.PROJECT), responses=message(fields.PROJECT)
-    )
-    def put(self, request: Request, project: str) -> Response:
-        return Response(projects.project_resource(projects.update_project(project=project, request=request.data)))
-
-    @extend_schema(operation_id="projects_delete", tags=TAGS, responses=EMPTY)
-    def delete(self, request: Request, project: str) -> Response:
+    @serve(f"{SERVICE}.DeleteProject", "projects_delete")
+    def delete(self, request: Request, project: str) -> None:
         projects.delete_project(project=project)
-        return Response({})
 
 
 class ProjectUndelete(ApiView):
     """Undelete a project."""
 
-    methods = {"POST": f"{SERVICE}.UndeleteProject"}
-
-    @extend_schema(operation_id="projects_undelete", tags=TAGS, request=body(fields.EMPTY), responses=EMPTY)
-    def post(self, request: Request, project: str) -> Response:
+    @serve(f"{SERVICE}.UndeleteProject", "projects_undelete", takes=fields.EMPTY)
+    def post(self, request: Request, project: str) -> None:
         fields.EMPTY.read(request.data)
         projects.undelete_project(project=project)
-        return Response({})
 
 
 class ProjectAncestry(ApiView):
     """The project and the folders and organization above it, nearest first."""
 
-    methods = {"POST": f"{SERVICE}.GetAncestry"}
-
-    @extend_schema(
-        operation_id="projects_getAncestry", tags=TAGS, request=body(fields.EMPTY), responses=message(fields.ANCESTRY)
-    )
-    def post(self, request: Request, project: str) -> Response:
+    @serve(f"{SERVICE}.GetAncestry", "projects_getAncestry", takes=fields.EMPTY, gives=fields.ANCESTRY)
+    def post(self, request: Request, project: str) -> Any:
         fields.EMPTY.read(request.data)
         lineage = tree.lineage(selectors.get_project(project=project))
-        return Response({"ancestor": [{"resourceId": projects.resource_id(resource)} for resource in lineage]})
+        return {"ancestor": [{"resourceId": projects.resource_id(resource)} for resource in lineage]}
 
 
 def _creation(project: Project) -> dict[str, Any]:

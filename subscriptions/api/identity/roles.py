@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from pushhub.common import names
-from subscriptions.api.base import ApiView, caller_of
+from subscriptions.api.base import ApiView, caller_of, serve
 from subscriptions.api.openapi import PAGING, body, list_of, message
 from subscriptions.api.topics import listed
 from subscriptions.iam import custom_roles
@@ -32,22 +34,18 @@ DELETED = OpenApiParameter("showDeleted", bool, description="true: with the dele
 class PredefinedRoleList(ApiView):
     """The predefined roles."""
 
-    methods = {"GET": IAM + "ListPredefinedRoles"}
-
-    @extend_schema(operation_id="roles_list", tags=TAGS, parameters=[VIEW], responses=list_of("roles", ROLE))
-    def get(self, request: Request) -> Response:
+    @serve(IAM + "ListPredefinedRoles", "roles_list", gives=list_of("roles", ROLE), parameters=[VIEW])
+    def get(self, request: Request) -> Any:
         full = _is_full(request)
-        return Response(listed("roles", [role_resource(role, full=full) for role in PREDEFINED.values()], ""))
+        return listed("roles", [role_resource(role, full=full) for role in PREDEFINED.values()], "")
 
 
 class PredefinedRoleDetail(ApiView):
     """One predefined role."""
 
-    methods = {"GET": IAM + "GetPredefinedRole"}
-
-    @extend_schema(operation_id="roles_get", tags=TAGS, responses=message(ROLE))
-    def get(self, request: Request, role: str) -> Response:
-        return Response(role_resource(custom_roles.get_predefined(f"roles/{role}")))
+    @serve(IAM + "GetPredefinedRole", "roles_get", gives=ROLE)
+    def get(self, request: Request, role: str) -> Any:
+        return role_resource(custom_roles.get_predefined(f"roles/{role}"))
 
 
 class RoleOwnerView(ApiView):
