@@ -22,6 +22,9 @@ MAX_TRIED = 256
 SMALL_BYTES = 16 * 1024
 #: Larger messages leave this part of the memory to small ones.
 RESERVED = 1 / 8
+#: Waiting messages are tried when this part of the memory has become free since they were tried last: a thousand
+#: subscriptions that wait would make each small message cost as many tries.
+TRIED_AFTER = 1 / 1024
 
 
 class Admission:
@@ -33,6 +36,8 @@ class Admission:
         self._resume = resume
         self._lock = threading.Lock()
         self._total = 0
+        #: Bytes that have become free since the waiting flights were tried.
+        self._freed = 0
         self._held: dict[int, int] = {}
         #: Flights and the bytes that each needs; the subscription that has waited longest comes first.
         self._waiting: dict[int, deque[tuple[Flight, int]]] = {}
@@ -69,7 +74,7 @@ class Admission:
             else:
                 flight.drop_payload()
                 self._waiting.setdefault(subscription_id, deque()).append((flight, size))
-            resumed = self._next_waiting() if self._waiting else []
+            resumed = self._next_waiting(subscription_id)
         if resumed:
             self._resume(resumed)
         return is_admitted
@@ -79,7 +84,7 @@ class Admission:
         with self._lock:
             if flight.held_bytes:
                 self._give_back(flight)
-            resumed = self._next_waiting() if self._waiting else []
+            resumed = self._next_waiting(flight.lane.subscription_id)
         if resumed:
             self._resume(resumed)
 
@@ -101,12 +106,20 @@ class Admission:
         subscription_id = flight.lane.subscription_id
         self._total -= flight.held_bytes
         self._held[subscription_id] -= flight.held_bytes
+        self._freed += flight.held_bytes
         flight.held_bytes = 0
         if not self._held[subscription_id]:
             del self._held[subscription_id]
 
-    def _next_waiting(self) -> list[Flight]:
-        """Take the flights that fit now out of the queues, one flight of each subscription at a time."""
+    def _next_waiting(self, subscription_id: int) -> list[Flight]:
+        """Take the flights that fit now out of the queues, one flight of each subscription at a time.
+
+        They are tried if much has become free, or this subscription, of which a flight has ended, waits itself.
+        """
+        is_due = subscription_id in self._waiting or not self._total or self._freed >= self._limit * TRIED_AFTER
+        if not self._waiting or not is_due:
+            return []
+        self._freed = 0
         resumed: list[Flight] = []
         while fitting := self._next_of_each():
             resumed += fitting

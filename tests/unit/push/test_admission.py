@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from deliveries.backlog.backlog import Lane
 from deliveries.push.admission import Admission
 from deliveries.push.sending.flight import Flight
@@ -139,3 +141,31 @@ def test_a_message_that_waits_only_for_its_own_bytes_resumes() -> None:
     second.settle_as(Verdict.ACK)
     assert worker.resumed == [second, first]
     assert worker.admission.held_bytes == 90
+
+
+def test_small_messages_beside_many_that_wait_cost_few_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a hundred subscriptions with large messages, of which thirty wait
+    worker = Worker(8_000_000)
+    large = [worker.take(number, 100_000)[0] for number in range(1, 101)]
+    tries: list[None] = []
+    next_of_each = worker.admission._next_of_each
+    monkeypatch.setattr(worker.admission, "_next_of_each", lambda: tries.append(None) or next_of_each())
+    # When a hundred small messages of another come and go, then the waiting ones are tried after so many bytes
+    for _ in range(100):
+        worker.take(1000, 1_000)[0].settle_as(Verdict.ACK)
+    assert len(tries) == 100 * 1_000 // 8_000
+    # And at once when a large one has ended
+    large[0].settle_as(Verdict.ACK)
+    assert worker.resumed == [large[70]]
+
+
+def test_messages_that_wait_for_a_few_bytes_go_when_nothing_is_held() -> None:
+    # Given a message that needs nearly everything, while a small one is held
+    worker = Worker(8_000_000)
+    small, _ = worker.take(1, 1_000)
+    waiting, is_admitted = worker.take(2, 7_000_000)
+    assert not is_admitted
+    # When that one has ended, which has freed too little for a try
+    small.settle_as(Verdict.ACK)
+    # Then the other goes, as no more will become free
+    assert worker.resumed == [waiting]
