@@ -259,7 +259,7 @@ def _attempts(folder: Path, count: int) -> None:
         own = texts[number * len(texts) // segments : (number + 1) * len(texts) // segments] or texts[:1]
         own = (own * (SEGMENT_ROWS // len(own) + 1))[:SEGMENT_ROWS]
         columns = {
-            name: pa.repeat(pa.scalar(value, schema.field(name).type), SEGMENT_ROWS) for name, value in same.items()
+            name: pa.repeat(pa.scalar(same.get(name), schema.field(name).type), SEGMENT_ROWS) for name in schema.names
         }
         moments = pa.repeat(pa.scalar(at, schema.field("time").type), SEGMENT_ROWS)
         columns |= {"time": moments, "publish_time": moments, "message_id": pa.array(own)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import re
 import time
 from typing import Any
 
@@ -51,6 +52,8 @@ CLEAR = (
     flag("--clear-dead-letter-policy", "stop forwarding dead letters", action="store_true"),
     transforms.CLEAR,
 )
+#: A duration as a diagnosis tells it, such as 400 ms or 12 s.
+DURATION = r"\d+(\.\d+)? (ms|s|min|h|d)\b"
 ACK_IDS = flag("--ack-ids", "from pull, separated by commas", type=words, required=True, metavar="ACK_ID,...")
 
 
@@ -200,14 +203,15 @@ def describe(client: Client, options: Options) -> Result:
 
 
 def _watched(client: Client, name: str, *, seconds: float) -> Any:
-    """Print what a diagnosis says whenever that changes, until Ctrl-C. Return the subscription."""
+    """Print what a diagnosis says whenever more than durations of it change, until Ctrl-C. Return the subscription."""
     before = ""
     with contextlib.suppress(KeyboardInterrupt):
         while True:
             summary = client.call("POST", f"{name}:diagnose", {})["summary"]
-            if summary != before:
+            without_times = re.sub(DURATION, "", summary)
+            if without_times != before:
                 print(f"{time.strftime('%H:%M:%S')} {summary}", flush=True)  # noqa: T201 - its output
-            before = summary
+            before = without_times
             time.sleep(seconds)
     return client.call("GET", name)
 

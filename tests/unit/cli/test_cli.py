@@ -382,8 +382,8 @@ def test_pause_and_resume_name_each_subscription() -> None:
 def test_a_watched_subscription_prints_what_changes_until_ctrl_c(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given a diagnosis that changes after two looks, then each is printed once, and at the end the subscription."""
-    summaries = ["Fine.", "Fine.", "flow: It is slow."]
+    """Given a diagnosis of which a duration changes and then a step, then both are printed, and the subscription."""
+    summaries = ["Fine, 77 ms ago.", "Fine, 1.5 s ago.", "flow: It is slow."]
 
     class Changing(Client):
         def call(self, method: str, path: str, body: Fields | None = None, **query: Any) -> Fields:
@@ -397,7 +397,7 @@ def test_a_watched_subscription_prints_what_changes_until_ctrl_c(
     options = {"subscription": "worker", "project": "p", "watch": 2.0}
     said = subscriptions.VERBS["describe"].run(Changing("http://localhost"), options)
     printed = [line.partition(" ")[2] for line in capsys.readouterr().out.splitlines()]
-    assert printed == ["Fine.", "flow: It is slow."]
+    assert printed == ["Fine, 77 ms ago.", "flow: It is slow."]
     assert said.value == {"name": "projects/p/subscriptions/worker"}
 
 
