@@ -135,6 +135,16 @@ def check_pull(*, project: str) -> None:
         _charge(project, [Charge(SUBSCRIBER, f"{project}:{settings.REGION}", 1)])
 
 
+def refuses_pulls(*, project: str) -> bool:
+    """Return whether `check_pull` would refuse a pull now. May raise redis.RedisError."""
+    limit = settings.QUOTA_SUBSCRIBER_KB_PER_MINUTE
+    if not settings.QUOTAS or not limit:
+        return False
+    with connect_to_redis(settings.REDIS_URL, seconds=TIMEOUT_SECONDS) as client:
+        tokens, at_ms = client.hmget(_key(Charge(SUBSCRIBER, f"{project}:{settings.REGION}", 1)), "b", "bt")
+    return tokens is not None and float(tokens) + (time.time() - float(at_ms) / 1000) * limit / SUBSCRIBER.seconds < 1
+
+
 def charge_pull(*, project: str, size: int) -> None:
     """Charge the `size` bytes of messages that a pull returns, in addition to what `check_pull` charged."""
     if settings.QUOTAS and size > UNIT_BYTES:
@@ -159,7 +169,7 @@ def _charge(project: str, charges: Sequence[Charge], *, forced: bool = False) ->
     limited = [(charge, limit) for charge, limit in zip(charges, limits, strict=True) if limit]
     if not limited:
         return
-    keys = [f"ph:quota:{charge.quota.metric}:{charge.owner}" for charge, _ in limited]
+    keys = [_key(charge) for charge, _ in limited]
     args: list[str | float] = ["1" if forced else ""]
     for charge, limit in limited:
         args += [limit / charge.quota.seconds, limit, charge.cost]
@@ -167,6 +177,10 @@ def _charge(project: str, charges: Sequence[Charge], *, forced: bool = False) ->
     if refused:
         quota, limit = limited[refused - 1][0].quota, limited[refused - 1][1]
         raise _exceeded(project, quota, limit)
+
+
+def _key(charge: Charge) -> str:
+    return f"ph:quota:{charge.quota.metric}:{charge.owner}"
 
 
 class Buckets:

@@ -35,6 +35,7 @@ class Condition(StrEnum):
     WINDOW_FULL = "window_full"
     LIMITED = "limited"
     DELIVERING = "delivering"
+    QUOTA_USED = "quota_used"
     UNPULLED = "unpulled"
     PULLED = "pulled"
     LOST = "lost"
@@ -79,6 +80,9 @@ KINDS = {
     Condition.WINDOW_FULL: Kind(Level.WARN, _("window full"), _("Answer faster; the window grows with acks.")),
     Condition.LIMITED: Kind(Level.WARN, _("limited"), _("Raise the limit, or wait.")),
     Condition.DELIVERING: Kind(Level.GOOD, _("delivering")),
+    Condition.QUOTA_USED: Kind(
+        Level.WARN, _("quota used up"), _("Pull less, or raise PUSHHUB_QUOTA_SUBSCRIBER_KB_PER_MINUTE.")
+    ),
     Condition.UNPULLED: Kind(Level.WARN, _("nobody pulls"), _("Start a subscriber, or set a push endpoint.")),
     Condition.PULLED: Kind(Level.UNKNOWN, _("pull")),
     Condition.LOST: Kind(Level.WARN, _("lost messages"), _("Look at the dead letters, and at the retention.")),

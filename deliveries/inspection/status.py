@@ -31,6 +31,7 @@ from pushhub.common.clock import Clock, utcnow
 from pushhub.common.outages import outage_or_raise
 from subscriptions.models import Subscription
 from subscriptions.models.iam import AuditEntry
+from subscriptions.quotas import refuses_pulls
 
 #: A larger backlog is shown as "more than 10000": counting a million rows every two seconds would cost too much.
 MAX_COUNTED = 10_000
@@ -123,11 +124,11 @@ def subscription_status(
             backlog, [Lane(subscription.pk, region) for region in sorted({settings.REGION, *waiting_regions})]
         )
         notices += _notices(subscription, backlog, lanes, clock, is_idle=not undelivered)
+        outcomes = None if undelivered else subscription_outcomes(subscription, clock=clock)
+        condition, lane = _condition(subscription, lanes, outcomes)
     except redis.RedisError as error:
         outage_or_raise(error)
         return SubscriptionStatus(Condition.REDIS_DOWN, undelivered, age, [], notices=notices)
-    outcomes = None if undelivered else subscription_outcomes(subscription, clock=clock)
-    condition, lane = _condition(subscription, lanes, outcomes)
     return SubscriptionStatus(
         condition,
         undelivered,
@@ -157,6 +158,8 @@ def _condition(
         return outcomes.condition, lane
     if pushes:
         return condition, lane
+    if refuses_pulls(project=subscription.project.project_id):
+        return Condition.QUOTA_USED, lane
     return (Condition.PULLED if any(view.outstanding for view in lanes) else Condition.UNPULLED), lane
 
 

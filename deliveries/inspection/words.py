@@ -176,6 +176,11 @@ def _condition_sentence(status: SubscriptionStatus) -> str:
             return _("Paused by %(caller)s since %(time)s. Messages that wait until it is resumed: %(count)s.") % values
         case Condition.PAUSED:
             return _("Paused by hand. Messages that wait until it is resumed: %(count)s.") % _counted(status)
+        case Condition.QUOTA_USED:
+            return _(
+                "The project's quota for pulling is used up, so pulls are refused. Messages that wait to be pulled: "
+                "%(count)s."
+            ) % _counted(status)
         case Condition.UNPULLED:
             return _("No subscriber holds a message. Messages that wait to be pulled: %(count)s.") % _counted(status)
         case Condition.PULLED:
