@@ -49,7 +49,8 @@ def restore_backup(path: Path, *, say: Say, resume: bool = False, using: str = "
         models = _prepare(manifest, resume=resume, using=using)
         for table, model in models:
             _fill(model, table, archive, using=using)
-            say(f"{table['table']}: {table['rows']:,} rows")
+            if table["rows"]:
+                say(f"{table['table']}: {table['rows']:,} rows")
         _reset_sequences([model for _, model in models], using=using)
         wrong = [
             table["table"]

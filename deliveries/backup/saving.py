@@ -44,7 +44,8 @@ def save_backup(path: Path, *, say: Say, using: str = "default") -> None:
                 name, columns = model._meta.db_table, columns_of(model)
                 with archive.open(f"{name}.jsonl", "w", force_zip64=True) as member:
                     content = content_of(model, columns, using=using, write=member.write)
-                say(f"{name}: {content.rows:,} rows")
+                if content.rows:
+                    say(f"{name}: {content.rows:,} rows")
                 tables.append({"table": name, "columns": columns, **content._asdict()})
             manifest = {"format": FORMAT, "version": settings.VERSION, "migrations": leaves, "tables": tables}
             archive.writestr(MANIFEST, orjson.dumps(manifest, option=orjson.OPT_INDENT_2))

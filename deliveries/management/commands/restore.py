@@ -29,5 +29,5 @@ class Command(BaseCommand):
         with plain_errors():
             restore_backup(options["file"], say=self.stderr.write, resume=options["resume"])
         if not empty_redis():
-            self.stderr.write("Redis is away. If it keeps data on disk, empty it before PushHub starts.")
+            self.stderr.write("Redis is away. The embedded one keeps nothing; empty another one before PushHub starts.")
         self.stdout.write("restored. If there is an archive, run `pushhub pipeline archive adopt`.")
