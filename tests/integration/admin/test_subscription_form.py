@@ -16,7 +16,7 @@ from subscriptions.models import Project, ServiceAccount, Subscription, Topic
 from subscriptions.models.iam import AuditEntry, Policy
 from tests.restapi import Api
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
 ADD = "/admin/subscriptions/subscription/add/"
 CHECK = "/admin/subscriptions/subscription/check-endpoint/"
