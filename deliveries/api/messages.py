@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from rest_framework.request import Request
@@ -15,7 +15,6 @@ from deliveries.models import Message
 from deliveries.rules.payload import publish_time_text
 from deliveries.store.statements import LAST_ID
 from deliveries.transforming import Wire
-from pushhub.common.clock import utcnow
 from pushhub.common.errors import InvalidArgument, NotFound
 from pushhub.common.principals import Principal
 from pushhub.common.protojson import format_duration, format_timestamp
@@ -94,8 +93,8 @@ def _delivery(way: Way, page: Ways) -> dict[str, Any]:
         delivery["reason"] = why
     if way.blocked_by is not None:
         delivery["blockedByMessageId"] = str(way.blocked_by.message_id)
-    if way.next_attempt_ms:
-        delivery["nextAttemptTime"] = format_timestamp(utcnow() + timedelta(milliseconds=int(way.next_attempt_ms)))
+    if way.due_ms is not None:
+        delivery["nextAttemptTime"] = format_timestamp(datetime.fromtimestamp(way.due_ms / 1000, UTC))
     if way.missing:
         delivery |= {"attemptsMissing": way.missing, "attemptsMissingReason": why_missing(way, page)}
     return {**delivery, "attempts": [_attempt(attempt) for attempt in way.attempts]}

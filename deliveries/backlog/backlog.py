@@ -269,6 +269,8 @@ class LaneFlow:
     #: How many more deliveries may go out before one waits for a token; 0 if one waits or more than half are in use.
     #: It is -1 if one waits for a result of its ordering key.
     spare: int = 0
+    #: The time of the settle in ms since 1970, by Redis' clock, from which the delays of nacks count.
+    settled_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,8 +389,8 @@ class Backlog:
         done = [("HDEL", work_key(worker), *_fields_of(batches)) for worker, batches in finished.items() if batches]
         replies = call_each(self.client, calls, then=done)
         flows = {
-            lane: LaneFlow(int(window), int(pause), spare=int(spare))
-            for lane, (_settled, _page, window, pause, spare) in zip(settlements, replies, strict=False)
+            lane: LaneFlow(int(window), int(pause), spare=int(spare), settled_ms=int(now_ms))
+            for lane, (_settled, _page, window, pause, spare, now_ms) in zip(settlements, replies, strict=False)
         }
         taken = [
             Taken(take.batch, messages, int(epoch))

@@ -1,10 +1,10 @@
 -- settle(lane; limit, dice, takes, ids, verdicts, latencies, generations, leases, batches, [delay, message] ...)
---   -> {settled, page wanted, window, pause, spare}
+--   -> {settled, page wanted, window, pause, spare, now}
 --
 -- Ends the leases of a batch: it forgets acked deliveries, puts nacked ones into the retry set, takes the tokens back,
 -- updates the window and the push backoff, and pumps the lane. If the endpoint is found to be down, what waits is left to the
 -- database, except for a handful. Settling a delivery twice is harmless, because only deliveries with a token count. Results
--- of another generation of the lane are dropped. `window` and `pause` (ms) are the lane's new ones. `spare` is the number of
+-- of another generation of the lane are dropped. A nack is due at `now` (ms since 1970) and its delay. `window` and `pause` (ms) are the lane's new ones. `spare` is the number of
 -- free tokens if no delivery waits and at least half of the window is free, and otherwise 0. For an ordered lane it is 1 at
 -- most, because the next delivery of a key waits for the result of the one before, whatever the window; and -1 while any
 -- waits for that.
@@ -28,7 +28,7 @@ local key = PREFIX .. lane
 local now = now_ms()
 local state = load_state(key)
 -- Redis was wiped: the database still has every delivery that was not acked, and the next offer or audit reads them.
-if not state then return {0, 0, 0, 0, 0} end
+if not state then return {0, 0, 0, 0, 0, now} end
 
 local ids, latencies, generations, leases, has_lapsed = {}, {}, {}, {}, {['']=false}
 for id in string.gmatch(ARGV[4], '[^,]+') do ids[#ids + 1] = id end
@@ -108,4 +108,4 @@ local waits = state.parked > 0 or state.spilled == 1 or redis.call('EXISTS', key
 local spare = 0
 if not waits and 2 * state.outstanding <= rules_window(state) then spare = rules_window(state) - state.outstanding end
 if state.ordered == 1 then spare = state.parked > 0 and -1 or math.min(spare, 1) end
-return {settled, page and 1 or 0, math.floor(state.window), math.floor(rules_pause(state, now)), spare}
+return {settled, page and 1 or 0, math.floor(state.window), math.floor(rules_pause(state, now)), spare, now}

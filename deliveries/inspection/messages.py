@@ -75,8 +75,8 @@ class Way:
     place: Place
     #: Those of the page.
     attempts: Sequence[Attempt]
-    #: The ms until the next attempt, or None if that isn't known.
-    next_attempt_ms: float | None = None
+    #: When the next attempt is due, in ms since 1970, or None if that isn't known.
+    due_ms: float | None = None
     #: Attempts of which the journal has no event, if it was searched to its end.
     missing: int = 0
     #: Whether the next page may tell more of it.
@@ -226,8 +226,9 @@ def why_waiting(way: Way) -> str:
         return ""
     subscription = row_or_none(Subscription.objects.select_related("project").filter(pk=way.subscription_id))
     status = subscription_status(subscription) if subscription is not None else None
-    if way.next_attempt_ms and (status is None or status.condition not in HELD_BACK):
-        return _("Its next attempt is due in %(duration)s.") % {"duration": words.duration_text(way.next_attempt_ms)}
+    if way.due_ms is not None and (status is None or status.condition not in HELD_BACK):
+        left_ms = max(way.due_ms - time.time() * 1000, 0)
+        return _("Its next attempt is due in %(duration)s.") % {"duration": words.duration_text(left_ms)}
     if status is None or (way.place == Place.OUTSTANDING and status.condition not in HELD_BACK):
         return ""
     return words.status_sentence(status)
@@ -279,7 +280,7 @@ def _end(own: Sequence[Attempt]) -> Place:
 
 
 def _present_place(row: Delivery) -> tuple[Place, float | None]:
-    """Return the place of a delivery that waits, and the ms until its retry if it waits for one."""
+    """Return the place of a delivery that waits, and when its retry is due if it waits for one."""
     try:
         stored, due_at_ms = message_places(default_backlog(), Lane(row.subscription_id, row.region), row.message_id)
     except redis.RedisError as error:
@@ -288,5 +289,5 @@ def _present_place(row: Delivery) -> tuple[Place, float | None]:
     if stored in (codes.Place.OUTSTANDING, codes.Place.LEASED):
         return Place.OUTSTANDING, None
     if due_at_ms is not None:
-        return Place.RETRYING, max(due_at_ms - time.time() * 1000, 0.0)
+        return Place.RETRYING, due_at_ms
     return Place.WAITING, None

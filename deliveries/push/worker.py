@@ -309,7 +309,7 @@ class PushWorker:
                 default_backlog().client.lpush(full_bell(work_key(self.name)), "1")
             except redis.RedisError:
                 logger.debug("no ring: Redis is away")
-        self.events.settled(flights)
+        self.events.settled(flights, flows)
 
     # Shutdown.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -19,6 +19,7 @@ import orjson
 from django.conf import settings
 from kombu import serialization
 
+from deliveries.backlog.backlog import Lane, LaneFlow
 from deliveries.push.sending.flight import Flight
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import TASK_NAME
@@ -81,7 +82,7 @@ class TaskEvents:
                 self._weights[flight.task_id] = weight
             self._show(flight)
 
-    def settled(self, flights: Sequence[Flight]) -> None:
+    def settled(self, flights: Sequence[Flight], flows: Mapping[Lane, LaneFlow]) -> None:
         for flight in flights:
             weight = self._weights.pop(flight.task_id, 1) if self._weights else 1
             if flight.verdict is Verdict.NACK or flight.verdict is Verdict.DEAD_LETTER:
@@ -89,9 +90,9 @@ class TaskEvents:
             if not flight.shown:
                 continue
             if flight.verdict is Verdict.NACK:
-                self._waiting.append(("task-retried", _retried(flight)))
+                self._waiting.append(("task-retried", _retried(flight, flows[flight.lane])))
             elif flight.verdict is Verdict.DEAD_LETTER:
-                self._waiting.append(("task-failed", _retried(flight)))
+                self._waiting.append(("task-failed", _retried(flight, flows[flight.lane])))
             else:
                 self._waiting.append(("task-succeeded", _succeeded(flight, weight)))
 
@@ -182,8 +183,8 @@ def _succeeded(flight: Flight, weight: int) -> dict[str, Any]:
     return {"uuid": flight.task_id, "result": result, "runtime": flight.latency_ms / 1000}
 
 
-def _retried(flight: Flight) -> dict[str, Any]:
-    """Return the fields of a nack, with the time of the next attempt as Celery's `eta`.
+def _retried(flight: Flight, flow: LaneFlow) -> dict[str, Any]:
+    """Return the fields of a nack, with the time of the next attempt that Redis has as Celery's `eta`.
 
     A push backoff of the subscription may hold the message back for longer.
     """
@@ -197,8 +198,7 @@ def _retried(flight: Flight) -> dict[str, Any]:
     if flight.verdict is Verdict.DEAD_LETTER:
         fields["result"] = f"dead-lettered after {flight.result_text}"
     if flight.verdict is Verdict.NACK:
-        ended = flight.ended or time.time()
-        next_attempt = datetime.fromtimestamp(ended + flight.retry_in_ms / 1000, UTC)
+        next_attempt = datetime.fromtimestamp((flow.settled_ms + flight.retry_in_ms) / 1000, UTC)
         fields["result"] += f", next attempt after {flight.retry_in_ms} ms"
         fields["eta"] = next_attempt.isoformat(timespec="milliseconds")
     return fields

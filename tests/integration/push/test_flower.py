@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 import requests
 
+from deliveries.backlog.backlog import Lane
+from deliveries.backlog.default import default_backlog
 from subscriptions.models import Subscription
 from tests.flowers import LOGIN
 from tests.ports import wait_for
@@ -62,6 +65,28 @@ def test_a_delivery_is_found_by_subscription_topic_message_attempt_outcome_and_c
         api.delete("subscriptions/billing")
         assert not Subscription.objects.exists()
         assert [row["args"] for row in search(flower, NAME)] == ["shop/billing"], "its last name is kept"
+
+
+def test_the_time_of_the_next_attempt_is_one_number_everywhere(redis_url: str, receiver: Receiver, flower: str) -> None:
+    receiver.default = 503
+    api = Api()
+    api.create("topics/orders")
+    retries = {"minimumBackoff": "500s", "maximumBackoff": "600s"}
+    config = {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}, "retryPolicy": retries}
+    api.create("subscriptions/billing", config)
+    [message_id] = api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}]}).body["messageIds"]
+    with Worker(redis_url) as worker:
+        wait_for(lambda: search(flower, '"next attempt after"'), what="the countdown in Flower")
+        # Given the retry's time in Redis, then Flower's task, `inspect scheduled`, REST and the console have the same
+        lane = Lane(Subscription.objects.get().pk, "local")
+        [(_, due_ms)] = default_backlog().client.zrange(f"ph:{lane.key}:z", 0, 0, withscores=True)
+        due = datetime.fromtimestamp(due_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        [row] = search(flower, message_id)
+        task = requests.get(f"{flower}/api/task/info/{row['uuid']}", auth=tuple(LOGIN.split(":")), timeout=30).json()
+        assert task["eta"] == due
+        assert due in worker.celery("inspect", "scheduled")
+    [delivery] = api.get(f"messages/{message_id}").body["deliveries"]
+    assert datetime.fromisoformat(delivery["nextAttemptTime"]) == datetime.fromisoformat(due)
 
 
 def test_the_housekeeping_is_shown_only_where_it_is_asked_for(redis_url: str, flower: str) -> None:

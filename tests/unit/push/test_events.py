@@ -8,13 +8,15 @@ from typing import Any
 from celery.events.state import Task
 from flower.utils.search import TaskSearchEngine
 
-from deliveries.backlog.backlog import Lane
+from deliveries.backlog.backlog import Lane, LaneFlow
 from deliveries.push.results.events import TaskEvents
 from deliveries.push.sending.flight import Flight
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import wire_message
 from deliveries.rules.taskmessage import DeliverTask
 from deliveries.telemetry.sinks.sampling import Sample
+
+FLOWS = {Lane(7, "local"): LaneFlow(1, 0, settled_ms=1_795_336_272_000)}
 
 
 def task_events() -> TaskEvents:
@@ -37,7 +39,7 @@ def test_a_sampled_success_says_how_many_pushes_it_represents() -> None:
         for settled in flights:
             settled.status = 204
             settled.settle_as(Verdict.ACK)
-        events.settled(flights)
+        events.settled(flights, FLOWS)
     shown = {fields["uuid"]: fields["result"] for kind, fields in events._waiting if kind == "task-succeeded"}
     assert shown == {"1": "ack 204", "4": "ack 204, stands for 3 pushes"}
     assert not events._weights
@@ -53,8 +55,7 @@ def test_an_event_has_the_subscription_message_attempt_and_next_try_of_its_push(
     events.started([nacked])
     nacked.status, nacked.retry_in_ms = 503, 1500
     nacked.settle_as(Verdict.NACK)
-    nacked.ended = 1_795_336_272.0
-    events.settled([nacked])
+    events.settled([nacked], FLOWS)
     [received] = events_of(events, "task-received")
     assert literal_eval(received["kwargs"]) == {
         "subscription": "projects/shop/subscriptions/7",
@@ -94,7 +95,7 @@ def test_events_can_be_disabled() -> None:
     nacked = flight(12345)
     events.started([nacked])
     nacked.settle_as(Verdict.NACK)
-    events.settled([nacked])
+    events.settled([nacked], FLOWS)
     assert not events._waiting
 
 
