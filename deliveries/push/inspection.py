@@ -30,10 +30,6 @@ NO_RATE_LIMIT = (
     "which limits all workers together"
 )
 NO_TIME_LIMIT = f"{TASK_NAME} has no time limit of Celery's: set the subscription's ackDeadlineSeconds"
-NOT_TERMINATED = (
-    "revoked for the next attempt only, as a push that is on its way cannot be ended: pause the subscription, or "
-    "shorten its ackDeadlineSeconds"
-)
 
 Row = dict[str, Any]
 Command = Callable[..., Any]
@@ -130,14 +126,25 @@ def _refusing(reason: str) -> Extension:
     return extend
 
 
-def _revoke(original: Command, state: Any, push_worker: PushWorker, *, terminate: bool = False, **kwargs: Any) -> Any:
-    reply = original(state, terminate=False, **kwargs)
-    return _refusal(NOT_TERMINATED) if terminate else reply
+def _revoke(
+    original: Command,
+    state: Any,
+    push_worker: PushWorker,
+    *,
+    task_id: Sequence[str] | str,
+    terminate: bool = False,
+    **kwargs: Any,
+) -> Any:
+    """Revoke, and drop what this worker has of the deliveries if they are to be terminated, with whatever signal."""
+    reply = original(state, task_id=task_id, **kwargs)
+    if not terminate:
+        return reply
+    count = push_worker.terminate([task_id] if isinstance(task_id, str) else task_id)
+    return {"ok": f"revoked, and {count} of them ended here"}
 
 
 def _terminate(original: Command, state: Any, push_worker: PushWorker, **kwargs: Any) -> Any:
-    Panel.data["revoke"](state, **{name: value for name, value in kwargs.items() if name != "signal"})
-    return _refusal(NOT_TERMINATED)
+    return Panel.data["revoke"](state, terminate=True, **kwargs)
 
 
 def _switching(*, is_on: bool) -> Extension:

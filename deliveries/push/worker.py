@@ -14,7 +14,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -310,6 +310,12 @@ class PushWorker:
             except redis.RedisError:
                 logger.debug("no ring: Redis is away")
         self.events.settled(flights, flows)
+
+    def terminate(self, task_ids: Iterable[str]) -> int:
+        """Drop these deliveries, and end their pushes if they have begun. Return how many the worker had."""
+        flights = [flight for flight in map(self.outstanding.get, task_ids) if flight is not None]
+        self.engine.cut(flights)
+        return len(flights)
 
     # Shutdown.
 

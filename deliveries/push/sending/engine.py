@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 SLICE = 50
 #: The time between two signs of life of the loop.
 BEAT_SECONDS = 1.0
+#: The result of a push that somebody has ended.
+TERMINATED = "terminated"
 
 
 class Engine:
@@ -65,6 +67,20 @@ class Engine:
         """Push these flights. May be called from any thread."""
         self._loop.call_soon_threadsafe(self._push_all, flights)
 
+    def cut(self, flights: Sequence[Flight]) -> None:
+        """Drop the messages of these flights, and end the requests of those that are on their way.
+
+        May be called from any thread.
+        """
+        self._loop.call_soon_threadsafe(self._cut_all, flights)
+
+    def _cut_all(self, flights: Sequence[Flight]) -> None:
+        for flight in flights:
+            flight.is_cut = True
+            if flight.request is not None:
+                flight.settle_as(Verdict.DROP, TERMINATED)
+                self.client.abort(flight.request)
+
     def stop(self) -> None:
         """Close all connections and end the thread; flights that are still outstanding are released."""
         future = asyncio.run_coroutine_threadsafe(self.client.close(drain_s=0), self._loop)
@@ -87,6 +103,9 @@ class Engine:
         ready: list[tuple[Flight, PushPlan]] = []
         get = self.plans.get
         for flight in flights:
+            if flight.is_cut:
+                flight.settle_as(Verdict.DROP, TERMINATED)
+                continue
             plan = get(flight.task.subscription_id, now=now)
             if plan is None or (flight.task.is_reference and plan.endpoint is not None):
                 unprepared.append(flight)

@@ -41,11 +41,13 @@ class Flight:
         "finish",
         "finished",
         "held_bytes",
+        "is_cut",
         "lane",
         "latency_ms",
         "message_id",
         "plan",
         "reason",
+        "request",
         "retry_after_s",
         "retry_in_ms",
         "shown",
@@ -76,6 +78,10 @@ class Flight:
         self.plan: PushPlan | None = None
         #: The result of the subscription's message transforms, until it is sent.
         self.transformed: Mapping[str, Any] | None = None
+        #: What the client returned for the request, while the answer is awaited.
+        self.request: Any = None
+        #: Whether somebody has ended the push, which may not have begun yet.
+        self.is_cut = False
         self.verdict = Verdict.RELEASE
         self.finished = False
         self.status = 0
@@ -103,6 +109,7 @@ class Flight:
         self.by_reference = True
 
     def done(self, result: PushResult) -> None:
+        self.request = None
         self.status = result.status
         self.latency_ms = result.latency_ms
         self.retry_after_s = result.retry_after_s

@@ -38,7 +38,7 @@ def send(client: Client, flight: Flight, plan: PushPlan, now_ms: int) -> None:
     else:
         attempt = task.attempt if settings.shows_attempts else None
         body = push_body(message, subscription=settings.name, delivery_attempt=attempt)
-    client.post(
+    flight.request = client.post(
         plan.endpoint,
         body,
         headers=headers,

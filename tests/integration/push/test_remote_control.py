@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import socket
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from deliveries.backlog.default import default_backlog
 from deliveries.models import Delivery
 from tests.ports import wait_for
-from tests.receiver import Answer, Receiver
+from tests.receiver import Receiver
 from tests.restapi import Api
 from tests.workers import Worker
 
@@ -24,38 +26,44 @@ def api(redis_url: str) -> Api:
     return Api()
 
 
-def publish_to(api: Api, receiver: Receiver, **fields: object) -> str:
+def publish_to(api: Api, endpoint: str, **fields: object) -> str:
     """Publish a message to a new push subscription, and return its id."""
     api.create("topics/orders")
-    config = {"topic": "projects/shop/topics/orders", "pushConfig": {"pushEndpoint": receiver.url}}
+    config = {"topic": "projects/shop/topics/orders", "pushConfig": {"pushEndpoint": endpoint}}
     api.create("subscriptions/push", {**config, **fields})
     answer = api.post("topics/orders:publish", {"messages": [{"data": "eA=="}]})
     [message_id] = answer.body["messageIds"]
     return str(message_id)
 
 
-def test_a_push_under_way_is_active_and_cannot_be_ended(api: Api, receiver: Receiver, redis_url: str) -> None:
+def test_a_push_under_way_is_active_and_can_be_ended(api: Api, redis_url: str) -> None:
     # Given a push that waits for its answer
-    receiver.default = Answer(204, delay_seconds=300)  # until the receiver stops
-    message_id = publish_to(api, receiver, ackDeadlineSeconds=600)
-    with Worker(redis_url, PUSHHUB_DRAIN_SECONDS="0") as worker:
-        wait_for(lambda: receiver.outstanding == 1, what="the push")
-        # Then it is active, under its subscription's name, and nothing is reserved
-        active = worker.celery("inspect", "active")
-        assert message_id in active and "projects/shop/subscriptions/push" in active
-        assert active.count(f"'id': '{message_id}.") == 1
-        assert message_id not in worker.celery("inspect", "reserved")
-        [task_id] = re.findall(rf"\b({message_id}\.[^\s'\"]+)", active)
-        queried = worker.celery("inspect", "query_task", task_id)
-        assert "active" in queried and task_id in queried
-        # When somebody tries to end it, then the answer says that it goes on
-        assert "cannot be ended" in worker.celery("control", "terminate", "SIGTERM", task_id)
-        assert receiver.outstanding == 1
+    with socket.create_server(("127.0.0.1", 0)) as endpoint, Worker(redis_url) as worker:
+        port = endpoint.getsockname()[1]
+        message_id = publish_to(api, f"http://127.0.0.1:{port}/", ackDeadlineSeconds=600)
+        peer, _ = endpoint.accept()
+        with peer:
+            assert peer.recv(1)
+            # Then it is active, under its subscription's name, and nothing is reserved
+            active = worker.celery("inspect", "active")
+            assert message_id in active and "projects/shop/subscriptions/push" in active
+            assert active.count(f"'id': '{message_id}.") == 1
+            assert message_id not in worker.celery("inspect", "reserved")
+            [task_id] = re.findall(rf"\b({message_id}\.[^\s'\"]+)", active)
+            queried = worker.celery("inspect", "query_task", task_id)
+            assert "active" in queried and task_id in queried
+            # When somebody ends it, then its connection is closed, and its message is dropped
+            assert "1 of them ended here" in worker.celery("control", "terminate", "SIGTERM", task_id)
+            with suppress(ConnectionResetError):
+                while peer.recv(65536):
+                    pass
+            wait_for(lambda: not Delivery.objects.exists(), what="the end of the delivery")
+            assert message_id not in worker.celery("inspect", "active")
 
 
 def test_a_retry_is_scheduled_with_its_time_and_the_total(api: Api, receiver: Receiver, redis_url: str) -> None:
     receiver.default = 503
-    message_id = publish_to(api, receiver, retryPolicy=NEVER_SOON)
+    message_id = publish_to(api, receiver.url, retryPolicy=NEVER_SOON)
     with Worker(redis_url) as worker:
         wait_for(lambda: message_id in worker.celery("inspect", "scheduled"), what="the retry")
         scheduled = worker.celery("inspect", "scheduled")
