@@ -347,6 +347,7 @@ def test_a_worker_takes_messages_only_of_regions_that_it_serves(stand: Stand) ->
     counts = {"local": 3, "near": 3, "far": 3}
     assert stand.worker.takes(counts) == []
     stand.worker.consume(["local"])
+    stand.request()  # without a region of its own it adopts none
     stand.worker.adopt(("near",))
     assert [take.region for take in stand.worker.takes(counts)] == ["local", "near"]
 
