@@ -272,9 +272,9 @@ def _lanes() -> None:
     """Lanes of failing subscriptions, as Redis has them; each waits with a thousand retries."""
     from deliveries.backlog.backlog import PREFIX, Lane
     from deliveries.backlog.default import default_backlog
-    from deliveries.backlog.lanestate import lane_fields
     from deliveries.models import Delivery
     from subscriptions.models import Subscription
+    from tests.lanes import lane_fields
 
     client = default_backlog().client
     for pk in Subscription.objects.order_by("pk").values_list("pk", flat=True)[:FAILING]:

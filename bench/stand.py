@@ -22,7 +22,6 @@ from bench.message import ATTRIBUTES, HELLO, TOPIC
 from bench.processes import Started, answers, process, wait_until
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.lanes import configure_lanes
-from deliveries.backlog.lanestate import lane_fields
 from deliveries.models import Delivery
 from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
@@ -32,6 +31,7 @@ from subscriptions.selectors import get_topic
 from subscriptions.services.service_accounts import create_service_account
 from subscriptions.services.subscriptions import create_subscription, modify_push_config
 from subscriptions.services.topics import create_topic
+from tests.lanes import lane_fields
 from tests.ports import free_port
 from tests.redisserver import RedisServer
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from deliveries.backlog.backlog import Backlog, Lane, PageRequest, work_key
+from deliveries.backlog.codes import STATE_CODES
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.lanestate import LaneState, lane_fields
+from deliveries.backlog.lanestate import LaneState
 from deliveries.backlog.regions import KEY as AUDIT_KEY
 from deliveries.backlog.regions import KEY_SECONDS as AUDIT_SECONDS
 from deliveries.rules.taskmessage import queue_name
@@ -15,6 +16,11 @@ def lane_state(backlog: Backlog, lane: Lane) -> LaneState:
     state = backlog.state(lane)
     assert state is not None, f"Redis does not know the lane {lane.key}"
     return state
+
+
+def lane_fields(**values: float) -> dict[str, float]:
+    """Return values by name as the fields of a lane's hash."""
+    return {STATE_CODES[name]: value for name, value in values.items()}
 
 
 def lane_change(backlog: Backlog, lane: Lane, **values: float) -> None:

@@ -7,12 +7,11 @@ from typing import Any
 
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
-from django.http import HttpRequest
 from django.utils.functional import cached_property
 
 from deliveries.rules.ids import publish_time_ms
 from pushhub.common.clock import time_text
-from subscriptions.console.base import ConsoleAdmin
+from subscriptions.console.base import ConsoleAdmin, Unchangeable
 
 
 def publish_time_shown(message_id: int) -> str:
@@ -31,18 +30,9 @@ class UncountedPaginator(Paginator):  # type: ignore[type-arg]
         return rows.order_by().values("pk")[: self.MOST].count()
 
 
-class ReadOnlyAdmin(ConsoleAdmin):
+class ReadOnlyAdmin(Unchangeable, ConsoleAdmin):
     """Rows that only the engine writes."""
 
     show_full_result_count = False
     paginator = UncountedPaginator
     list_per_page = 50
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False

@@ -643,9 +643,6 @@ class Backlog:
         """Wake a worker that sleeps on a region's bell, or the next one that is about to sleep."""
         self.client.lpush(f"{PREFIX}bell:{region}", "1")
 
-    def queue_length(self, region: str) -> int:
-        return int(self.client.llen(queue_name(region)))
-
 
 def _offer_calls(
     offers: Iterable[Offer],

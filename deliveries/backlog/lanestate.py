@@ -103,8 +103,3 @@ def parse_lane_state(fields: Mapping[bytes, bytes]) -> LaneState | None:
         push_config=int(number("push_config")),
         flow=Flow(*map(number, Flow._fields)),
     )
-
-
-def lane_fields(**values: float) -> dict[str, float]:
-    """Return values by name as the fields of a lane's hash."""
-    return {STATE_CODES[name]: value for name, value in values.items()}

@@ -49,7 +49,7 @@ class Jobs:
         self.stopping = threading.Event()
         names = [name] if threads == 1 else [f"{name}-{number}" for number in range(threads)]
         self._threads = [
-            BackgroundThread(name, self._round, oldest_job=self.oldest_seconds, at_end=connections.close_all)
+            BackgroundThread(name, self._turn, oldest_job=self.oldest_seconds, at_end=connections.close_all)
             for name in names
         ]
         self._is_started = False
@@ -87,7 +87,7 @@ class Jobs:
             times = [*firsts, *self._running.values()]
         return self._clock() - min(times) if times else 0.0
 
-    def _round(self) -> None:
+    def _turn(self) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._next_owner() is not None or self.stopping.is_set(), IDLE_SECONDS)
             owner = self._next_owner()

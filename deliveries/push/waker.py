@@ -41,7 +41,7 @@ class Waker:
         self._regions = regions
         self._pager = Pager()
         self._beat_at = 0.0
-        self._thread = BackgroundThread("stock-waker", self._round)
+        self._thread = BackgroundThread("stock-waker", self._turn)
 
     def note(self, task: DeliverTask) -> None:
         """Note that the worker has taken a delivery."""
@@ -70,7 +70,7 @@ class Waker:
         except redis.RedisError:
             logger.debug("not signed off: Redis is away")
 
-    def _round(self) -> None:
+    def _turn(self) -> None:
         try:
             if time.monotonic() >= self._beat_at:
                 self._beat()

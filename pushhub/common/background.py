@@ -16,7 +16,7 @@ IDLE_SECONDS = 5.0
 #: A thread that hasn't reported for this long has stopped working. So has one with a job that has waited this long.
 #: A busy SQLite delays one statement for up to 30 s.
 STUCK_SECONDS = 60.0
-#: Pauses after a failed round. They double from the first to the last.
+#: Pauses after a failed turn. They double from the first to the last.
 FIRST_PAUSE_SECONDS = 0.05
 LAST_PAUSE_SECONDS = 5.0
 
@@ -33,10 +33,10 @@ def no_job() -> float:
 class BackgroundThread:
     """Calls `body` again and again until it is asked to stop.
 
-    Each call is a round. It returns within `IDLE_SECONDS` if there is nothing to do, and the thread counts as alive
-    when it returns. A round that takes longer calls `beat` meanwhile. An exception ends only its round: it is logged,
-    `on_error` hands back what the round had taken, and the next round starts after a pause. `at_end` is called once, in
-    the thread, after the last round. If the thread ends in any other way, the process ends too, and the supervisor
+    Each call is a turn. It returns within `IDLE_SECONDS` if there is nothing to do, and the thread counts as alive
+    when it returns. A turn that takes longer calls `beat` meanwhile. An exception ends only its turn: it is logged,
+    `on_error` hands back what the turn had taken, and the next turn starts after a pause. `at_end` is called once, in
+    the thread, after the last turn. If the thread ends in any other way, the process ends too, and the supervisor
     starts it again. `oldest_job` returns the age in seconds of the oldest job that the thread has to do, or 0: a thread
     may be busy, and yet get nowhere.
     """
@@ -93,7 +93,7 @@ class BackgroundThread:
     def _run(self) -> None:
         try:
             while not self.stopping.is_set():
-                self._round()
+                self._turn()
             self._guarded(self._at_end)
             _started.discard(self)
         finally:
@@ -101,7 +101,7 @@ class BackgroundThread:
                 logger.critical("thread %s ended unasked, and the process ends with it", self.name)
                 end_process()
 
-    def _round(self) -> None:
+    def _turn(self) -> None:
         if self._guarded(self._body):
             self.beat()
             self._pause = FIRST_PAUSE_SECONDS

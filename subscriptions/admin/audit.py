@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.principals import Principal
-from subscriptions.console.base import ConsoleAdmin, caller_of
+from subscriptions.console.base import ConsoleAdmin, Unchangeable, caller_of
 from subscriptions.console.tabs import tabs_of
 from subscriptions.iam.tree import find_resource
 from subscriptions.iam.visible import rows_callable
@@ -41,7 +41,7 @@ class ResourceFilter(admin.SimpleListFilter):
 
 
 @admin.register(AuditEntry)
-class AuditEntryAdmin(ConsoleAdmin):
+class AuditEntryAdmin(Unchangeable, ConsoleAdmin):
     """Who changed what, from where; before and after side by side."""
 
     methods = {"view": "google.logging.v2.LoggingServiceV2.ListLogEntries"}
@@ -88,15 +88,6 @@ class AuditEntryAdmin(ConsoleAdmin):
         )
         head = format_html("<tr><th>{}</th><th>{}</th><th>{}</th></tr>", _("Field"), _("Before"), _("After"))
         return format_html("<table><thead>{}</thead><tbody>{}</tbody></table>", head, rows)
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
 
 @admin.register(Perimeter)

@@ -12,13 +12,13 @@ from django.utils.translation import gettext_lazy as _
 from pushhub.common.principals import Principal
 from subscriptions.admin.resources import IAM
 from subscriptions.admin.service_admin import ServiceAdmin
-from subscriptions.console.base import ConsoleAdmin
+from subscriptions.console.base import ConsoleAdmin, Unchangeable
 from subscriptions.identity import access_tokens, account_keys
 from subscriptions.models.credentials import AccessToken, ServiceAccountKey
 
 
 @admin.register(AccessToken)
-class AccessTokenAdmin(ConsoleAdmin):
+class AccessTokenAdmin(Unchangeable, ConsoleAdmin):
     """Access tokens, which can be revoked. `manage.py token_create` and /token create them and show them once."""
 
     methods = {"view": ""}  # the API has no list of tokens; callers see their own here
@@ -40,15 +40,6 @@ class AccessTokenAdmin(ConsoleAdmin):
     @admin.action(description=_("Revoke these tokens"), permissions=["view"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[AccessToken]) -> None:
         access_tokens.revoke_access_tokens(ids=[row.pk for row in queryset])
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
 
 @admin.register(ServiceAccountKey)

@@ -19,7 +19,7 @@ from django.utils.translation import gettext_lazy
 
 from pushhub.common.errors import PermissionDenied, PushHubError
 from pushhub.common.principals import Principal
-from subscriptions.console.base import ConsoleAdmin, caller_of
+from subscriptions.console.base import ConsoleAdmin, Unchangeable, caller_of
 from subscriptions.console.tabs import tabs_of
 from subscriptions.iam import grants, policies, tree
 from subscriptions.iam.methods import authorize, may_call
@@ -78,7 +78,7 @@ def link_permissions(resource: tree.Resource) -> SafeString:
 
 
 @admin.register(Policy)
-class PolicyAdmin(ConsoleAdmin):
+class PolicyAdmin(Unchangeable, ConsoleAdmin):
     """The list of all stored policies, and the page of one resource's policy."""
 
     methods = {"view": GET}
@@ -116,15 +116,6 @@ class PolicyAdmin(ConsoleAdmin):
             path("of/<path:name>/", view(self.page), name="subscriptions_policy_of"),
             *super().get_urls(),
         ]
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
     def find(self, request: HttpRequest) -> HttpResponse:
         name = request.GET.get("resource", "").strip().strip("/")

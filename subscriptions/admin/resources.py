@@ -21,7 +21,7 @@ from pushhub.common.principals import Principal
 from pushhub.common.rows import row_or_none
 from subscriptions.admin import resource_forms, subscription_form, topic_form, words
 from subscriptions.admin.service_admin import MAY_GET_POLICY, ServiceAdmin, TransformsAdmin
-from subscriptions.console.base import ConsoleAdmin, caller_of
+from subscriptions.console.base import ConsoleAdmin, Unchangeable, caller_of
 from subscriptions.console.tabs import tabs_of
 from subscriptions.iam import access
 from subscriptions.iam.methods import authorize_row
@@ -350,18 +350,9 @@ class ServiceAccountAdmin(ServiceAdmin):
 
 
 @admin.register(SigningKey)
-class SigningKeyAdmin(ConsoleAdmin):
+class SigningKeyAdmin(Unchangeable, ConsoleAdmin):
     """The public halves of the keys that sign tokens. Only superusers see them, as the keys belong to no tenant."""
 
     list_display = ("kid", "created_at", "signs_from", "retired_at")
     fields = ("kid", "certificate", "created_at", "signs_from", "retired_at")
     readonly_fields = fields
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False

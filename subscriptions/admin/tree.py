@@ -7,14 +7,13 @@ from typing import Any, ClassVar
 from django import forms
 from django.contrib import admin
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
 from subscriptions.admin.resource_forms import ServiceForm
 from subscriptions.admin.service_admin import ServiceAdmin
-from subscriptions.console.base import ConsoleAdmin
+from subscriptions.console.base import ConsoleAdmin, Unchangeable
 from subscriptions.iam.members import parse_member
 from subscriptions.iam.methods import authorize_row
 from subscriptions.iam.visible import rows_callable
@@ -164,7 +163,7 @@ class GroupAdmin(ConsoleAdmin):
 
 
 @admin.register(RoleResource)
-class RoleAdmin(ConsoleAdmin):
+class RoleAdmin(Unchangeable, ConsoleAdmin):
     """Custom roles, which can only be viewed here. REST creates and changes them."""
 
     methods = {"view": "google.iam.admin.v1.GetRole"}
@@ -179,12 +178,3 @@ class RoleAdmin(ConsoleAdmin):
             Q(project__in=rows_callable(caller, method, Project.objects.order_by()))
             | Q(organization__in=rows_callable(caller, method, Organization.objects.order_by()))
         )
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False

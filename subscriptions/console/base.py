@@ -54,6 +54,19 @@ class ProjectChangeList(ChangeList):
         return rows.filter(**{f"{project_path}__project_id": chosen}) if chosen and project_path else rows
 
 
+class Unchangeable:
+    """For the pages of rows that nobody adds, changes or deletes there. It comes before ConsoleAdmin."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
 class ConsoleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """The pages of a model. ConsoleSite makes every registered class one of these."""
 

@@ -8,7 +8,7 @@ from django.db.models import ProtectedError
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
 from pushhub.common.principals import OPERATOR, Principal
 from subscriptions.iam import access, grants, tree
-from subscriptions.models import Folder, Organization, Project
+from subscriptions.models import Folder, Organization
 
 MAX_NAME_CHARACTERS = 255
 #: The depth to which Google nests folders.
@@ -59,17 +59,6 @@ def check_depth(parent: Parent) -> None:
     """Raise FailedPrecondition if no folder may be created below `parent`."""
     if sum(isinstance(above, Folder) for above in tree.lineage(parent)) >= MAX_FOLDER_DEPTH:
         raise FailedPrecondition(f"Folders lie at most {MAX_FOLDER_DEPTH} deep.")
-
-
-def move_project(*, project: Project, parent: Parent | None, caller: Principal = OPERATOR) -> Project:
-    """Move a project below another parent, whose policies then apply to it instead of the old parent's."""
-    access.require(caller, "resourcemanager.projects.move", project)
-    if parent is not None:
-        access.require(caller, CREATE_PROJECT, parent)
-    for column, value in parent_columns(parent).items():
-        setattr(project, column, value)
-    project.save(update_fields=["organization", "folder"])
-    return project
 
 
 def get_parent(name: str, *, caller: Principal = OPERATOR, field: str = "parent") -> Parent | None:

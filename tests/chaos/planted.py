@@ -149,7 +149,7 @@ def thread_dead() -> None:
     """End the work of the settler after a while, although its thread goes on and reports that it is alive."""
     from deliveries.push.results.settler import Settler
 
-    work = Settler._round
+    work = Settler._turn
     rounds = 0
 
     def work_for_a_while(self: Settler) -> None:
@@ -160,7 +160,7 @@ def thread_dead() -> None:
         else:
             time.sleep(1)
 
-    Settler._round = work_for_a_while
+    Settler._turn = work_for_a_while
 
 
 def page_of_an_older_generation() -> None:

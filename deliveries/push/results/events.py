@@ -60,7 +60,7 @@ class TaskEvents:
         #: By task id, the number of pushes that an event stands for, if more than 1, until the push is settled.
         self._weights: dict[str, int] = {}
         self._waiting: deque[Event] = deque(maxlen=MAX_WAITING)
-        #: Kept between rounds, because connecting costs more than sending.
+        #: Kept between turns, because connecting costs more than sending.
         self._dispatcher: Any = None
         #: Whether events are sent; `celery control disable_events` turns them off.
         self.is_on = True
@@ -141,7 +141,7 @@ class TaskEvents:
             try:
                 return self._dispatch(events)
             except Exception as error:
-                # Redis may have been restarted since the last round.
+                # Redis may have been restarted since the last turn.
                 logger.debug("events are sent over a new connection: %s", type(error).__name__)
                 self._disconnect()
         try:

@@ -1,4 +1,4 @@
-"""How long the settler lets results gather. Each of its rounds is a commit, which delays publishers."""
+"""How long the settler lets results gather. Each of its turns is a commit, which delays publishers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from deliveries.backlog.backlog import Lane, LaneFlow
 
-#: The pause after a round of many results, and after a round with results of idle lanes only. After any other round the
-#: pause is as long as the round, at most this.
+#: The pause after a turn of many results, and after a turn with results of idle lanes only. After any other turn the
+#: pause is as long as the turn, at most this.
 GATHER_SECONDS = 0.02
 #: So many results are worth a commit of their own.
 WORTH_A_COMMIT = 64
@@ -23,17 +23,17 @@ class Gathering:
     """The settler's thread calls all methods but `can_wait`."""
 
     def __init__(self) -> None:
-        #: The least number of spare tokens among the lanes of the last round.
+        #: The least number of spare tokens among the lanes of the last turn.
         self._least_spare = 0
         self._quiet_lanes: set[Lane] = set()
         #: The lanes in which messages waited for their ordering keys when they were settled last.
         self._keyed_lanes: set[Lane] = set()
 
-    def begin_round(self) -> None:
+    def begin_turn(self) -> None:
         self._least_spare = sys.maxsize
 
     def settled(self, flows: Mapping[Lane, LaneFlow]) -> None:
-        """Note the state of lanes that were settled in this round."""
+        """Note the state of lanes that were settled in this turn."""
         if len(self._quiet_lanes) > MOST_LANES:
             self._quiet_lanes.clear()
         if len(self._keyed_lanes) > MOST_LANES:
@@ -55,11 +55,11 @@ class Gathering:
 
     @property
     def has_keys(self) -> bool:
-        """Whether messages waited for their ordering keys in a lane of the last round."""
+        """Whether messages waited for their ordering keys in a lane of the last turn."""
         return self._least_spare < 0
 
     def pause_seconds(self, count: int, *, spent_seconds: float) -> float:
-        """Return the pause after a round of `count` results that took `spent_seconds`."""
+        """Return the pause after a turn of `count` results that took `spent_seconds`."""
         gathers = count and (self._least_spare > 0 or (count >= WORTH_A_COMMIT and self._least_spare == 0))
         return GATHER_SECONDS if gathers else min(spent_seconds, GATHER_SECONDS)
 

@@ -36,7 +36,7 @@ NOT_THE_ENDPOINTS = frozenset({str(Reason.ABORTED), str(Reason.INTERNAL), str(Re
 
 
 class Reporter:
-    """The settler's thread calls `settled` after each round, and the heart calls `report_recovered` regularly."""
+    """The settler's thread calls `settled` after each turn, and the heart calls `report_recovered` regularly."""
 
     def __init__(self, worker: str, *, clock: Callable[[], float] = time.time) -> None:
         self._worker = worker

@@ -1,4 +1,4 @@
-"""The settler: settles the results that have arrived since its last round, in the database first, then in Redis."""
+"""The settler: settles the results that have arrived since its last turn, in the database first, then in Redis."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from pushhub.common.clock import utcnow
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-#: Called after each round with its flights and the new state of their lanes.
+#: Called after each turn with its flights and the new state of their lanes.
 OnSettled = Callable[[Sequence[Flight], Mapping[Lane, LaneFlow]], None]
 
-#: Results per round: a longer transaction would hold SQLite's write lock too long.
+#: Results per turn: a longer transaction would hold SQLite's write lock too long.
 ROUND_SIZE = 1000
 NO_LONGER_OWED = frozenset({Verdict.ACK, Verdict.DROP})
 
@@ -74,7 +74,7 @@ class Settler:
         self._on_settled = on_settled
         self._renew = renew
         self._results: list[Flight] = []
-        #: Results that the current round has taken and not settled yet.
+        #: Results that the current turn has taken and not settled yet.
         self._taken: list[Flight] = []
         #: Results that Redis refused, and when to try them again (time.monotonic).
         self._refused: list[Flight] = []
@@ -87,7 +87,7 @@ class Settler:
         self._complete = threading.Event()
         self._dice = random.Random()  # noqa: S311 - jitter
         self._thread = BackgroundThread(
-            "push-settler", self._round, on_error=self._take_back, at_end=self._end, oldest_job=self._oldest_seconds
+            "push-settler", self._turn, on_error=self._take_back, at_end=self._end, oldest_job=self._oldest_seconds
         )
         self._backlog = Backlog()
 
@@ -115,7 +115,7 @@ class Settler:
         self._complete.set()
         self._thread.stop(timeout=timeout)
 
-    def _round(self) -> None:
+    def _turn(self) -> None:
         self._ready.wait(IDLE_SECONDS)
         self._ready.clear()
         if self._refused and time.monotonic() >= self._retry_at:
@@ -159,18 +159,18 @@ class Settler:
             connection.close()
 
     def _take_back(self) -> None:
-        """Return the results of a failed round, to be settled in the next one."""
+        """Return the results of a failed turn, to be settled in the next one."""
         self._results[:0] = self._taken
         self._taken = []
         self._ready.set()
 
     def _settle_some(self) -> int:
-        """Settle waiting results, at most a round, and return their number."""
+        """Settle waiting results, at most a turn, and return their number."""
         # The engine appends at the end while this method takes from the front; both operations are atomic.
         self._urgent.clear()
         self._complete.clear()
         self._taken = self._results[:ROUND_SIZE]
-        self._gathering.begin_round()
+        self._gathering.begin_turn()
         count = len(self._taken)
         del self._results[:count]
         if self._taken:
@@ -208,11 +208,11 @@ class Settler:
             logger.exception("Redis refused %d results; they will be tried again", len(flights))
             self._refused += flights
             self._retry_at = time.monotonic() + LAST_PAUSE_SECONDS
-            return self._leave_round(flights)
+            return self._leave_turn(flights)
         self._gathering.settled(flows)
         for batch, count in batches.items():
             batch.left -= count
-        self._leave_round(flights)
+        self._leave_turn(flights)
         self._take_in(taken)
         return self._report(flights, flows)
 
@@ -245,8 +245,8 @@ class Settler:
         for flights in lanes.values():
             self._settle(flights)
 
-    def _leave_round(self, flights: Sequence[Flight]) -> None:
-        """Remove these flights from the current round, because they are settled or wait for a retry."""
+    def _leave_turn(self, flights: Sequence[Flight]) -> None:
+        """Remove these flights from the current turn, because they are settled or wait for a retry."""
         done = set(flights)
         self._taken = [flight for flight in self._taken if flight not in done]
 

@@ -25,7 +25,7 @@ class Admission(Segments):
         self._admitted = folder / ADMITTED
         self._admitted.mkdir(parents=True, exist_ok=True)
 
-    def round(self) -> int:
+    def admit_new(self) -> int:
         """Link the new segments that can be read; return how many."""
         paths = self.new()
         for path in paths:

@@ -43,8 +43,6 @@ FIRST_KEYS, LEAST_KEYS, MOST_KEYS = 500, 50, 2000
 TRANSACTION_SECONDS = 0.1
 #: Resources of which one transaction of `rebuild` adds up a span.
 RESOURCES_A_TRANSACTION = 20
-KEY_FIELDS = ("resource", "event", "at", "response_class", "response_code", "host")
-SUM_FIELDS = ("count", "bytes", "latency_us_sum", "latency_us_max", "buckets")
 NAMES_A_STATEMENT = 5000
 
 

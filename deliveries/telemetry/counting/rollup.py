@@ -185,7 +185,7 @@ class Rollup:
             # If the stream makes no progress, the embedded counter takes over.
             if self._lag.seconds() <= LAG_SECONDS:
                 self._lease.renew(waiting)
-        except Exception as error:  # the next round tries again
+        except Exception as error:  # the next turn tries again
             logger.warning("new segments are looked at later: %s", first_line(error))
             close_old_connections()
 
@@ -193,7 +193,7 @@ class Rollup:
         """Return how many segments are new."""
         with self._admitting:
             sealing.seal_closed(self._folder)
-            return self._admission.round()
+            return self._admission.admit_new()
 
 
 def backfill(folder: Path, *, session: SparkSession, since: datetime, until: datetime) -> ledger.Added:

@@ -61,7 +61,7 @@ class Segments:
 
     def _fresh(self) -> Iterator[Path]:
         for folder in hours(self._sealed):
-            # The time is read before the listing, so the next round sees a file that arrives in between.
+            # The time is read before the listing, so the next call sees a file that arrives in between.
             changed = folder.stat().st_mtime_ns
             if self._changed.get(folder) != changed:
                 self._changed[folder] = changed

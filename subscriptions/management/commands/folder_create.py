@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
-from pushhub.common.errors import PushHubError
+from subscriptions.management.operator import OperatorCommand
 from subscriptions.services import hierarchy
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     """Creates a folder."""
 
     help = "Create a folder and print its resource name."
@@ -20,11 +20,8 @@ class Command(BaseCommand):
         parser.add_argument("--parent", required=True, help="organizations/NUMBER or folders/NUMBER")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            parent = hierarchy.get_parent(options["parent"])
-            if parent is None:
-                raise CommandError("--parent must be organizations/NUMBER or folders/NUMBER")
-            folder = hierarchy.create_folder(display_name=options["display_name"], parent=parent)
-        except PushHubError as error:
-            raise CommandError(error.message) from error
+        parent = hierarchy.get_parent(options["parent"])
+        if parent is None:
+            raise CommandError("--parent must be organizations/NUMBER or folders/NUMBER")
+        folder = hierarchy.create_folder(display_name=options["display_name"], parent=parent)
         self.stdout.write(folder.name)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandParser
 
-from pushhub.common.errors import PushHubError
+from subscriptions.management.operator import OperatorCommand
 from subscriptions.services import hierarchy
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     """Creates an organization."""
 
     help = "Create an organization and print its resource name."
@@ -19,8 +19,5 @@ class Command(BaseCommand):
         parser.add_argument("display_name")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            organization = hierarchy.create_organization(display_name=options["display_name"])
-        except PushHubError as error:
-            raise CommandError(error.message) from error
+        organization = hierarchy.create_organization(display_name=options["display_name"])
         self.stdout.write(organization.name)

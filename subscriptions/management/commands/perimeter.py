@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import transaction
 
 from pushhub.common import names
-from pushhub.common.errors import PushHubError
 from subscriptions import selectors
+from subscriptions.management.operator import OperatorCommand
 from subscriptions.models.iam import Perimeter
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     """Creates, deletes and lists service perimeters."""
 
     help = (
@@ -30,10 +30,7 @@ class Command(BaseCommand):
         verbs.add_parser("list", help="per line: title, on or off, projects")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            {"create": self._create, "delete": self._delete, "list": self._list}[options["verb"]](options)
-        except PushHubError as error:
-            raise CommandError(error.message) from error
+        {"create": self._create, "delete": self._delete, "list": self._list}[options["verb"]](options)
 
     def _create(self, options: dict[str, Any]) -> None:
         with transaction.atomic():

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, time
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandParser
 
-from pushhub.common.errors import PushHubError
+from subscriptions.management.operator import OperatorCommand
 from subscriptions.services.hierarchy import get_parent
 from subscriptions.services.projects import create_project
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     """Creates a project."""
 
     help = "Create a project and print its number and service agent."
@@ -27,14 +27,11 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            project = create_project(
-                project_id=options["project_id"],
-                parent=get_parent(options["parent"]),
-                created_at=_start(options["created"]),
-            )
-        except PushHubError as error:
-            raise CommandError(error.message) from error
+        project = create_project(
+            project_id=options["project_id"],
+            parent=get_parent(options["parent"]),
+            created_at=_start(options["created"]),
+        )
         self.stdout.write(f"{project.project_id} {project.number} {project.service_agent}")
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandParser
 
-from pushhub.common.errors import PushHubError
 from subscriptions.iam.grants import grant_role
 from subscriptions.iam.tree import get_resource
+from subscriptions.management.operator import OperatorCommand
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     """Binds a member to a role."""
 
     help = "Bind a member to a role on a resource such as projects/shop or projects/shop/topics/orders."
@@ -22,7 +22,4 @@ class Command(BaseCommand):
         parser.add_argument("member", help="user:ada@example.com, serviceAccount:..., group:..., domain:...")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            grant_role(get_resource(options["resource"]), role=options["role"], member=options["member"])
-        except PushHubError as error:
-            raise CommandError(error.message) from error
+        grant_role(get_resource(options["resource"]), role=options["role"], member=options["member"])

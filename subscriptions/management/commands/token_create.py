@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandParser
 
-from pushhub.common.errors import PushHubError
 from subscriptions.identity import access_tokens
 from subscriptions.management.arguments import lifetime
+from subscriptions.management.operator import OperatorCommand
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     """Creates an access token."""
 
     help = "Create an access token for a user or a service account and print it. PushHub can't show it a second time."
@@ -21,10 +21,7 @@ class Command(BaseCommand):
         parser.add_argument("--lifetime", type=lifetime, default=access_tokens.LIFETIME, help="90s, 30m, 12h, 7d")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            issued = access_tokens.create_access_token(member=options["member"], lifetime=options["lifetime"])
-        except PushHubError as error:
-            raise CommandError(error.message) from error
+        issued = access_tokens.create_access_token(member=options["member"], lifetime=options["lifetime"])
         self.stdout.write(issued.token)
         row = issued.row
         self.stderr.write(f"token {row.pk} of {row.member}, valid until {row.expires_at:%F %T} UTC")

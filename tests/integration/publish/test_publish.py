@@ -18,6 +18,7 @@ from deliveries.backlog.default import default_backlog
 from deliveries.backlog.paging import page_in
 from deliveries.models import Delivery, Message
 from deliveries.rules.ids import publish_time_ms
+from deliveries.rules.taskmessage import queue_name
 from tests.integration.publish.directapi import direct_api
 from tests.lanes import lane_state, page_requests
 from tests.restapi import Api
@@ -161,8 +162,8 @@ def test_each_publish_region_has_a_window_of_its_own(api: Api, settings: Any) ->
     lane = Lane(Delivery.objects.latest("id").subscription_id, "europe-west1")
     for request in page_requests(backlog, region="europe-west1"):
         page_in(request)
-    assert backlog.queue_length("local") == 3
-    assert backlog.queue_length("europe-west1") == 3
+    assert backlog.client.llen(queue_name("local")) == 3
+    assert backlog.client.llen(queue_name("europe-west1")) == 3
     assert lane_state(backlog, lane).outstanding == 3
 
 

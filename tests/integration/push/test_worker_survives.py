@@ -66,7 +66,7 @@ import sys, threading
 from deliveries.push import worker
 from pushhub.common import background
 
-work = background.BackgroundThread._round
+work = background.BackgroundThread._turn
 
 def work_or_hang(thread):
     if thread.name == "push-preparer":
@@ -77,7 +77,7 @@ for module in list(sys.modules.values()):
     if "IDLE_SECONDS" in vars(module) and module.__name__.startswith(("deliveries.", "pushhub.common.")):
         module.IDLE_SECONDS = 0.1
 worker.HEARTBEAT_SECONDS = 0.1
-background.BackgroundThread._round = work_or_hang
+background.BackgroundThread._turn = work_or_hang
 """
 
 

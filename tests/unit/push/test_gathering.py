@@ -21,7 +21,7 @@ QUIET, BUSY = Lane(7, "local"), Lane(8, "local")
 def round_of(spare: dict[Lane, int], rounds: Gathering | None = None) -> Gathering:
     """Return the gathering after a round in which lanes were left with these spare tokens."""
     rounds = rounds or Gathering()
-    rounds.begin_round()
+    rounds.begin_turn()
     rounds.settled({lane: LaneFlow(100, 0, spare=count) for lane, count in spare.items()})
     return rounds
 
