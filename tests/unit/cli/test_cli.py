@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentParser, ArgumentTypeError
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pushhub.cli import USAGE
 from subscriptions.cli import values
 from subscriptions.cli.client import Client, CliError, Fields
 from subscriptions.cli.expressions import parse_filter
 from subscriptions.cli.formats import parse_format, rendered, table
+from subscriptions.cli.main import PUBSUB, WORDS
 from subscriptions.cli.nouns import accounts, projects, snapshots, subscriptions, topics
 from subscriptions.cli.verbs import Verb
 
@@ -418,3 +422,11 @@ def test_a_limit_counts_the_items_that_the_filter_chooses() -> None:
         {"name": "projects/p/topics/t4"},
         {"name": "projects/p/topics/t7"},
     ]
+
+
+def test_the_help_and_the_documentation_name_each_noun() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
+    usage = ", ".join(re.findall(r"^  ([a-z-]+(?:, [a-z-]+)*)(?:  |$)", USAGE, re.M)).split(", ")
+    nouns = set(WORDS) - {PUBSUB}
+    assert nouns <= set(usage)
+    assert [noun for noun in nouns if not re.search(rf"^\| (`[a-z-]+`, )*`{noun}\b", page, re.M)] == []
