@@ -215,6 +215,7 @@ def _shown(way: Way, visible: Collection[int], page: Ways) -> dict[str, Any]:
         "state": state,
         "why": why_waiting(way),
         "why_missing": why_missing(way, page),
+        "is_searched_on": way.is_searched_on,
         "blocked_by": way.blocked_by.message_id if way.blocked_by is not None else None,
         "attempts": [_attempt_shown(attempt) for attempt in way.attempts],
     }

@@ -73,7 +73,7 @@ class AuditEntryAdmin(Unchangeable, ConsoleAdmin):
         row = _subscription_or_topic(name)
         if row is not None and self.admin_site._registry[type(row)].has_view_permission(request, row):
             tabs = tabs_of(row, "history", caller=caller_of(request))
-            extra_context = {**(extra_context or {}), "title": name, "tabs": tabs}
+            extra_context = {**(extra_context or {}), "title": name, "tabs": tabs, "opts": row._meta}
         return super().changelist_view(request, extra_context)
 
     @admin.display(description=_("Changes"))

@@ -56,3 +56,10 @@ for (const frame of document.querySelectorAll(".results, .module, .table-frame")
     }
   }
 }
+
+// On a narrow screen the tabs scroll.
+const tab = document.querySelector(".tabs [aria-current]");
+if (tab) {
+  const tabs = tab.parentElement;
+  tabs.scrollLeft += tab.getBoundingClientRect().left - tabs.getBoundingClientRect().left;
+}
