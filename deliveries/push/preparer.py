@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from django.db import close_old_connections
@@ -34,6 +34,8 @@ class Preparer:
         self._admission = admission
         self._jobs = Jobs("push-preparer")
         self._unprepared: deque[Flight] = deque()
+        #: Subscriptions whose plans end soon.
+        self._ending: deque[int] = deque()
         #: Flights for whose payloads there is memory.
         self._unread: deque[Flight] = deque()
 
@@ -48,6 +50,11 @@ class Preparer:
         self._unprepared.extend(flights)
         self.run(self._prepare_waiting)
 
+    def renew(self, subscription_ids: Iterable[int]) -> None:
+        """Make the plans of these subscriptions anew. Messages go by the old ones meanwhile."""
+        self._ending.extend(subscription_ids)
+        self.run(self._renew_plans)
+
     def read(self, flights: Sequence[Flight]) -> None:
         """Read the payloads of these flights, for which there is memory, then push them."""
         self._unread.extend(flights)
@@ -60,6 +67,10 @@ class Preparer:
     def _prepare_waiting(self) -> None:
         flights = [self._unprepared.popleft() for _ in range(len(self._unprepared))]
         self._take_step(flights, self._prepare)
+
+    def _renew_plans(self) -> None:
+        """Try once: a message whose plan has ended waits until its plan can be made."""
+        self._engine.plans.load([self._ending.popleft() for _ in range(len(self._ending))])
 
     def _read_some(self) -> None:
         flights: list[Flight] = []

@@ -83,6 +83,7 @@ class PushWorker:
             unprepared=lambda flights: self.preparer.prepare(flights),
             transform=self.transformer.take_on,
             starting=lambda flights: self.events.started(flights),
+            renew=lambda subscription_ids: self.preparer.renew(subscription_ids),
         )
         self.admission = Admission(
             settings.WORKER_OUTSTANDING_MB * 1_000_000, resume=lambda flights: self.preparer.read(flights)

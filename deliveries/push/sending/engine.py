@@ -30,7 +30,7 @@ class Engine:
     """Turns flights into requests.
 
     Flights that need preparation go to `unprepared`, and flights with message transforms to `transform`. `starting` is
-    told of those that are pushed now.
+    told of those that are pushed now, and `renew` of subscriptions whose plans end soon.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class Engine:
         unprepared: Callable[[list[Flight]], None],
         transform: Callable[[list[Flight]], None],
         starting: Callable[[list[Flight]], None],
+        renew: Callable[[set[int]], None],
     ) -> None:
         self._loop = uvloop.new_event_loop()
         self.client = push_client(self._loop)
@@ -46,6 +47,7 @@ class Engine:
         self._unprepared = unprepared
         self._transform = transform
         self._starting = starting
+        self._renew = renew
         self._beat: asyncio.TimerHandle | None = None
         self._thread = BackgroundThread("push-engine", self._run)
 
@@ -100,6 +102,7 @@ class Engine:
         now_ms = time.time_ns() // 1_000_000
         unprepared: list[Flight] = []
         untransformed: list[Flight] = []
+        ending: set[int] = set()
         ready: list[tuple[Flight, PushPlan]] = []
         get = self.plans.get
         for flight in flights:
@@ -111,6 +114,8 @@ class Engine:
                 unprepared.append(flight)
                 continue
             flight.plan = plan
+            if self.plans.is_ending(flight.task.subscription_id, plan, now=now):
+                ending.add(flight.task.subscription_id)
             if plan.functions and flight.transformed is None:
                 untransformed.append(flight)
             else:
@@ -123,6 +128,8 @@ class Engine:
                 # A message that can't be turned into a request must not stop the loop or other messages.
                 logger.exception("push of %s failed", flight.task.message.get("messageId"))
                 flight.settle_as(Verdict.NACK, Reason.INTERNAL)
+        if ending:
+            self._renew(ending)
         if unprepared:
             self._unprepared(unprepared)
         if untransformed:

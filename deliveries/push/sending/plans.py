@@ -23,6 +23,8 @@ PLAN_SECONDS = 60.0
 #: The permission to sign is checked again soon, because workers are not notified: a revoked grant must stop pushes
 #: within seconds although the token is valid for an hour, and a missing role may be granted at any time.
 SIGNED_PLAN_SECONDS = 5.0
+#: A plan in use is made anew so long before it ends: its messages would wait behind those of all other plans otherwise.
+RENEWED_SECONDS = 2.0
 #: A token is replaced this long before it expires, so that the receiver never sees an expired one.
 TOKEN_MARGIN_SECONDS = 300.0
 #: Tokens kept for reuse. Users choose the audiences, so the number of tokens must be bounded.
@@ -61,6 +63,8 @@ class PlanBook:
         self._plans: dict[int, PushPlan] = {}
         #: While plans are being made: the subscriptions whose settings have changed since they were read.
         self._changed: set[int] | None = None
+        #: Subscriptions whose plans are made anew before they end.
+        self._renewing: set[int] = set()
         self._tokens: dict[tuple[str, str], IdToken] = {}
         #: The last known name of each subscription, deleted or not.
         self._names: dict[int, str] = {}
@@ -72,6 +76,13 @@ class PlanBook:
         """Return the plan, or None if it must be made first. `now` is on the clock of `time.monotonic`."""
         plan = self._plans.get(subscription_id)
         return plan if plan is not None and plan.valid_until > now else None
+
+    def is_ending(self, subscription_id: int, plan: PushPlan, *, now: float) -> bool:
+        """Return once whether a plan ends soon."""
+        if plan.valid_until - now > RENEWED_SECONDS or subscription_id in self._renewing:
+            return False
+        self._renewing.add(subscription_id)
+        return True
 
     def name_of(self, subscription_id: int) -> str:
         """Return the last known name of a subscription, deleted or not, or else its id in words."""
@@ -111,6 +122,7 @@ class PlanBook:
             # What `forget` notes after this line, it takes out of `plans` itself.
             if subscription_id in changed:
                 plans.pop(subscription_id, None)
+            self._renewing.discard(subscription_id)
         self._changed = None
 
     def _make(self, settings: PushSettings | None, usable: Container[str]) -> PushPlan:

@@ -25,6 +25,7 @@ from deliveries.models import Delivery, Message
 from deliveries.publish.service import publish_message
 from deliveries.push import batchrequests
 from deliveries.push import worker as workers
+from deliveries.push.sending import plans
 from deliveries.push.worker import PushWorker
 from deliveries.rules.payload import NewMessage
 from deliveries.rules.taskmessage import parse_own, queue_name
@@ -256,6 +257,23 @@ def test_a_subscription_that_cannot_be_prepared_delays_no_other(
     wait_for(lambda: stand.fetch() or not Delivery.objects.exists(), what="every ack")
 
 
+def test_a_plan_in_use_is_made_anew_before_it_ends(
+    receiver: Receiver, stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book, pk = stand.worker.engine.plans, Subscription.objects.get(subscription_id="push").pk
+    publish(TOPIC, b"ack")
+    wait_for(lambda: stand.fetch() or not Delivery.objects.exists(), what="the first acks")
+    first = book.get(pk, now=time.monotonic())
+    publish(TOPIC, b"ack")
+    wait_for(lambda: stand.fetch() or not Delivery.objects.exists(), what="the next acks")
+    assert book.get(pk, now=time.monotonic()) is first is not None
+    # When a message is pushed by a plan that ends soon
+    monkeypatch.setattr(plans, "RENEWED_SECONDS", 3600.0)
+    publish(TOPIC, b"ack")
+    # Then it has another one
+    wait_for(lambda: stand.fetch() or book.get(pk, now=time.monotonic()) not in (None, first), what="the next plan")
+
+
 def test_a_batch_whose_reply_is_lost_is_fetched_again(
     receiver: Receiver, stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,12 +361,12 @@ def test_the_next_message_of_a_key_whose_reply_is_lost_arrives_later(
     assert [request.json["message"]["messageId"] for request in receiver.requests] == keyed
 
 
-def test_a_worker_takes_messages_only_of_regions_that_it_serves(stand: Stand) -> None:
+def test_a_worker_takes_messages_only_of_regions_that_it_serves(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stand.worker, "adopt", lambda regions: None)  # its heart finds no region to adopt
     counts = {"local": 3, "near": 3, "far": 3}
     assert stand.worker.takes(counts) == []
     stand.worker.consume(["local"])
-    stand.request()  # without a region of its own it adopts none
-    stand.worker.adopt(("near",))
+    stand.worker.adopted = ("near",)
     assert [take.region for take in stand.worker.takes(counts)] == ["local", "near"]
 
 

@@ -80,3 +80,13 @@ def test_a_deleted_subscription_keeps_its_last_name(book: PlanBook, subscription
     book.forget([subscription.pk])
     book.load([subscription.pk])
     assert book.name_of(subscription.pk) == "projects/shop/subscriptions/push"
+
+
+def test_a_plan_ends_soon_once_until_it_is_made_anew(book: PlanBook, subscription: Subscription) -> None:
+    book.load([subscription.pk])
+    plan = book.get(subscription.pk, now=time.monotonic())
+    assert plan is not None
+    soon = plan.valid_until - plans.RENEWED_SECONDS
+    assert [book.is_ending(subscription.pk, plan, now=now) for now in (soon - 1, soon, soon)] == [False, True, False]
+    book.load([subscription.pk])
+    assert book.is_ending(subscription.pk, plan, now=soon)
