@@ -11,19 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
+from subscriptions.cli.errors import CliError
+from subscriptions.cli.expressions import parse_filter
+
 if TYPE_CHECKING:
     import ssl
 
 Fields = dict[str, Any]
 TIMEOUT_SECONDS = 60.0
-
-
-class CliError(Exception):
-    """An error in one line. `status` is the canonical code, if the API returned one."""
-
-    def __init__(self, message: str, *, status: str = "") -> None:
-        super().__init__(f"{status}: {message}" if status else message)
-        self.status = status
 
 
 class Client:
@@ -105,8 +100,6 @@ def client_of(options: Mapping[str, Any]) -> Client:
     """Return the client that the flags and the environment describe."""
     client = Client(options["url"] or default_url(), _token(options))
     if options.get("filter"):
-        from subscriptions.cli.expressions import parse_filter
-
         client.is_listed = parse_filter(options["filter"])
     return client
 

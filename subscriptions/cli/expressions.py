@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from subscriptions.cli.client import CliError
+from subscriptions.cli.errors import CliError
 
 Match = Callable[[Any], bool]
 _TERM = re.compile(r"(?P<path>[A-Za-z_][\w.-]*)(?P<operator>!=|!~|=|~|:)(?P<value>.*)", re.S)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from subscriptions.cli.client import CliError
+from subscriptions.cli.errors import CliError
 
 
 def content_of(path: str) -> Any:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from subscriptions.cli.client import Client, CliError
+from subscriptions.cli.client import Client
+from subscriptions.cli.errors import CliError
 from subscriptions.cli.files import content_of
 from subscriptions.cli.verbs import Flag, Options, Result, Verb, flag
 

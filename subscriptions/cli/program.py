@@ -11,7 +11,8 @@ from argparse import Action, ArgumentError, ArgumentParser
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TextIO
 
-from subscriptions.cli.client import Client, CliError, client_of, quoted
+from subscriptions.cli.client import Client, client_of, quoted
+from subscriptions.cli.errors import CliError
 from subscriptions.cli.formats import parse_format, rendered
 from subscriptions.cli.verbs import Result, Verb
 

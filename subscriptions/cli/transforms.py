@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from subscriptions.cli.client import CliError
+from subscriptions.cli.errors import CliError
 from subscriptions.cli.files import content_of
 from subscriptions.cli.verbs import Options, flag
 

@@ -6,7 +6,8 @@ import base64
 import os
 from pathlib import Path
 
-from subscriptions.cli.client import Client, CliError
+from subscriptions.cli.client import Client
+from subscriptions.cli.errors import CliError
 from subscriptions.cli.nouns.topics import LIMIT
 from subscriptions.cli.policies import policy_verbs
 from subscriptions.cli.resources import describe_by

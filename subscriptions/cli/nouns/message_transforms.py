@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from subscriptions.cli.client import Client, CliError
+from subscriptions.cli.client import Client
+from subscriptions.cli.errors import CliError
 from subscriptions.cli.files import content_of
 from subscriptions.cli.transforms import FILE, transforms_of
 from subscriptions.cli.values import full_name, pairs

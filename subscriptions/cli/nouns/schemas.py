@@ -6,7 +6,8 @@ import base64
 from pathlib import Path
 from typing import Any
 
-from subscriptions.cli.client import Client, CliError
+from subscriptions.cli.client import Client
+from subscriptions.cli.errors import CliError
 from subscriptions.cli.nouns.topics import LIMIT
 from subscriptions.cli.policies import policy_verbs
 from subscriptions.cli.resources import delete_each, describe_by

@@ -9,7 +9,8 @@ import time
 from typing import Any
 
 from subscriptions.cli import labels, transforms
-from subscriptions.cli.client import Client, CliError
+from subscriptions.cli.client import Client
+from subscriptions.cli.errors import CliError
 from subscriptions.cli.formats import table
 from subscriptions.cli.nouns.topics import LIMIT
 from subscriptions.cli.policies import policy_verbs

@@ -11,7 +11,8 @@ import pytest
 
 from pushhub.cli import USAGE
 from subscriptions.cli import values
-from subscriptions.cli.client import Client, CliError, Fields
+from subscriptions.cli.client import Client, Fields
+from subscriptions.cli.errors import CliError
 from subscriptions.cli.expressions import parse_filter
 from subscriptions.cli.formats import parse_format, rendered, table
 from subscriptions.cli.main import PUBSUB, WORDS

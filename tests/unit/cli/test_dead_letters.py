@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from subscriptions.cli.client import CliError, Fields
+from subscriptions.cli.client import Fields
+from subscriptions.cli.errors import CliError
 from subscriptions.cli.main import candidates
 from subscriptions.cli.nouns.dead_letters import BATCH, VERBS
 from subscriptions.cli.program import add_parsers

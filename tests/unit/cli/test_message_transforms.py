@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from subscriptions.cli.client import CliError
+from subscriptions.cli.errors import CliError
 from subscriptions.cli.nouns import message_transforms, subscriptions, topics
 from tests.unit.cli.test_cli import body, run
 

@@ -15,7 +15,8 @@ import pytest
 from pushhub import __version__
 from pushhub.cli import django_commands
 from pushhub.cli import main as pushhub_main
-from subscriptions.cli.client import CliError, Fields
+from subscriptions.cli.client import Fields
+from subscriptions.cli.errors import CliError
 from subscriptions.cli.expressions import parse_filter
 from subscriptions.cli.formats import Format, parse_format, rendered
 from subscriptions.cli.main import SCRIPTS, candidates, main
