@@ -37,20 +37,25 @@ WARM = 20_000
 
 
 @contextmanager
-def spark() -> Iterator[SparkSession]:
-    """Start a session for one stand. The processes of its tasks keep the database that they began with."""
+def spark(*, quick: bool) -> Iterator[SparkSession]:
+    """Start a session for one stand. The processes of its tasks keep the database that they began with.
+
+    With small counts, all stands share one, as Java's start takes longest. Each task then has a process of its own.
+    """
     if missing := needs.missing():
         raise BenchError(missing)
-    session = spark_session("bench", master="local[2]", memory="512m")
+    extra = {"spark.python.worker.reuse": "false"} if quick else {}
+    session = spark_session("bench", master="local[2]", memory="512m", extra=extra)
     try:
         yield session
     finally:
-        session.stop()
+        if not quick:
+            session.stop()
 
 
 def archive(quick: bool) -> Row:
     """Archive messages, replay them, and ingest some from a file; one subscription pulls."""
-    with spark() as session:
+    with spark(quick=quick) as session:
         return _measured(session, *((1_000, 800, 1_000) if quick else (400_000, 100_000, WARM)))
 
 
@@ -58,7 +63,7 @@ def archive_sizes(quick: bool) -> Row:
     """The same at 1, 4 and 16 times the data."""
     figures: Row = {}
     for count in (1_000,) if quick else (50_000, 200_000, 800_000):
-        with spark() as session:
+        with spark(quick=quick) as session:
             measured = _measured(session, count, count // 4, 1_000 if quick else WARM)
         rates = {name: rate for name, rate in measured.items() if name.endswith("_per_second")}
         figures |= {name.replace("_per", f"_{count // 1000}k_per"): rate for name, rate in rates.items()}
@@ -68,7 +73,11 @@ def archive_sizes(quick: bool) -> Row:
 def ingest_large(quick: bool) -> Row:
     """Ingest one row group of large messages with Java's default heap."""
     count, size = (4 if quick else 60), 6_000_000
-    with spark() as session, stand() as stood, tempfile.TemporaryDirectory(prefix="pushhub-archive-") as folder:
+    with (
+        spark(quick=quick) as session,
+        stand() as stood,
+        tempfile.TemporaryDirectory(prefix="pushhub-archive-") as folder,
+    ):
         stood.subscribe("")
         source = Path(folder) / "rows.parquet"
         rows = pa.table({"data": [os.urandom(1000) * (size // 1000) for _ in range(count)]})

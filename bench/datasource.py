@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def data_source(quick: bool) -> Row:
     """Read an archive of messages of 1 KiB: all columns, and one."""
-    whole, pruned = _measured(2_000 if quick else 400_000)
+    whole, pruned = _measured(2_000 if quick else 400_000, quick=quick)
     return {"data_source_per_second": round(whole), "data_source_one_column_per_second": round(pruned)}
 
 
@@ -31,14 +31,18 @@ def data_source_sizes(quick: bool) -> Row:
     """The same at 1, 4 and 16 times the data."""
     figures: Row = {}
     for count in (1_000,) if quick else (50_000, 200_000, 800_000):
-        whole, _ = _measured(count)
+        whole, _ = _measured(count, quick=quick)
         figures[f"data_source_{count // 1000}k_per_second"] = round(whole)
     return figures
 
 
-def _measured(count: int) -> tuple[float, float]:
+def _measured(count: int, *, quick: bool) -> tuple[float, float]:
     """Return how many of `count` messages are read a second: all columns, and one."""
-    with spark() as session, stand() as stood, tempfile.TemporaryDirectory(prefix="pushhub-archive-") as folder:
+    with (
+        spark(quick=quick) as session,
+        stand() as stood,
+        tempfile.TemporaryDirectory(prefix="pushhub-archive-") as folder,
+    ):
         stood.subscribe("")
         topic = get_topic(name=TOPIC)
         for _ in range(count // 1000):
