@@ -57,7 +57,7 @@ def pulled(
     _append(ids, {**_shared(subscription, region), "event": delivery_type, "outcome": outcome}, attempt=list(attempts))
 
 
-def _shared(subscription: PushSettings, region: str) -> dict[str, Any]:
+def _shared(subscription: PushSettings | Subscription, region: str) -> dict[str, Any]:
     return {
         "project": names.parse_subscription(subscription.name)[0],
         "region": region,
@@ -75,33 +75,14 @@ def filtered(*, subscription: PushSettings, region: str, ids: Sequence[int], att
 
 def skipped(*, subscription: Subscription, region: str, ids: Sequence[int], attempts: Sequence[int]) -> None:
     """Record that an operator skipped messages of a subscription."""
-    shared = {
-        "event": "drop",
-        "project": subscription.project.project_id,
-        "region": region,
-        "subscription": subscription.name,
-        "subscription_id": subscription.pk,
-        "topic_id": subscription.topic_id,
-        "outcome": "drop",
-        "reason": "skipped",
-    }
+    shared = {**_shared(subscription, region), "event": "drop", "outcome": "drop", "reason": "skipped"}
     _append(ids, shared, attempt=list(attempts))
 
 
 def dead_lettered(*, subscription: Subscription, region: str, attempts: Mapping[int, int]) -> None:
     """Record that messages went to the dead-letter topic. `attempts` has the number of attempts by message id."""
     recording.count_dead_letters(subscription_id=subscription.pk, messages=len(attempts))
-    if not settings.JOURNAL:
-        return
-    shared = {
-        "event": "dead_letter",
-        "project": subscription.project.project_id,
-        "region": region,
-        "subscription": subscription.name,
-        "subscription_id": subscription.pk,
-        "topic_id": subscription.topic_id,
-        "outcome": "dead_letter",
-    }
+    shared = {**_shared(subscription, region), "event": "dead_letter", "outcome": "dead_letter"}
     _append(list(attempts), shared, attempt=list(attempts.values()))
 
 
