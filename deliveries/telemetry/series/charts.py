@@ -94,7 +94,8 @@ def figure(chart: Chart) -> str:
     if not any(value is not None for line in [*lines, *before] for value in line.values):
         return f'<figure><figcaption>{caption}</figcaption><div class="none">{escape(chart.nothing)}</div></figure>'
     plot = f'<div class="plot" data-step="{_step(chart.times)}">{_svg(chart, lines, before, caption)}</div>'
-    return f"<figure><figcaption>{caption}</figcaption>{plot}{_legend(chart, lines, before)}</figure>"
+    table = f"<noscript>{_table(chart, [*lines, *before])}</noscript>"
+    return f"<figure><figcaption>{caption}</figcaption>{plot}{_legend(chart, lines, before)}{table}</figure>"
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -150,6 +151,19 @@ def _slots(chart: Chart, lines: Sequence[Line]) -> Iterator[str]:
         title = escape("\n".join([time_text(datetime.fromtimestamp(at, UTC)), *values]))
         yield f'<rect x="{_x(at, chart.times)}" y="{TOP}" {width} data-at="{at}"><title>{title}</title></rect>'
     yield "</g>"
+
+
+def _table(chart: Chart, lines: Sequence[Line]) -> str:
+    """Return the values as a table, which stands below the chart where no script reads them out."""
+    heads = "".join(f'<th scope="col">{escape(line.label)}</th>' for line in lines)
+    rows = (
+        f'<tr><th scope="row">{time_text(datetime.fromtimestamp(at, UTC))}</th>'
+        + "".join(f"<td>{escape(_value_text(line.values[place], chart))}</td>" for line in lines)
+        + "</tr>"
+        for place, at in enumerate(chart.times)
+    )
+    head = f"<thead><tr><td></td>{heads}</tr></thead>"
+    return f'<div class="table-frame"><table>{head}<tbody>{"".join(rows)}</tbody></table></div>'
 
 
 def _value_text(value: float | None, chart: Chart) -> str:

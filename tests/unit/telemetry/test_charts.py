@@ -125,6 +125,18 @@ def test_each_period_has_a_title_with_its_time_and_all_values() -> None:
     ]
 
 
+def test_the_values_stand_in_a_table_where_no_script_runs() -> None:
+    lines = [Line("ack", [1234.0, *[None] * 59]), Line("p<50>", [12.345] * 60)]
+    html = figure(Chart("All", TIMES, lines, unit="ms"))
+    table = ElementTree.fromstring(re.findall("<noscript>(.+)</noscript>", html)[0])
+    rows = [[cell.text or "" for cell in row] for row in table.iterfind(".//tr")]
+    assert rows[0] == ["", "ack", "p<50>"] and len(rows) == 61
+    assert rows[1:3] == [
+        ["2026-11-21 04:57:00 UTC", "1,234 ms", "12.3 ms"],
+        ["2026-11-21 04:58:00 UTC", "no data", "12.3 ms"],
+    ]
+
+
 def test_unknown_stretches_are_shaded_and_zeros_are_not() -> None:
     """Given two stretches of unknown minutes, when they are drawn, then each shade is as wide as its stretch."""
     unknown = [True] * 2 + [False] * 55 + [True] * 3
