@@ -36,7 +36,8 @@ def deliver(self: Task[Any, Any], subscription_id: int, region: str, attempt: in
 
     task_id = task_id_of({"id": str(self.request.id), "lane": self.request.get("lane", "")})
     task = DeliverTask(subscription_id, region, attempt, message)
-    if waker.here is not None and not waker.here.may_begin(task, generation=generation_of(task_id)):
+    generation = generation_of(task_id)  # "" if somebody has sent the task by hand
+    if generation and waker.here is not None and not waker.here.may_begin(task, generation=generation):
         return "not this worker's any more"
     return single.deliver_one(task, task_id=task_id)
 

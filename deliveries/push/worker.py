@@ -47,7 +47,7 @@ from deliveries.push.waker import WakerStep
 from deliveries.push.workerlease import WorkerLease
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import wire_size
-from deliveries.rules.taskmessage import TASK_NAME, parse_any, parse_body, parse_own, task_id_of
+from deliveries.rules.taskmessage import TASK_NAME, body_of, parse_any, parse_body, parse_own, task_id_of
 from deliveries.telemetry.journal.journal import journal
 from pushhub.common.background import BackgroundThread, oldest_job_seconds
 
@@ -156,7 +156,7 @@ class PushWorker:
 
     def take(self, message: dict[str, Any]) -> bool:
         headers = message["headers"]
-        return headers["task"] == TASK_NAME and self.take_delivery(task_id_of(headers), message["body"])
+        return headers["task"] == TASK_NAME and self.take_delivery(task_id_of(headers), body_of(message))
 
     def take_delivery(self, task_id: str, body: str | bytes) -> bool:
         if not self.has_strategy:
@@ -172,7 +172,7 @@ class PushWorker:
             arrival.flights.append((flight, COPIES * len(body)))
 
     def hand_back(self, message: dict[str, Any]) -> None:
-        flight = self._flight(self._arrival.batch, task_id_of(message["headers"]), message["body"])
+        flight = self._flight(self._arrival.batch, task_id_of(message["headers"]), body_of(message))
         if flight is not None:
             flight.settle_as(Verdict.RELEASE)
 

@@ -9,6 +9,7 @@ run at the same time, don't look at it. Within a process the two are one text, t
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
@@ -150,6 +151,13 @@ def parse_any(message: bytes) -> tuple[str, str | bytes]:
     """Return the task id and body of a message of any version. Raises ValueError, TypeError or KeyError for others."""
     raw = orjson.loads(message)
     return task_id_of(raw["headers"]), raw["body"]
+
+
+def body_of(message: Mapping[str, Any]) -> str | bytes:
+    """Return the body of a decoded message, which is in base64 if Celery's `apply_async` has sent it."""
+    body: str = message["body"]
+    is_encoded = message.get("properties", {}).get("body_encoding") == "base64"
+    return base64.b64decode(body) if is_encoded else body
 
 
 def parse_body(body: str | bytes) -> DeliverTask:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 from contextlib import suppress
@@ -90,3 +91,22 @@ def test_what_a_push_worker_cannot_do_is_refused_by_name(redis_url: str, command
 def test_threads_are_a_command(redis_url: str) -> None:
     with Worker(redis_url) as worker:
         assert "push-engine" in worker.celery("inspect", "threads")
+
+
+@pytest.mark.parametrize("stock", [False, True], ids=["push worker", "stock worker"])
+def test_a_delivery_is_sent_by_hand(api: Api, receiver: Receiver, redis_url: str, stock: bool) -> None:
+    # Given a delivery whose next attempt is minutes away
+    receiver.default = 503
+    message_id = publish_to(api, receiver.url, retryPolicy=NEVER_SOON)
+    with Worker(redis_url, stock=stock) as worker:
+        wait_for(lambda: Delivery.objects.filter(attempts=1).exists(), what="the nack")
+        subscription_id = Delivery.objects.get().subscription_id
+        retries = f"ph:{subscription_id}:local:z"
+        wait_for(lambda: default_backlog().client.exists(retries), what="the retry")
+        # When somebody sends it by the ids of its subscription and message, then it is pushed and settled
+        receiver.default = 204
+        arguments = json.dumps([subscription_id, "local", 2, {"messageId": message_id}])
+        worker.celery("call", "deliveries.deliver", "--queue", "deliveries.local", "--args", arguments)
+        wait_for(lambda: not Delivery.objects.exists(), what="the ack")
+        wait_for(lambda: not default_backlog().client.exists(retries), what="the end of the retry")
+    assert len(receiver.requests) == 2
