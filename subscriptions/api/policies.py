@@ -73,21 +73,19 @@ class PermissionsTest(PolicyView):
 
 def documented(view: type[PolicyView], collection: str) -> type[ApiView]:
     """Return the view of one collection, with its own entry in the OpenAPI document."""
-    tags = ["policies"]
-    if view is PolicyRead:
-        operation = extend_schema(
-            operation_id=f"{collection}_getIamPolicy", tags=tags, parameters=[VERSION], responses=message(POLICY)
-        )
-        return extend_schema_view(get=operation)(type(f"{collection}Policy", (view,), {"__doc__": view.__doc__}))
-    verb, request, answer = {
-        PolicyPosted: ("getIamPolicy", GET_IAM_POLICY, POLICY),
-        PolicyWrite: ("setIamPolicy", SET_IAM_POLICY, POLICY),
-        PermissionsTest: ("testIamPermissions", TEST_IAM_PERMISSIONS, TEST_IAM_PERMISSIONS_RESPONSE),
+    verb, operation, options = {
+        PolicyRead: ("get", "getIamPolicy", {"parameters": [VERSION], "responses": message(POLICY)}),
+        PolicyPosted: ("post", "getIamPolicy", {"request": body(GET_IAM_POLICY), "responses": message(POLICY)}),
+        PolicyWrite: ("post", "setIamPolicy", {"request": body(SET_IAM_POLICY), "responses": message(POLICY)}),
+        PermissionsTest: (
+            "post",
+            "testIamPermissions",
+            {"request": body(TEST_IAM_PERMISSIONS), "responses": message(TEST_IAM_PERMISSIONS_RESPONSE)},
+        ),
     }[view]
-    operation = extend_schema(
-        operation_id=f"{collection}_{verb}", tags=tags, request=body(request), responses=message(answer)
-    )
-    return extend_schema_view(post=operation)(type(f"{collection}{verb}", (view,), {"__doc__": view.__doc__}))
+    schema = extend_schema(operation_id=f"{collection}_{operation}", tags=["policies"], **options)
+    shown = type(f"{collection}{view.__name__}", (view,), {"__doc__": view.__doc__})
+    return extend_schema_view(**{verb: schema})(shown)
 
 
 def _options(request: Request) -> dict[str, int | str]:

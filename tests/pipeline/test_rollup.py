@@ -145,7 +145,7 @@ def test_unreadable_files_are_put_into_quarantine_with_the_reason(spark: SparkSe
     reasons = dict(Segment.objects.filter(state="quarantined").values_list("name", "reason"))
     assert reasons[truncated.name].startswith("not a whole Parquet file: ")
     assert reasons[other_columns.name] == "foreign: no column subscription, time, topic"
-    assert reasons[other_types.name] == "foreign: column time is string and not timestamp"
+    assert reasons[other_types.name] == "foreign: column time is string and not timestamp[us, tz=UTC]"
     assert reasons[foreign.name] == "foreign: not a name of ours"
     assert {path.name for path in (tmp_path / QUARANTINE).iterdir()} == set(reasons)
 

@@ -12,8 +12,8 @@ from django.conf import settings
 from deliveries.telemetry.counting import ledger
 from deliveries.telemetry.counting.fetching import fetch_waiting
 from deliveries.telemetry.journal import files, shipping
+from deliveries.telemetry.journal.columns import event_schema
 from deliveries.telemetry.journal.parquetfiles import damage, first_line
-from deliveries.telemetry.journal.schemas import EVENT
 
 logger = logging.getLogger(__name__)
 
@@ -92,16 +92,12 @@ def fault(path: Path) -> str:
         raise
     except (pa.ArrowException, OSError) as error:
         return f"not a whole Parquet file: {str(error).splitlines()[0]}"
-    for name, kind in EVENT:
+    for column in event_schema():
         # Columns are only ever added: an older segment may lack the last ones, but the types are the same.
-        if name in schema.names and not _is_kind(schema.field(name).type, kind):
-            return f"foreign: column {name} is {schema.field(name).type} and not {kind}"
+        if column.name in schema.names and schema.field(column.name).type != column.type:
+            return f"foreign: column {column.name} is {schema.field(column.name).type} and not {column.type}"
     lacking = {"event", "time", "subscription", "topic"} - set(schema.names)
     return f"foreign: no column {', '.join(sorted(lacking))}" if lacking else ""
-
-
-def _is_kind(kind_read: object, kind: str) -> bool:
-    return str(kind_read) == ("timestamp[us, tz=UTC]" if kind == "timestamp" else kind)
 
 
 def count_each(
