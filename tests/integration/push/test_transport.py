@@ -9,7 +9,7 @@ import pytest
 from kombu import Connection
 from kombu.asynchronous import Hub
 
-from deliveries.push.transport import Channel, _Fetch
+from deliveries.push.transport import Channel, Transport, _Fetch
 
 ASKED = _Fetch("local", "1", 10)
 
@@ -52,7 +52,7 @@ def worker() -> Worker:
 
 @pytest.fixture
 def channel(redis_url: str, hub: Hub, worker: Worker) -> Iterator[Any]:
-    with Connection("pushhub://") as connection:
+    with Connection(transport=Transport) as connection:
         channel = connection.default_channel
         assert isinstance(channel, Channel)
         channel.connection.loop = hub
