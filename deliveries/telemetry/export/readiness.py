@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import orjson
 import redis
 from django.conf import settings
 from django.db import connection
@@ -21,8 +20,7 @@ from deliveries.store.trial import refusal, seconds_to_store
 from deliveries.telemetry.counting.lag import LAG_SECONDS, lag_seconds
 from deliveries.telemetry.counting.lease import state_line
 from deliveries.telemetry.export.probes import Component, Probes, Status
-from deliveries.telemetry.journal.alarm import KEY as JOURNAL_ALARMS_KEY
-from deliveries.telemetry.journal.alarm import STALE_SECONDS as JOURNAL_ALARM_SECONDS
+from deliveries.telemetry.journal.alarm import alarms
 from deliveries.telemetry.series.coverage import counting
 from pushhub.common.background import STUCK_SECONDS
 from pushhub.common.redisclient import connect_to_redis
@@ -105,11 +103,10 @@ def maintenance_in(client: redis.Redis) -> Component:
 def journal() -> Component:
     """Check for stopped journals, whose attempts the metrics lack, and for segments that wait for the bucket."""
     with impatient_redis() as client:
-        alarms = client.hvals(JOURNAL_ALARMS_KEY)
-    rows = [row for row in map(orjson.loads, alarms) if time.time() - row["at"] < JOURNAL_ALARM_SECONDS]
+        current = alarms(client)
     # Several workers of a machine may report the same segments.
-    waiting = max((row.get("waiting", 0) for row in rows), default=0)
-    stopped = sum(not row.get("waiting") for row in rows)
+    waiting = max((alarm.waiting for alarm in current), default=0)
+    stopped = sum(not alarm.waiting for alarm in current)
     reasons = [f"the journals of {stopped} processes have stopped"] if stopped else []
     reasons += [f"{waiting} segments wait for the bucket"] if waiting else []
     figures = {"stopped": stopped} | ({"segments_waiting_for_bucket": waiting} if waiting else {})

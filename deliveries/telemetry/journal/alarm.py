@@ -58,9 +58,9 @@ def clear(*, of_bucket: bool = False) -> None:
         logger.warning("the journal's alarm ends by itself in a minute", exc_info=error)
 
 
-def alarms() -> list[Alarm]:
+def alarms(client: redis.Redis | None = None) -> list[Alarm]:
     """Return the alarms of all processes. Raises redis.RedisError."""
-    client = default_backlog().client
+    client = client or default_backlog().client
     current = []
     rows: dict[Any, Any] = client.hgetall(KEY)
     for name, text in rows.items():
