@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 
 from deliveries.admin.rated_lists import RatedChangeList, curve, name_link
 from deliveries.inspection import words
-from deliveries.inspection.conditions import KINDS, Condition
+from deliveries.inspection.conditions import ANSWERED, KINDS, Condition
 from deliveries.inspection.failing import conditions_of, last_results
 from deliveries.inspection.overview import last_round
 from deliveries.inspection.status import level_of
@@ -73,7 +73,7 @@ def set_conditions(rows: Sequence[Any]) -> None:
 def health_badge(row: Any) -> str:
     """Return in a few words how a row's deliveries fare now, and the result of the last failed push."""
     word = str(KINDS[row.condition].label)
-    text = f"{word}: {row.last_result}" if row.last_result else word
+    text = f"{word}: {row.last_result}" if row.last_result and row.condition in ANSWERED else word
     return format_html(
         '<span class="badge {0}" title="{1}"><span class="clip">{1}</span></span>',
         level_of(row.condition, row.lane),

@@ -96,6 +96,8 @@ def test_a_row_that_backs_off_names_its_last_failure(api: Api, client: Client) -
     redis_client.zadd(REGIONS_KEY, {"local": now_ms})
     Delivery.objects.update(last_result="connect_failed", last_attempt_at=utcnow())
     assert shown(client)["busy"][0] == "retrying: connect_failed"
+    redis_client.delete(REGIONS_KEY)
+    assert shown(client)["busy"][0] == "no push worker", "the old failure is not why"
 
 
 def test_names_are_short_where_a_project_is_chosen(api: Api, client: Client) -> None:
