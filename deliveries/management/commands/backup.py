@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from deliveries.backup.saving import save_backup
-from deliveries.management.plain import plain_errors
+from pushhub.common.commands import OperatorCommand
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     """Writes a backup."""
 
     help = (
@@ -25,6 +25,5 @@ class Command(BaseCommand):
         parser.add_argument("file", type=Path, help="where to write; an old one is replaced once the new one is whole")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        with plain_errors():
-            save_backup(options["file"], say=self.stderr.write)
+        save_backup(options["file"], say=self.stderr.write)
         self.stdout.write(f"{options['file']}: {options['file'].stat().st_size:,} bytes")

@@ -7,19 +7,19 @@ from typing import Any
 
 from django.apps import apps
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import connections
 
 from deliveries.backup.restoring import empty_redis, restore_backup
 from deliveries.backup.saving import save_backup
 from deliveries.backup.tables import columns_of, content_of, models_in_order
-from deliveries.management.plain import plain_errors
+from pushhub.common.commands import OperatorCommand
 from pushhub.common.databases import database_config
 
 TARGET = "target"
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     """Moves everything to another database."""
 
     help = (
@@ -46,18 +46,17 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         through: Path = options["through"]
-        with plain_errors():
-            connections.settings[TARGET] = connections.configure_settings(
-                {"default": {}, TARGET: database_config(options["to"])}
-            )[TARGET]
-            if not (options["resume"] and through.exists()):
-                save_backup(through, say=lambda _: None)
-            restore_backup(through, say=self.stderr.write, resume=options["resume"], using=TARGET)
-            changed = [
-                model._meta.db_table
-                for model in models_in_order(apps)
-                if len({content_of(model, columns_of(model), using=alias) for alias in ("default", TARGET)}) > 1
-            ]
+        connections.settings[TARGET] = connections.configure_settings(
+            {"default": {}, TARGET: database_config(options["to"])}
+        )[TARGET]
+        if not (options["resume"] and through.exists()):
+            save_backup(through, say=lambda _: None)
+        restore_backup(through, say=self.stderr.write, resume=options["resume"], using=TARGET)
+        changed = [
+            model._meta.db_table
+            for model in models_in_order(apps)
+            if len({content_of(model, columns_of(model), using=alias) for alias in ("default", TARGET)}) > 1
+        ]
         if changed:
             raise CommandError(
                 f"While they were moved, other processes changed {', '.join(changed)}. Stop PushHub and move again, "

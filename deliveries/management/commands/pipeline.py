@@ -7,13 +7,13 @@ import pkgutil
 from types import ModuleType
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
-from deliveries.management.plain import plain_errors
 from deliveries.pipeline import cli, needs
+from pushhub.common.commands import OperatorCommand
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     """Runs the module of the subcommand."""
 
     help = "The data pipeline: metrics, archive, replay, ingest and report."
@@ -33,8 +33,7 @@ class Command(BaseCommand):
         lacking = needs.missing() if getattr(module, "NEEDS_SPARK", True) else ""
         if lacking:
             raise CommandError(lacking)
-        with plain_errors():
-            module.run(**{**options, "stdout": self.stdout, "stderr": self.stderr})
+        module.run(**{**options, "stdout": self.stdout, "stderr": self.stderr})
 
 
 def subcommands() -> list[str]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from deliveries.backup.restoring import empty_redis, restore_backup
-from deliveries.management.plain import plain_errors
+from pushhub.common.commands import OperatorCommand
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     """Restores a backup."""
 
     help = (
@@ -26,8 +26,7 @@ class Command(BaseCommand):
         parser.add_argument("--resume", action="store_true", help="go on after an interruption, with the same file")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        with plain_errors():
-            restore_backup(options["file"], say=self.stderr.write, resume=options["resume"])
+        restore_backup(options["file"], say=self.stderr.write, resume=options["resume"])
         if not empty_redis():
             self.stderr.write("Redis is away. The embedded one keeps nothing; empty another one before PushHub starts.")
         self.stdout.write("restored. If there is an archive, run `pushhub pipeline archive adopt`.")

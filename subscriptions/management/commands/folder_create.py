@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from subscriptions.management.operator import OperatorCommand
+from pushhub.common.commands import OperatorCommand
 from subscriptions.services import hierarchy
 
 

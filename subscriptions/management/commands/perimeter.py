@@ -8,8 +8,8 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import transaction
 
 from pushhub.common import names
+from pushhub.common.commands import OperatorCommand
 from subscriptions import selectors
-from subscriptions.management.operator import OperatorCommand
 from subscriptions.models.iam import Perimeter
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from subscriptions.management.operator import OperatorCommand
+from pushhub.common.commands import OperatorCommand
 from subscriptions.services.hierarchy import get_parent
 from subscriptions.services.projects import create_project
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from pushhub.common.commands import OperatorCommand
 from subscriptions.iam.grants import grant_role
 from subscriptions.iam.tree import get_resource
-from subscriptions.management.operator import OperatorCommand
 
 
 class Command(OperatorCommand):

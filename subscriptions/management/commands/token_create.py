@@ -6,9 +6,9 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from pushhub.common.commands import OperatorCommand
 from subscriptions.identity import access_tokens
 from subscriptions.management.arguments import lifetime
-from subscriptions.management.operator import OperatorCommand
 
 
 class Command(OperatorCommand):

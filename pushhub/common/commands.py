@@ -1,10 +1,11 @@
-"""What the commands of an operator share: an error of a service is one line, not a traceback."""
+"""What the commands of an operator share: an error that the operator can mend is one line, not a traceback."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError
 
 from pushhub.common.errors import PushHubError
 
@@ -17,3 +18,5 @@ class OperatorCommand(BaseCommand):
             return super().execute(*args, **options)
         except PushHubError as error:
             raise CommandError(error.message) from error
+        except (DatabaseError, OSError) as error:  # also a disk that is full, or an object store that refuses
+            raise CommandError((str(error).strip().splitlines() or [type(error).__name__])[0]) from error
