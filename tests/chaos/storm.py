@@ -206,9 +206,12 @@ class Storm:
     def _publish(self, publishers: Sequence[Publisher], *, seconds: float) -> None:
         for publisher in publishers:
             publisher.start()
-        time.sleep(seconds)
-        for publisher in publishers:
-            publisher.stop()
+        try:
+            time.sleep(seconds)
+        finally:
+            # A storm that is interrupted ends once its threads have.
+            for publisher in publishers:
+                publisher.stop()
         for publisher in publishers:
             publisher.join()
 
