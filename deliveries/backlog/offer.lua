@@ -36,15 +36,18 @@ local function append_first(lane, key, count, generation)
   end)
 end
 
+-- Returns whether a page may have had the messages already. They may be settled since, so only the database knows.
+local function is_late(read_to) return id_less(ids[1], read_to or '0') end
+
 -- Appends the messages to the backlog of a push lane in which they only join others, so that the rest of its state stays as it
 -- is. Returns whether it did.
 local function join(lane, key, length)
   if length == 0 or length + #ids > limit or is_over_budget() then return false end
   local codes = STATE_CODES
   local fields = redis.call('HMGET', key .. ':s', codes.mode, codes.spilled, codes.ordered, codes.backoff_level,
-    codes.generation, codes.held, codes.held_bytes, codes.results_seen, codes.ack_ratio)
+    codes.generation, codes.held, codes.held_bytes, codes.results_seen, codes.ack_ratio, codes.read_to)
   local joins = tonumber(fields[1]) == PUSH and tonumber(fields[2]) == 0 and tonumber(fields[3]) == 0
-  if not joins or tonumber(fields[4]) >= DOWN_LEVEL or not fields[7] then return false end
+  if not joins or tonumber(fields[4]) >= DOWN_LEVEL or not fields[7] or is_late(fields[10]) then return false end
   if not has_acked(tonumber(fields[8]), tonumber(fields[9])) then return false end
   local count, bytes = append_first(lane, key, #ids, fields[5])
   redis.call('HSET', key .. ':s', codes.held, fields[6] + count, codes.held_bytes, string.format('%.0f', fields[7] + bytes))
@@ -54,7 +57,7 @@ end
 
 -- Returns how many of the deliveries a lane takes in which `length` others wait.
 local function taken_by(key, state, length)
-  if state.spilled == 1 or state.mode == IDLE or state.ordered == 1 then return 0 end
+  if state.spilled == 1 or state.mode == IDLE or state.ordered == 1 or is_late(state.read_to) then return 0 end
   local taken = math.max(math.min(limit_of(key, state, limit, now) - length, #ids), 0)
   if not is_lean(state) then return taken end
   for i = 1, taken do

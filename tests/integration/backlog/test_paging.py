@@ -103,3 +103,23 @@ def test_a_lean_page_leaves_larger_payloads_to_the_database(lane: Lane, api: Api
 def task_of(text: bytes) -> DeliverTask:
     _, body = parse_own(text) or ("", "")
     return parse_body(body)
+
+
+def test_an_offer_that_comes_after_the_page_with_its_message_sends_nothing_again(
+    lane: Lane, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a message that was read from the database before its offer came, and was acknowledged
+    offers: list[Any] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(default_backlog(), "offer", lambda late: offers.extend(late))
+        api.post("topics/orders:publish", {"messages": [{"data": "aGk="}]})
+    *_, message_id = ids_of(lane)
+    page_in(requested_again(lane, read_to=0))
+    assert default_backlog().known(lane, [message_id]) == [True]
+    acknowledge(lane, message_id)
+    # When the offer comes
+    default_backlog().offer(offers)
+    for request in page_requests(default_backlog(), region=lane.region):
+        page_in(request)
+    # Then Redis does not have the message again
+    assert default_backlog().known(lane, [message_id]) == [False]
