@@ -167,10 +167,21 @@ local function id_less(a, b)
   return a < b
 end
 
+-- Notes deliveries that Redis has or had: if their rows are read again, they may be settled by the time the page arrives.
+local function note_known(state, ids)
+  for _, id in ipairs(ids) do
+    if id_less(state.read_to, id) then state.read_to = id end
+  end
+end
+
 -- Records that the rows from id `first` on must be read from the database. An ordered lane never skips rows: it goes on
 -- reading at its cursor, so that a row whose offer got lost is read too.
-local function spill(state, first)
-  if (state.spilled == 0 and state.ordered == 0) or id_less(first, state.cursor) then state.cursor = first end
+local function spill(key, state, first)
+  if (state.spilled == 0 and state.ordered == 0) or id_less(first, state.cursor) then
+    state.cursor = first
+    -- Offers don't come in the order of ids, so later rows may be here already.
+    if state.ordered == 0 then note_known(state, redis.call('HKEYS', key .. ':d')) end
+  end
   state.spilled = 1
   if state.spilled_from == '' or id_less(first, state.spilled_from) then state.spilled_from = first end
 end
@@ -507,7 +518,7 @@ local function keep_handful(key, state)
   if waiting == 0 or waiting <= HANDFUL and state.held_bytes <= HANDFUL * LEAN_TEXT then return end
   local mean = mean_bytes(state)
   local lowest = clear_waiting(key, state, true)
-  if lowest then spill(state, lowest) end
+  if lowest then spill(key, state, lowest) end
   -- The messages that stay may be much smaller than those that leave.
   local kept, bytes = redis.call('HKEYS', key .. ':d'), 0
   for _, id in ipairs(kept) do

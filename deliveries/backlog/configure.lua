@@ -51,9 +51,9 @@ state.mode, state.ordered, state.push_config = mode, ordered, push_config
 state.cap, state.rate, state.burst = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 if changes or (action == 'spill' and ordered == 1) then
   clear_waiting(key, state)
-  spill(state, '0')
+  spill(key, state, '0')
 elseif action == 'spill' or action == 'more' then
-  spill(state, ARGV[4])
+  spill(key, state, ARGV[4])
 end
 pump(lane, state, now, tonumber(ARGV[2]))
 save_state(key, state)

@@ -73,7 +73,7 @@ local function offer(lane, settings)
   local state = load_state(key) or lane_from_settings(settings)
   local was_spilled, taken = state.spilled == 1, taken_by(key, state, length)
   if taken > 0 then add_held(state, append_first(lane, key, taken, state.generation)) end
-  if taken < #ids then spill(state, ids[taken + 1]) end
+  if taken < #ids then spill(key, state, ids[taken + 1]) end
   -- A lane that had messages already has been pumped, and is pumped again when more of them may go out.
   local is_waiting = state.mode == PUSH
     and (state.spilled == 0 and (length > 0 or waits_for_token(state, now)) or was_spilled and now < state.resume_ms)

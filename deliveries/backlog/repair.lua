@@ -14,13 +14,13 @@ for i = 3, #ARGV do
   if redis.call('HGET', key .. ':d', ARGV[i]) == OUTSTANDING then
     redis.call('HDEL', key .. ':d', ARGV[i])
     redis.call('HDEL', key .. ':o', ARGV[i])
-    spill(state, ARGV[i])
+    spill(key, state, ARGV[i])
     taken = taken + 1
   end
 end
 if taken > 0 and state.ordered == 1 then
   clear_waiting(key, state)
-  spill(state, '0')
+  spill(key, state, '0')
 end
 state.outstanding = 0
 for _, place in ipairs(redis.call('HVALS', key .. ':d')) do

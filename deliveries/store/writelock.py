@@ -19,6 +19,10 @@ from contextlib import contextmanager
 from django.conf import settings
 from django.db import connection, transaction
 
+#: PostgreSQL ends a transaction of attempts' results in which nothing has come for so long: whoever holds its rows is
+#: frozen, and another worker, which has its messages by then, would wait for them.
+FROZEN_MS = 3_000
+
 _local = threading.local()
 
 
@@ -33,7 +37,7 @@ def write_transaction(*, durable: bool = True) -> Iterator[None]:
             yield
     else:
         with transaction.atomic():
-            _execute("SET LOCAL synchronous_commit = off")
+            _execute(f"SET LOCAL synchronous_commit = off; SET LOCAL idle_in_transaction_session_timeout = {FROZEN_MS}")
             yield
 
 

@@ -72,7 +72,7 @@ def test_every_service_that_is_ready_is_printed_with_its_address(pushhub: Runnin
         "ready: push worker on queue deliveries.local",
         "ready: maintenance worker and beat on queue maintenance",
         "a caller without a token is user:developer@localhost",
-        f'export PATH="{ROOT}/bin:$PATH"',
+        f'the command line: export PATH="{ROOT}/bin:$PATH", and then: pushhub topics list --project=demo',
     ]:
         assert printed.count(f"{line}\n") == 1, line
     assert "\x1b" not in printed

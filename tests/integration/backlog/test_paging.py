@@ -123,3 +123,28 @@ def test_an_offer_that_comes_after_the_page_with_its_message_sends_nothing_again
         page_in(request)
     # Then Redis does not have the message again
     assert default_backlog().known(lane, [message_id]) == [False]
+
+
+def test_a_lane_that_turns_back_looks_up_the_rows_that_offers_brought(
+    lane: Lane, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a lane that has read its backlog, and was offered more
+    for request in page_requests(default_backlog(), region=lane.region):
+        page_in(request)
+    api.post("topics/orders:publish", {"messages": [{"data": "aGk="}] * 2})
+    *_, acknowledged, other = ids_of(lane)
+    assert page_requests(default_backlog(), region=lane.region) == []
+    # When it has to read rows from before these, as offers don't come in the order of ids
+    default_backlog().configure(lane, mode=Mode.PUSH, action="more", from_id=acknowledged - 1)
+    [request] = page_requests(default_backlog(), region=lane.region)
+    read_page = statements.read_page
+
+    def read_then_acknowledge(**arguments: Any) -> list[statements.PageRow]:
+        rows = read_page(**arguments)
+        acknowledge(lane, acknowledged)
+        return rows
+
+    monkeypatch.setattr(statements, "read_page", read_then_acknowledge)
+    page_in(request)
+    # Then what was acknowledged between the read and the offer of the page does not go out again
+    assert default_backlog().known(lane, [acknowledged, other]) == [False, True]

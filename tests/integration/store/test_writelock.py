@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from threading import Event, Thread
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import Error, connection
 from django.test.utils import CaptureQueriesContext
 
 from deliveries.backlog.backlog import Lane
@@ -17,7 +18,10 @@ from deliveries.push.results.settler import settle_now
 from deliveries.push.sending.flight import Flight
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import DeliverTask
+from deliveries.store import writelock
 from deliveries.store.writelock import write_transaction
+from pushhub.common.outages import Cause, outage_of
+from subscriptions.models import Project
 from subscriptions.selectors import read_subscription
 from tests.restapi import Api
 
@@ -115,3 +119,35 @@ def test_results_of_pushes_do_not_wait_for_the_disk(redis_url: str) -> None:
 
     assert any("synchronous" in query["sql"] for query in queries)
     assert not Delivery.objects.exists()
+
+
+def test_postgresql_ends_the_transaction_of_a_frozen_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows would be locked until it goes on, and the messages belong to another worker by then."""
+    if connection.vendor != "postgresql":
+        pytest.xfail("SQLite's lock is for one machine, where a frozen worker holds up all others")
+    monkeypatch.setattr(writelock, "FROZEN_MS", 100)
+    project = Project.objects.create(project_id="shop")
+    locked, go_on, errors = Event(), Event(), []
+
+    def write() -> None:
+        try:
+            with writelock.write_transaction(durable=False):
+                Project.objects.filter(pk=project.pk).update(project_id="frozen")
+                locked.set()
+                go_on.wait(60)
+                Project.objects.count()
+        except Error as error:
+            errors.append(outage_of(error))
+        finally:
+            connection.close()
+
+    frozen = Thread(target=write)
+    frozen.start()
+    try:
+        assert locked.wait(60)
+        Project.objects.filter(pk=project.pk).update(project_id="free")
+    finally:
+        go_on.set()
+        frozen.join(60)
+    assert errors == [Cause.DATABASE_BUSY]
+    assert Project.objects.get().project_id == "free"
