@@ -86,6 +86,13 @@ def with_tls(target: str, authority: Authority) -> Iterator[int]:
             await asyncio.gather(copy(reader, own_writer), copy(own_reader, writer))
 
     async def greet(connection: socket.socket) -> None:
+        try:
+            await hand_to_relay(connection)
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+
+    async def hand_to_relay(connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         first = None
         while first is None:
