@@ -69,6 +69,15 @@ async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 @contextmanager
+def closing_at_once(writer: asyncio.StreamWriter) -> Iterator[None]:
+    """Close a connection without a word of TLS, which might not come before the loop ends."""
+    try:
+        yield
+    finally:
+        writer.transport.abort()
+
+
+@contextmanager
 def with_tls(target: str, authority: Authority) -> Iterator[int]:
     """Yield a port that relays to a server's socket or port, as the redis-server of the tests is built without TLS.
 
@@ -81,18 +90,12 @@ def with_tls(target: str, authority: Authority) -> Iterator[int]:
         opened = (
             asyncio.open_connection("127.0.0.1", target) if target.isdigit() else asyncio.open_unix_connection(target)
         )
-        own_reader, own_writer = await opened
-        with suppress(asyncio.CancelledError):
-            await asyncio.gather(copy(reader, own_writer), copy(own_reader, writer))
+        with closing_at_once(writer), suppress(asyncio.CancelledError):
+            own_reader, own_writer = await opened
+            with closing_at_once(own_writer):
+                await asyncio.gather(copy(reader, own_writer), copy(own_reader, writer))
 
     async def greet(connection: socket.socket) -> None:
-        try:
-            await hand_to_relay(connection)
-        except asyncio.CancelledError:
-            connection.close()
-            raise
-
-    async def hand_to_relay(connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         first = None
         while first is None:
@@ -115,9 +118,17 @@ def with_tls(target: str, authority: Authority) -> Iterator[int]:
                 while True:
                     connection, _ = await loop.sock_accept(listener)
                     connection.setblocking(False)
+                    connections.append(connection)
                     tasks.add(loop.create_task(greet(connection)))
 
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    def run() -> None:
+        asyncio.run(serve())
+        # The end of a loop leaves the sockets of some transports open.
+        for connection in connections:
+            connection.close()
+
+    connections: list[socket.socket] = []
+    thread = threading.Thread(target=run)
     thread.start()
     port, stop = started.get(timeout=60)
     try:
