@@ -117,6 +117,9 @@ SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if env.switch("BEH
 CLIENT_CONNECTIONS = env.number("CLIENT_CONNECTIONS", 0 if SECURE_PROXY_SSL_HEADER else 2000)
 
 REDIS_URL = _redis_url()
+#: The folder of the embedded Redis, and what that saves there when it stops.
+REDIS_FOLDER = DATA_DIR / "redis"
+REDIS_SAVE = "dump.rdb"
 REGION = env.region("REGION", "local")
 #: The regions in which messages may be published: this deployment's own and those of its workers elsewhere.
 REGIONS = [*dict.fromkeys([REGION, *env.regions("REGIONS")])]

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, cast
 import redis
 from django.conf import settings
 
-from deliveries.backlog.codes import STATE_CODES, VERDICT_CODES, Mode, Place
+from deliveries.backlog.codes import STATE_CODES, VERDICT_CODES, Mode
 from deliveries.backlog.connection import redis_client
 from deliveries.backlog.lanestate import (
     SUMMARY_CODES,
@@ -289,10 +289,6 @@ def work_key(worker: str) -> str:
     return f"{PREFIX}work:{worker}"
 
 
-def _noted(worker: str, lane: Lane, message_id: int, attempt: int) -> tuple[str, str]:
-    return f"{PREFIX}stock:{worker}", f"{message_id}.{lane.subscription_id}.{lane.region}#{attempt}"
-
-
 def _fields_of(batches: Sequence[str]) -> list[str]:
     """Return the fields of batches in a worker's record (record.lua)."""
     return [field for batch in batches for field in (batch, f"{batch}-")]
@@ -407,26 +403,6 @@ class Backlog:
         keys = [queue_name(region), work_key("")]
         _, wait_ms, _, pages = self.scripts.fetch(keys=keys, args=[region, "", 0, self.limit, no_lease])
         return int(wait_ms) / 1000 if int(wait_ms) >= 0 else inf, PageRequest.parse_all(pages)
-
-    def note_attempt(self, worker: str, lane: Lane, message_id: int, attempt: int) -> None:
-        """Note that a stock worker has taken a delivery (record.lua)."""
-        self.client.sadd(*_noted(worker, lane, message_id, attempt))
-
-    def end_attempt(self, worker: str, lane: Lane, message_id: int, attempt: int) -> None:
-        """Note that a stock worker no longer has a delivery."""
-        self.client.srem(*_noted(worker, lane, message_id, attempt))
-
-    def may_begin(self, worker: str, lane: Lane, message_id: int, attempt: int, *, generation: str) -> bool:
-        """Return whether a stock worker still has a delivery, and the delivery its token.
-
-        It hasn't if the worker was taken for dead, or if kombu brought a copy of what was settled.
-        """
-        pipe = self.client.pipeline(transaction=False)
-        pipe.sismember(*_noted(worker, lane, message_id, attempt))
-        pipe.hget(lane.places_key, str(message_id))
-        pipe.hget(lane.state_key, STATE_CODES["generation"])
-        is_noted, place, current = pipe.execute()
-        return bool(is_noted) and place == Place.OUTSTANDING.encode() and current == generation.encode()
 
     def beat(
         self,

@@ -62,8 +62,9 @@
 -- swap two messages of a key. If any of it must be read again, everything that waits is read again.
 
 -- A lane that nobody may ever take messages from keeps few deliveries in Redis: one of whose endpoint no ack is known, and one
--- whose pullers are away. All lanes together have one budget, BUDGET_BYTES. While they take more, each lane keeps few deliveries, and large payloads stay
--- in the database. What a lane takes is counted when deliveries enter it; those that leave it count with its mean.
+-- whose pullers are away. All lanes together have one budget, BUDGET_BYTES. While they take more, each lane keeps few
+-- deliveries, and large payloads stay in the database. What a lane takes is counted when deliveries enter it; those that leave
+-- it count with its mean.
 
 local PREFIX = 'ph:'
 local IDLE, PUSH, PULL = 0, 1, 2

@@ -4,10 +4,10 @@
 -- Ends the leases of a batch: it forgets acked deliveries, puts nacked ones into the retry set, takes the tokens back,
 -- updates the window and the push backoff, and pumps the lane. If the endpoint is found to be down, what waits is left to the
 -- database, except for a handful. Settling a delivery twice is harmless, because only deliveries with a token count. Results
--- of another generation of the lane are dropped. A nack is due at `now` (ms since 1970) and its delay. `window` and `pause` (ms) are the lane's new ones. `spare` is the number of
--- free tokens if no delivery waits and at least half of the window is free, and otherwise 0. For an ordered lane it is 1 at
--- most, because the next delivery of a key waits for the result of the one before, whatever the window; and -1 while any
--- waits for that.
+-- of another generation of the lane are dropped. A nack is due at `now` (ms since 1970) and its delay. `window` and `pause` (ms)
+-- are the lane's new ones. `spare` is the number of free tokens if no delivery waits and at least half of the window is free,
+-- and otherwise 0. For an ordered lane it is 1 at most, because the next delivery of a key waits for the result of the one
+-- before, whatever the window; and -1 while any waits for that.
 --   KEYS[1]  the lane
 --   ARGV[1]  how many deliveries may wait in Redis
 --   ARGV[2]  a number in [0, 1) for the jitter of the push backoff

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import redis
 from django.apps import apps
 from django.core.management import call_command
 from django.core.management.color import no_style
@@ -18,8 +17,6 @@ from django.db import connections, transaction
 from django.db.migrations.executor import MigrationExecutor
 from django.db.models import Model
 
-from deliveries.backlog.backlog import PREFIX
-from deliveries.backlog.connection import redis_client
 from deliveries.backup.saving import FORMAT, MANIFEST, Say
 from deliveries.backup.tables import (
     ROWS_TOGETHER,
@@ -34,8 +31,6 @@ from pushhub.common.errors import FailedPrecondition, InvalidArgument
 
 #: A database with rows in one of these has been used.
 USED = ("subscriptions_project", "auth_user", "deliveries_message")
-#: What each release of a queue's name begins with, besides our own prefix: Celery's queues of deliveries.
-QUEUES = "deliveries.*"
 
 
 def restore_backup(path: Path, *, say: Say, resume: bool = False, using: str = "default") -> None:
@@ -133,15 +128,3 @@ def _reset_sequences(models: list[type[Model]], *, using: str) -> None:
     with connection.cursor() as cursor:
         for statement in connection.ops.sequence_reset_sql(no_style(), models):
             cursor.execute(statement)
-
-
-def empty_redis() -> bool:
-    """Delete what Redis knows, which is rebuilt from the database. Return false if Redis is away."""
-    try:
-        client = redis_client()
-        for pattern in (f"{PREFIX}*", QUEUES):
-            for key in client.scan_iter(match=pattern, count=1000):
-                client.unlink(key)
-    except redis.RedisError:
-        return False
-    return True

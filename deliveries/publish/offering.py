@@ -13,11 +13,12 @@ import redis
 from deliveries.backlog.backlog import Lane, Offer
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import configure_lane, lane_offered
+from deliveries.models import LostOffer
 from deliveries.rules.envelope import traceparent_of
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.payload import NewMessage, publish_time_text, wire_message
 from deliveries.rules.taskmessage import escape_message, reference
-from deliveries.store.lostoffers import Lost, note_lost
+from deliveries.store.lostoffers import note_lost
 from deliveries.telemetry import recording, records
 from pushhub.common import tracing
 from subscriptions.models import Topic
@@ -79,7 +80,10 @@ def offer_all(requests: Sequence[Published]) -> None:
         default_backlog().offer(_offers(requests))
     except redis.RedisError as error:
         logger.warning("the audit will offer messages", exc_info=error)
-        note_lost(Lost(*lane, first_id) for lane, (first_id, _) in ordered.items())
+        note_lost(
+            LostOffer(subscription_id=lane.subscription_id, region=lane.region, message_id=first_id)
+            for lane, (first_id, _) in ordered.items()
+        )
     if tracing.is_on():
         tracing.add_spans(span for request in requests for span in _spans(request))
 
@@ -114,9 +118,9 @@ def _first_of_ordered(requests: Iterable[Published]) -> dict[Lane, tuple[int, Pu
     first_ids: dict[Lane, tuple[int, PushSettings]] = {}
     for request in requests:
         for owed in request.owed:
-            lane = Lane(owed.subscriber.id, request.region)
             if owed.subscriber.ordered and owed.indices:
-                first_ids.setdefault(lane, (request.ids[owed.indices[0]], owed.subscriber))
+                first = request.ids[owed.indices[0]], owed.subscriber
+                first_ids.setdefault(Lane(owed.subscriber.id, request.region), first)
     return first_ids
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import redis
 from celery import bootsteps
 
-from deliveries.backlog import reconcile
+from deliveries.backlog import reconcile, stocknotes
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.push.pager import Pager
@@ -45,16 +45,16 @@ class Waker:
 
     def note(self, task: DeliverTask) -> None:
         """Note that the worker has taken a delivery."""
-        default_backlog().note_attempt(self.name, *_attempt(task))
+        stocknotes.note_attempt(default_backlog().client, self._attempt(task))
 
     def end(self, task: DeliverTask) -> None:
         """Note that Celery is about to end a delivery's task."""
         with suppress(redis.RedisError):  # the delivery was settled
-            default_backlog().end_attempt(self.name, *_attempt(task))
+            stocknotes.end_attempt(default_backlog().client, self._attempt(task))
 
     def may_begin(self, task: DeliverTask, *, generation: str) -> bool:
         """Return whether the delivery is still the worker's."""
-        return default_backlog().may_begin(self.name, *_attempt(task), generation=generation)
+        return stocknotes.may_begin(default_backlog().client, self._attempt(task), generation=generation)
 
     def start(self) -> None:
         with suppress(redis.RedisError):  # the thread tries again
@@ -84,14 +84,13 @@ class Waker:
             seconds = min(seconds, MAX_SLEEP_SECONDS)
         self._thread.stopping.wait(seconds)
 
+    def _attempt(self, task: DeliverTask) -> stocknotes.Attempt:
+        return stocknotes.Attempt(self.name, Lane(task.subscription_id, task.region), task.message_id, task.attempt)
+
     def _beat(self) -> None:
         self._beat_at = time.monotonic() + HEARTBEAT_SECONDS
         if default_backlog().beat(self.name, regions=self._regions).was_wiped:
             self._pager.run(_rebuild)
-
-
-def _attempt(task: DeliverTask) -> tuple[Lane, int, int]:
-    return Lane(task.subscription_id, task.region), task.message_id, task.attempt
 
 
 def _rebuild() -> None:

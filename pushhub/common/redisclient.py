@@ -26,6 +26,8 @@ SENTINEL_SECONDS = 1.0
 SENTINEL_PORT = 26379
 #: Options of the URL that begin so are for the Sentinels: `sentinel_username`, `sentinel_password`.
 SENTINEL_PREFIX = "sentinel_"
+#: Has the run id of the server that wrote the data.
+CLAIMED_KEY = "ph:primary"
 CLAIM = Path(__file__).with_name("claim.lua").read_text(encoding="utf-8")
 
 
@@ -78,8 +80,14 @@ def _parse_host(host: str) -> dict[str, Any]:
     return _parse(f"redis://{host}")
 
 
+def empty_redis(client: redis.Redis) -> None:
+    """Delete what PushHub has in Redis, by letting claim.lua find the data of another server."""
+    client.set(CLAIMED_KEY, "")
+    client.eval(CLAIM, 1, CLAIMED_KEY)
+
+
 def _claim(connection: Any) -> None:
     """Set a new connection up, and let claim.lua empty a Redis that has restarted or become the primary just now."""
     connection.on_connect()
-    connection.send_command("EVAL", CLAIM, 1, "ph:primary")
+    connection.send_command("EVAL", CLAIM, 1, CLAIMED_KEY)
     connection.read_response()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import redis
+from django.conf import settings
 
 from pushhub.common.redisclient import connect_to_redis
 from pushhub.runtime.processes import Process, answers_redis
@@ -90,7 +91,7 @@ class RedisServer:
         """Whether the server answers. If so, remove its save, which would be out of date after a crash."""
         if not answers_redis(self.url):
             return False
-        (self.folder / "dump.rdb").unlink(missing_ok=True)
+        (self.folder / settings.REDIS_SAVE).unlink(missing_ok=True)
         return True
 
     def save(self) -> None:

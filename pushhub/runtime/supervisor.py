@@ -144,7 +144,7 @@ def start_redis(crew: Crew) -> None:
         crew.say(f"ready: Redis at {address}")
         report_redis_version(crew, url)
         return
-    server = embedded.RedisServer(url=url, folder=settings.DATA_DIR / "redis")
+    server = embedded.RedisServer(url=url, folder=settings.REDIS_FOLDER)
     server.prepare()
     crew.start(server.process())
     wait_until(

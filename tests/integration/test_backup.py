@@ -15,6 +15,7 @@ from django.apps import apps
 from django.core.management import CommandError, call_command
 from django.db import connection, connections
 
+from deliveries.backlog.connection import client_of
 from deliveries.backup import restoring, saving
 from deliveries.backup.tables import columns_of, content_of, models_in_order
 from deliveries.management.commands import move
@@ -65,7 +66,9 @@ def fail(*_: Any, **__: Any) -> Any:
     raise OSError("the disk is full")
 
 
-def test_a_restored_database_has_every_row_and_goes_on(world: Api, tmp_path: Path) -> None:
+def test_a_restored_database_has_every_row_and_goes_on(
+    world: Api, tmp_path: Path, redis_url: str, settings: Any
+) -> None:
     # Given a backup, which only its owner may read
     file = backup(tmp_path / "backup")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -73,9 +76,17 @@ def test_a_restored_database_has_every_row_and_goes_on(world: Api, tmp_path: Pat
     assert all(before[table].rows for table in ("deliveries_message", "auth_user", "subscriptions_policy"))
     # When it is restored into an empty database
     with other_database(tmp_path, name="restored"):
+        client, save = client_of(redis_url), tmp_path / "dump.rdb"
+        client.set("ph:7:here:s", "of the lost database")
+        client.set("another", "program's")
+        save.write_bytes(b"of the lost database")
+        settings.REDIS_FOLDER = tmp_path
         call_command("restore", str(file))
         # Then that has the same rows, and new ones get new ids
         assert contents() == before
+        # And Redis knows nothing of before, nor will the embedded one
+        assert set(client.keys()) == {b"ph:primary", b"another"}
+        assert not save.exists()
         new = publish(world)
         assert world.put("topics/another", {}).status == 200
         assert Message.objects.count() == before["deliveries_message"].rows + 1
@@ -109,6 +120,28 @@ def test_an_interrupted_restore_goes_on_where_it_was(
         execute(database, "UPDATE deliveries_message SET ordering_key = 'other'")
         with pytest.raises(CommandError, match="other rows than the backup in deliveries_message"):
             call_command("restore", str(file), "--resume")
+
+
+def test_a_backup_of_an_older_version_is_brought_up_to_date(world: Api, tmp_path: Path) -> None:
+    # Given a backup of the version before the table of lost offers
+    before = contents()
+    with zipfile.ZipFile(backup(tmp_path / "backup")) as new, zipfile.ZipFile(tmp_path / "older", "w") as older:
+        manifest = json.loads(new.read("manifest.json"))
+        leaves = dict(manifest["migrations"]) | {"deliveries": "0003_pipelinerun"}
+        tables = [table for table in manifest["tables"] if table["table"] != "deliveries_lostoffer"]
+        older.writestr("manifest.json", json.dumps(manifest | {"migrations": list(leaves.items()), "tables": tables}))
+        for table in tables:
+            older.writestr(f"{table['table']}.jsonl", new.read(f"{table['table']}.jsonl"))
+    # When it is restored
+    with other_database(tmp_path, name="restored"):
+        call_command("restore", str(tmp_path / "older"))
+        # Then the tables are those of now. Migrations add permissions for new tables
+        after = contents()
+        assert after["deliveries_lostoffer"].rows == 0
+        added = {"django_content_type", "auth_permission"}
+        assert {name: after[name] for name in before.keys() - added} == {
+            name: before[name] for name in before.keys() - added
+        }
 
 
 def test_what_cannot_be_done_changes_nothing_and_says_why(

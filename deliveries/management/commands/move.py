@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 from django.db import connections
 
-from deliveries.backup.restoring import empty_redis, restore_backup
+from deliveries.backup.restoring import restore_backup
 from deliveries.backup.saving import save_backup
 from deliveries.backup.tables import columns_of, content_of, models_in_order
 from pushhub.common.commands import OperatorCommand
@@ -63,5 +63,4 @@ class Command(OperatorCommand):
                 "into an empty database."
             )
         through.unlink()
-        empty_redis()
         self.stdout.write("moved. Start PushHub with the new PUSHHUB_DATABASE_URL.")

@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import redis
+from django.conf import settings
 from django.core.management.base import CommandParser
 
-from deliveries.backup.restoring import empty_redis, restore_backup
+from deliveries.backlog.connection import redis_client
+from deliveries.backup.restoring import restore_backup
 from pushhub.common.commands import OperatorCommand
+from pushhub.common.redisclient import empty_redis
 
 
 class Command(OperatorCommand):
@@ -27,6 +31,9 @@ class Command(OperatorCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         restore_backup(options["file"], say=self.stderr.write, resume=options["resume"])
-        if not empty_redis():
-            self.stderr.write("Redis is away. The embedded one keeps nothing; empty another one before PushHub starts.")
+        (settings.REDIS_FOLDER / settings.REDIS_SAVE).unlink(missing_ok=True)
+        try:
+            empty_redis(redis_client())
+        except redis.RedisError:
+            self.stderr.write("Redis is away. Unless it is the embedded one, empty it before PushHub starts.")
         self.stdout.write("restored. If there is an archive, run `pushhub pipeline archive adopt`.")

@@ -40,7 +40,7 @@ Result = TypeVar("Result")
 OnSettled = Callable[[Sequence[Flight], Mapping[Lane, LaneFlow]], None]
 
 #: Results per turn: a longer transaction would hold SQLite's write lock too long.
-ROUND_SIZE = 1000
+TURN_SIZE = 1000
 NO_LONGER_OWED = frozenset({Verdict.ACK, Verdict.DROP})
 
 
@@ -124,7 +124,7 @@ class Settler:
         began = time.monotonic()
         with suppress(Stopped):
             count = self._settle_some()
-            if count < ROUND_SIZE:
+            if count < TURN_SIZE:
                 spent_seconds = time.monotonic() - began
                 pause_seconds = self._gathering.pause_seconds(count, spent_seconds=spent_seconds)
                 if not self._gathering.has_keys:
@@ -169,7 +169,7 @@ class Settler:
         # The engine appends at the end while this method takes from the front; both operations are atomic.
         self._urgent.clear()
         self._complete.clear()
-        self._taken = self._results[:ROUND_SIZE]
+        self._taken = self._results[:TURN_SIZE]
         self._gathering.begin_turn()
         count = len(self._taken)
         del self._results[:count]
