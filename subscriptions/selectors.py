@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -255,38 +256,49 @@ def service_accounts_of(project: Project) -> QuerySet[ServiceAccount]:
     return ServiceAccount.objects.filter(project=project, deleted_at=None).select_related("project")
 
 
+def _of(*columns: str, by: Callable[..., Any] | None = None) -> Any:
+    """Return a field of PushSettings that is a column, or what `by` makes of several columns."""
+    return dataclasses.field(metadata={"columns": columns, "by": by})
+
+
 @dataclass(frozen=True, slots=True)
 class PushSettings:
-    """What the data plane needs to know about a subscription, from a single query."""
+    """What the data plane needs to know about a subscription, from a single query of these columns."""
 
-    id: int
-    name: str
-    topic_id: int | None
-    endpoint: str
-    ack_deadline_seconds: int
-    service_account_email: str
+    id: int = _of("id")
+    name: str = _of("project__project_id", "subscription_id", by=names.subscription_name)
+    topic_id: int | None = _of("topic_id")
+    endpoint: str = _of("push_endpoint")
+    ack_deadline_seconds: int = _of("ack_deadline_seconds")
+    service_account_email: str = _of("oidc_service_account_email")
     #: The configured audience, or else the endpoint's URL.
-    audience: str
-    no_wrapper: bool
-    write_metadata: bool
-    detached: bool
-    minimum_backoff_ms: int | None
-    maximum_backoff_ms: int | None
+    audience: str = _of("oidc_audience", "push_endpoint", by=lambda audience, endpoint: audience or endpoint)
+    no_wrapper: bool = _of("push_wrapper", by=lambda wrapper: wrapper == Subscription.Wrapper.NONE)
+    write_metadata: bool = _of("push_write_metadata")
+    detached: bool = _of("detached")
+    minimum_backoff_ms: int | None = _of("minimum_backoff_ms")
+    maximum_backoff_ms: int | None = _of("maximum_backoff_ms")
     #: How long unacknowledged messages are kept: the longer of the subscription's and the topic's retention.
-    retention_seconds: int
-    attributes: Mapping[str, str]
-    ordered: bool
-    exactly_once: bool
+    retention_seconds: int = _of(
+        "message_retention_seconds", "topic__message_retention_seconds", by=lambda own, topic: max(own, topic or 0)
+    )
+    attributes: Mapping[str, str] = _of("push_attributes")
+    ordered: bool = _of("enable_message_ordering")
+    exactly_once: bool = _of("enable_exactly_once_delivery")
     #: 0 without a dead-letter policy.
-    max_delivery_attempts: int
+    max_delivery_attempts: int = _of("max_delivery_attempts")
     #: The filter (resources/filters.py), empty for all messages.
-    filter: str
+    filter: str = _of("filter")
     #: Whether it is paused: its messages wait, and its push configuration is kept.
-    paused: bool
+    paused: bool = _of("paused")
     #: The functions of the message transforms that are on, in their order.
-    transforms: Sequence[Function]
+    transforms: Sequence[Function] = _of("message_transforms", by=functions_on)
     #: The name of the topic, or "_deleted-topic_".
-    topic: str = names.DELETED_TOPIC
+    topic: str = _of(
+        "topic__project__project_id",
+        "topic__topic_id",
+        by=lambda project, topic: names.topic_name(project, topic) if topic else names.DELETED_TOPIC,
+    )
 
     @property
     def is_push(self) -> bool:
@@ -298,32 +310,8 @@ class PushSettings:
         return self.max_delivery_attempts > 0 or settings.DELIVERY_ATTEMPT_ALWAYS
 
 
-PUSH_COLUMNS = (
-    "id",
-    "project__project_id",
-    "subscription_id",
-    "topic_id",
-    "push_endpoint",
-    "ack_deadline_seconds",
-    "oidc_service_account_email",
-    "oidc_audience",
-    "push_wrapper",
-    "push_write_metadata",
-    "detached",
-    "minimum_backoff_ms",
-    "maximum_backoff_ms",
-    "max_delivery_attempts",
-    "message_retention_seconds",
-    "push_attributes",
-    "enable_message_ordering",
-    "enable_exactly_once_delivery",
-    "filter",
-    "topic__message_retention_seconds",
-    "paused",
-    "message_transforms",
-    "topic__topic_id",
-    "topic__project__project_id",
-)
+_FIELDS = [(each.metadata["columns"], each.metadata["by"]) for each in dataclasses.fields(PushSettings)]
+PUSH_COLUMNS = list(dict.fromkeys(column for columns, _ in _FIELDS for column in columns))
 
 
 def push_settings(ids: Iterable[int]) -> dict[int, PushSettings]:
@@ -343,34 +331,8 @@ def subscriptions_of_topic(topic_id: int) -> list[PushSettings]:
 
 
 def _push_settings(row: Sequence[Any]) -> PushSettings:
-    columns = dict(zip(PUSH_COLUMNS, row, strict=True))
-    return PushSettings(
-        id=columns["id"],
-        name=names.subscription_name(columns["project__project_id"], columns["subscription_id"]),
-        topic_id=columns["topic_id"],
-        endpoint=columns["push_endpoint"],
-        ack_deadline_seconds=columns["ack_deadline_seconds"],
-        service_account_email=columns["oidc_service_account_email"],
-        audience=columns["oidc_audience"] or columns["push_endpoint"],
-        no_wrapper=columns["push_wrapper"] == Subscription.Wrapper.NONE,
-        write_metadata=columns["push_write_metadata"],
-        detached=columns["detached"],
-        minimum_backoff_ms=columns["minimum_backoff_ms"],
-        maximum_backoff_ms=columns["maximum_backoff_ms"],
-        retention_seconds=max(columns["message_retention_seconds"], columns["topic__message_retention_seconds"] or 0),
-        attributes=columns["push_attributes"],
-        ordered=columns["enable_message_ordering"],
-        exactly_once=columns["enable_exactly_once_delivery"],
-        max_delivery_attempts=columns["max_delivery_attempts"],
-        filter=columns["filter"],
-        paused=columns["paused"],
-        transforms=functions_on(columns["message_transforms"]),
-        topic=(
-            names.topic_name(columns["topic__project__project_id"], columns["topic__topic_id"])
-            if columns["topic_id"] is not None
-            else names.DELETED_TOPIC
-        ),
-    )
+    values = dict(zip(PUSH_COLUMNS, row, strict=True))
+    return PushSettings(*(by(*map(values.get, columns)) if by else values[columns[0]] for columns, by in _FIELDS))
 
 
 _settings_of = ParsedRows(

@@ -32,6 +32,7 @@ SETTINGS = PushSettings(
     filter="",
     paused=False,
     transforms=[],
+    topic="projects/shop/topics/orders",
 )
 
 
