@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from deliveries.publish.request import check_transformed_messages
@@ -30,9 +31,23 @@ def transform_wire_messages(
 
     Raises ResourceExhausted if others use the project's sandbox.
     """
-    inputs = [_input(message) for message in messages]
-    results = sandboxes().run(project, functions, inputs, seconds=seconds)
+    return transformed(messages, sandboxes().run(project, functions, _inputs(messages), seconds=seconds))
+
+
+def begin_transforms(
+    *, project: str, functions: Sequence[Function], messages: Sequence[Wire], seconds: float
+) -> Future[list[Result]]:
+    """Return the future of the results, of which `transformed` makes messages. It ends in a thread of the sandboxes."""
+    return sandboxes().submit(project, functions, _inputs(messages), seconds=seconds)
+
+
+def transformed(messages: Sequence[Wire], results: Sequence[Result]) -> list[Wire | Failed | Filtered]:
+    """Return the first messages, as many as there are results, as the results make them."""
     return [_output(message, result) for message, result in zip(messages, results, strict=False)]
+
+
+def _inputs(messages: Sequence[Wire]) -> list[Input]:
+    return [_input(message) for message in messages]
 
 
 def _input(message: Wire) -> Input:

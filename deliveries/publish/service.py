@@ -9,6 +9,7 @@ from deliveries.publish.storing import store_messages, take_message_ids
 from deliveries.publish.transforming import transform_messages
 from deliveries.rules.payload import NewMessage
 from deliveries.telemetry.recording import refusals_counted
+from pushhub.common.tenantpool import is_called_again
 from subscriptions.models import Topic
 from subscriptions.quotas import charge_publish
 from subscriptions.services.schemas import message_stamps
@@ -24,7 +25,8 @@ def publish_message(*, topic: Topic, messages: Sequence[NewMessage], region: str
     the deliveries wait in the database until the reconciler finds them. Raises ResourceExhausted over a quota.
     """
     with refusals_counted(topic.pk):
-        charge_requests(topic, [messages])
+        if not is_called_again():
+            charge_requests(topic, [messages])
         results = _transformed(topic, messages)
         kept = _stamped(topic, [message for message in results if message is not None])
         published = store_messages(topic=topic, messages=kept, region=region) if kept else None

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from deliveries.publish.request import check_transformed_messages
 from deliveries.rules.payload import NewMessage
 from pushhub.common.errors import DeadlineExceeded, InvalidArgument
+from pushhub.common.tenantpool import result_of
 from subscriptions.models import Topic
 from subscriptions.transforms.functions import Function
 from subscriptions.transforms.results import FILTERED, Failed, Input
@@ -32,7 +33,8 @@ def transform_messages(
         )
         for message in messages
     ]
-    results = sandboxes().run(topic.project.project_id, functions, inputs, seconds=REQUEST_SECONDS, needs_all=True)
+    project = topic.project.project_id
+    results = result_of(lambda: sandboxes().submit(project, functions, inputs, seconds=REQUEST_SECONDS, needs_all=True))
     transformed: list[NewMessage | None] = []
     for index, (message, result) in enumerate(zip(messages, results, strict=False)):
         if isinstance(result, Failed):

@@ -1,8 +1,7 @@
-"""Applies the message transforms of push subscriptions, in threads of its own: a function may take half a second.
+"""Has the message transforms of push subscriptions applied: a function may take half a second.
 
-The subscriptions take turns, and one project's functions run in one thread at a time, because they share a sandbox. So
-slow functions delay the messages of their own project, and of others only while as many projects as there are threads
-have such functions.
+The projects take turns in the threads of the sandboxes, and a project's subscriptions within its turns. So slow
+functions delay the messages of their own project.
 """
 
 from __future__ import annotations
@@ -11,120 +10,106 @@ import logging
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
 
 from deliveries.push.sending.flight import Flight
 from deliveries.rules.outcome import Reason, Verdict
-from deliveries.transforming import FILTER, Wire, transform_wire_messages
+from deliveries.transforming import FILTER, Wire, begin_transforms, transformed
 from pushhub.common import names
-from pushhub.common.background import IDLE_SECONDS, BackgroundThread
 from pushhub.common.errors import ResourceExhausted
-from subscriptions.transforms.results import FILTERED, Failed, Filtered
+from subscriptions.transforms.results import FILTERED, Failed, Filtered, Result
 
 logger = logging.getLogger(__name__)
 
-THREADS = 2
 #: The most messages of a subscription's turn, and its time limit.
 TURN_MESSAGES = 250
 TURN_SECONDS = 0.25
-#: The pause before the next try while others use the project's sandbox.
-BUSY_SECONDS = 0.05
 
 
 class Transformer:
-    """Transforms flights in its own threads, which start with the first flight."""
+    """Transforms flights. The results come in the threads of the sandboxes."""
 
     def __init__(self, *, resume: Callable[[Sequence[Flight]], None], admit: Callable[[Flight], bool]) -> None:
         """`resume` gets the transformed flights. `admit` returns whether there is memory for a flight's new payload."""
         self._resume = resume
         self._admit = admit
-        self._changed = threading.Condition()
-        #: Flights by subscription. The subscription whose last turn is the longest ago comes first.
-        self._waiting: OrderedDict[int, deque[Flight]] = OrderedDict()
-        #: The projects whose functions are running.
-        self._busy: set[str] = set()
-        self._threads: list[BackgroundThread] = []
+        self._lock = threading.Lock()
+        #: By project, those whose functions are running: flights by subscription. The subscription whose last turn is
+        #: the longest ago comes first.
+        self._waiting: dict[str, OrderedDict[int, deque[Flight]]] = {}
+        self._is_stopped = False
 
     def take_on(self, flights: Sequence[Flight]) -> None:
         """Transform these flights, which have their plans. May be called from any thread."""
-        with self._changed:
+        begun = []
+        with self._lock:
             for flight in flights:
-                self._waiting.setdefault(flight.lane.subscription_id, deque()).append(flight)
-            if not self._threads:
-                self._threads = [BackgroundThread(f"push-transformer-{i}", self._round) for i in range(THREADS)]
-                for thread in self._threads:
-                    thread.start()
-            self._changed.notify_all()
+                project = _project(flight)
+                if project not in self._waiting:
+                    self._waiting[project] = OrderedDict()
+                    begun.append(project)
+                self._waiting[project].setdefault(flight.lane.subscription_id, deque()).append(flight)
+        for project in begun:
+            self._take_turn(project)
 
     def stop(self) -> None:
-        with self._changed:
-            threads = list(self._threads)
-            for thread in threads:
-                thread.stopping.set()
-            self._changed.notify_all()
-        for thread in threads:
-            thread.stop(timeout=5)
+        """Begin no further turns."""
+        self._is_stopped = True
 
-    def _round(self) -> None:
-        project, flights = self._next()
+    def _take_turn(self, project: str) -> None:
+        """Begin a turn of the project, if any of its flights wait."""
+        flights = self._next(project)
         if not flights:
             return
-        remaining = list(flights)
+        plan = flights[0].plan
+        assert plan is not None
+        messages = [flight.task.message for flight in flights]
+        turn = begin_transforms(project=project, functions=plan.functions, messages=messages, seconds=TURN_SECONDS)
+        turn.add_done_callback(partial(self._end_turn, project, flights))
+
+    def _next(self, project: str) -> list[Flight]:
+        """Return the flights of the project's next turn, which are of one subscription; none if none wait."""
+        with self._lock:
+            by_subscription = self._waiting[project]
+            while by_subscription and not self._is_stopped:
+                subscription_id, waiting = by_subscription.popitem(last=False)
+                flights = [waiting.popleft() for _ in range(min(len(waiting), TURN_MESSAGES))]
+                if waiting:
+                    by_subscription[subscription_id] = waiting
+                flights = [flight for flight in flights if not flight.finished]
+                if flights:
+                    return flights
+            del self._waiting[project]
+            return []
+
+    def _end_turn(self, project: str, flights: Sequence[Flight], turn: Future[list[Result]]) -> None:
+        """Go on with what was transformed. What there was no time for waits for the next turn."""
+        if turn.cancelled() or self._is_stopped:
+            return
+        left = flights
         try:
-            remaining = self._transform(project, flights)
+            left = self._transformed(flights, turn.result())
         except ResourceExhausted:
-            self._threads[0].stopping.wait(BUSY_SECONDS)
+            logger.debug("%d messages wait: other projects' functions leave no time", len(flights))
         except Exception:
             logger.exception("%d messages could not be transformed", len(flights))
             for flight in flights:
                 flight.settle_as(Verdict.NACK, Reason.INTERNAL)
-            remaining = []
-        finally:
-            with self._changed:
-                self._busy.discard(project)
-                if remaining:
-                    waiting = self._waiting.setdefault(remaining[0].lane.subscription_id, deque())
-                    waiting.extendleft(reversed(remaining))
-                self._changed.notify_all()
+            left = []
+        if left:
+            with self._lock:
+                waiting = self._waiting[project].setdefault(left[0].lane.subscription_id, deque())
+                waiting.extendleft(reversed(left))
+        self._take_turn(project)
 
-    def _next(self) -> tuple[str, list[Flight]]:
-        """Wait for a turn; return the project and some flights of one of its subscriptions."""
-        with self._changed:
-            if not self._changed.wait_for(self._has_turn, IDLE_SECONDS):
-                return "", []
-            subscription_id = self._turn()
-            if subscription_id is None:  # asked to stop
-                return "", []
-            waiting = self._waiting.pop(subscription_id)
-            project = _project(waiting[0])
-            flights = [waiting.popleft() for _ in range(min(len(waiting), TURN_MESSAGES))]
-            if waiting:
-                self._waiting[subscription_id] = waiting
-            self._busy.add(project)
-            return project, [flight for flight in flights if not flight.finished]
-
-    def _has_turn(self) -> bool:
-        return self._turn() is not None or any(thread.stopping.is_set() for thread in self._threads)
-
-    def _turn(self) -> int | None:
-        for subscription_id, waiting in self._waiting.items():
-            if _project(waiting[0]) not in self._busy:
-                return subscription_id
-        return None
-
-    def _transform(self, project: str, flights: Sequence[Flight]) -> list[Flight]:
-        """Transform the flights of one subscription. Return those for which there was no time."""
-        plan = flights[0].plan
-        assert plan is not None
-        results = transform_wire_messages(
-            project=project,
-            functions=plan.functions,
-            messages=[flight.task.message for flight in flights],
-            seconds=TURN_SECONDS,
-        )
-        ready = [flight for flight, result in zip(flights, results, strict=False) if self._is_ready(flight, result)]
+    def _transformed(self, flights: Sequence[Flight], results: Sequence[Result]) -> Sequence[Flight]:
+        """Push or settle the first flights, which have results, and return the others."""
+        messages = transformed([flight.task.message for flight in flights], results)
+        ready = [flight for flight, message in zip(flights, messages, strict=False) if self._is_ready(flight, message)]
         if ready:
             self._resume(ready)
-        return list(flights[len(results) :])
+        return flights[len(results) :]
 
     def _is_ready(self, flight: Flight, result: Wire | Failed | Filtered) -> bool:
         """Store the result of a transformed flight and return whether it may be pushed now. Settle the others."""

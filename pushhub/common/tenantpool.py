@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, wait
 from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
 
@@ -23,29 +23,35 @@ MAX_TENANTS = 1_000
 #: The usual number of calls that may wait aside: for functions, for messages to pull, for an endpoint.
 MOST_ASIDE = 32
 NO_LIMIT = float("inf")
+#: What takes no longer is waited for in the thread: to call the work again would cost as much.
+MOMENT_SECONDS = 0.02
 
 
-class Again:
-    """What work returns that isn't finished: it is called again, at its tenant's next turn."""
+class Again(BaseException):
+    """What work raises that isn't finished: it is called again, at a turn of its tenant once `after` has ended."""
 
-
-AGAIN = Again()
+    def __init__(self, after: Future[Any] | None = None) -> None:
+        self.after = after
 
 
 @dataclass(slots=True, eq=False)
 class _Work(Generic[T]):
     pool: TenantPool
     tenant: _Tenant
-    call: Callable[[], T | Again]
+    call: Callable[[], T]
     submitted: float
     future: Future[T] = field(default_factory=Future)
     has_begun: bool = False
+    #: What it asked for first (`result_of`), and whether it has the result.
+    awaited: Future[Any] | None = None
+    has_result: bool = False
     turn_began: float = 0.0
     is_aside: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class _Tenant:
+    name: str
     #: The time that its work has taken in threads, in seconds, as if it had been here from the start.
     used: float
     waiting: deque[_Work[Any]] = field(default_factory=deque)
@@ -59,7 +65,8 @@ class TenantPool:
     `threads` calls run at a time, `most` of one tenant; the tenant whose calls have taken the least time so far comes
     next. `most_waiting` calls of a tenant may wait, and each for `wait_seconds`. A call that has to wait for something
     steps aside (`step_aside`): its place goes to others, and it still counts as one of its tenant's. At most
-    `most_aside` calls are aside. `at_end` is called in each thread before the thread ends.
+    `most_aside` calls are aside. A call that can begin anew keeps no thread meanwhile (`result_of`). `at_end` is called
+    in each thread before the thread ends.
     """
 
     def __init__(
@@ -100,7 +107,7 @@ class TenantPool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def submit(self, tenant: str, call: Callable[[], T | Again]) -> Future[T]:
+    def submit(self, tenant: str, call: Callable[[], T]) -> Future[T]:
         """Return the future of a call. Raises ResourceExhausted if too many calls of the tenant wait already."""
         with self._changed:
             found = self._tenant(tenant)
@@ -108,8 +115,7 @@ class TenantPool:
                 raise busy()
             work: _Work[T] = _Work(self, found, call, self._clock())
             found.waiting.append(work)
-            self._waiting[found] = None
-            self._call_thread()
+            self._look_at(found)
         return work.future
 
     def close(self) -> None:
@@ -132,10 +138,15 @@ class TenantPool:
     def _tenant(self, name: str) -> _Tenant:
         if len(self._tenants) > MAX_TENANTS:
             self._tenants = {name: it for name, it in self._tenants.items() if it.waiting or it.running}
-        tenant = self._tenants.setdefault(name, _Tenant(self._used))
+        tenant = self._tenants.setdefault(name, _Tenant(name, self._used))
         if not tenant.waiting and not tenant.running:
             tenant.used = max(tenant.used, self._used)
         return tenant
+
+    def _look_at(self, tenant: _Tenant) -> None:
+        """Have a thread look for work, of which this tenant has some that waits."""
+        self._waiting[tenant] = None
+        self._call_thread()
 
     def _call_thread(self) -> None:
         """Have a thread look for work if there is some that may begin."""
@@ -159,9 +170,9 @@ class TenantPool:
         work = self._take(is_called=True)
         while work is not None:
             _current.work = work
-            is_done = self._turn(work)
+            again = self._turn(work)
             _current.work = None
-            self._end_turn(work, is_done=is_done)
+            self._end_turn(work, again)
             work = self._take()
         self._at_end()
 
@@ -185,29 +196,26 @@ class TenantPool:
             work.turn_began = self._clock()
             return work
 
-    def _turn(self, work: _Work[Any]) -> bool:
-        """Call the work, and return whether it is done."""
+    def _turn(self, work: _Work[Any]) -> Again | None:
+        """Call the work. Return None if it is done, and else what it raised."""
         if not work.has_begun:
             if not work.future.set_running_or_notify_cancel():
-                return True
+                return None
             work.has_begun = True
             if self._clock() - work.submitted > self._wait_seconds:
                 work.future.set_exception(busy())
-                return True
+                return None
         try:
-            result = work.call()
+            work.future.set_result(work.call())
+        except Again as again:
+            if not self._is_closed:
+                return again
+            work.future.set_exception(CancelledError())
         except BaseException as error:
             work.future.set_exception(error)
-            return True
-        if not isinstance(result, Again):
-            work.future.set_result(result)
-        elif self._is_closed:
-            work.future.set_exception(CancelledError())
-        else:
-            return False
-        return True
+        return None
 
-    def _end_turn(self, work: _Work[Any], *, is_done: bool) -> None:
+    def _end_turn(self, work: _Work[Any], again: Again | None) -> None:
         with self._changed:
             tenant = work.tenant
             tenant.running -= 1
@@ -217,9 +225,20 @@ class TenantPool:
                 self._places_aside += 1
             else:
                 self._leave_place(work)
-            if not is_done:
+            if again is not None and again.after is None:
                 tenant.waiting.appendleft(work)
                 self._waiting[tenant] = None
+        if again is not None and again.after is not None:
+            again.after.add_done_callback(lambda _: self._call_again(work))
+
+    def _call_again(self, work: _Work[Any]) -> None:
+        with self._changed:
+            if not self._is_closed:
+                work.tenant = self._tenant(work.tenant.name)
+                work.tenant.waiting.appendleft(work)
+                self._look_at(work.tenant)
+                return
+        work.future.set_exception(CancelledError())
 
     def _leave_place(self, work: _Work[Any]) -> None:
         work.tenant.used += self._clock() - work.turn_began
@@ -271,6 +290,30 @@ def step_aside_or_refuse() -> None:
     """Give the place of the current call to others. Raises ResourceExhausted if it can't."""
     if not step_aside():
         raise busy()
+
+
+def result_of(begin: Callable[[], Future[T]]) -> T:
+    """Return the result of the future that `begin` returns. The current call keeps no thread while that takes long.
+
+    It ends then, and is called again, from its start, when the result is there. So it must not have changed anything
+    before it comes here. What it asks for after that, it waits for in its thread.
+    """
+    work = getattr(_current, "work", None)
+    if work is None or work.has_result:
+        return begin().result()
+    if work.awaited is None:
+        work.awaited = begin()
+        if not wait([work.awaited], MOMENT_SECONDS).done:
+            raise Again(work.awaited)
+    work.has_result = True
+    awaited: Future[T] = work.awaited
+    return awaited.result()
+
+
+def is_called_again() -> bool:
+    """Return whether the result that the current call will ask for first is known already: it was called before."""
+    work = getattr(_current, "work", None)
+    return work is not None and work.awaited is not None and not work.has_result
 
 
 def busy() -> ResourceExhausted:

@@ -29,7 +29,7 @@ from django.conf import settings
 from django.db import connections
 
 from pushhub.common.errors import ResourceExhausted
-from pushhub.common.tenantpool import AGAIN, Again, TenantPool, step_aside
+from pushhub.common.tenantpool import MOMENT_SECONDS, Again, TenantPool, step_aside
 from subscriptions.transforms.functions import Function
 from subscriptions.transforms.results import FILTERED, Failed, Input, Result, Transformed
 
@@ -42,8 +42,6 @@ MOST_WAITING = 1_000
 WAIT_SECONDS = 10.0
 #: After this time a turn ends with the next message.
 TURN_SECONDS = 0.1
-#: A thread that waits for longer leaves its place to others.
-MOMENT_SECONDS = 0.02
 #: A sandbox that writes nothing for this long is ended. Its own limits are in CPU time, and shorter.
 SILENCE_SECONDS = 30.0
 #: Bytes of one line of an answer: 10 MB of data, each byte of which may take six in JSON.
@@ -127,7 +125,7 @@ class Sandboxes:
         self._lent = 0
         # More of them at a time would only slow each other, and the rest of PushHub.
         threads = min(max(os.cpu_count() or 1, 2), most)
-        self._pool = TenantPool("functions", threads, most=1, most_waiting=MOST_WAITING)
+        self._pool = TenantPool("functions", threads, most=1, most_waiting=MOST_WAITING, wait_seconds=WAIT_SECONDS)
 
     def check(self, project: str, function: Function) -> str:
         """Return why a function cannot be used, or ""."""
@@ -229,7 +227,7 @@ class _Call:
         #: Whether messages are run one by one, to find the one at which the sandbox ends.
         self._alone = False
 
-    def __call__(self) -> list[Result] | Again:
+    def __call__(self) -> list[Result]:
         began = time.monotonic()
         if began > self._ends:
             raise _busy()
@@ -237,7 +235,9 @@ class _Call:
         self._seconds -= time.monotonic() - began
         is_failed = self._needs_all and any(isinstance(result, Failed) for result in self._results[-1:])
         is_over = bool(self._results) and (self._seconds <= 0 or is_failed)
-        return self._results if is_over or len(self._results) == len(self._messages) else AGAIN
+        if is_over or len(self._results) == len(self._messages):
+            return self._results
+        raise Again
 
     def _take_turn(self) -> None:
         done = len(self._results)

@@ -12,6 +12,9 @@ import pytest
 import requests
 
 from deliveries.api import pull_views
+from deliveries.models import Message
+from deliveries.publish import service
+from pushhub.runtime import admission
 from subscriptions.transforms import sandboxes
 from tests.integration.publish.directapi import DirectApi, direct_api
 from tests.ports import wait_for
@@ -88,6 +91,26 @@ def test_nine_projects_with_slow_functions_leave_the_threads_to_others(
     assert not any(future.done() and future.result() == 200 for future in publishes)
     go_on.set()
     assert {future.result() for future in publishes} <= {200, 429}
+
+
+def test_a_publish_that_waits_for_functions_keeps_no_thread_and_is_charged_once(
+    api: Api, clients: ThreadPoolExecutor, go_on: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "MOST_ASIDE", 0)
+    monkeypatch.setattr(sandboxes, "WAIT_SECONDS", 100.0)
+    charges: list[int] = []
+    monkeypatch.setattr(service, "charge_requests", lambda _topic, requests: charges.append(len(requests)))
+    api.create("/v1/projects/slow/topics/orders", {"messageTransforms": [SLOW]})
+    sandboxes.close_sandboxes()  # the next ones wait for WAIT_SECONDS
+    with direct_api(threads=1) as server:
+        path = "/v1/projects/slow/topics/orders:publish"
+        publishes = [clients.submit(call, server, "POST", path, PUBLISH) for _ in range(CLIENTS)]
+        wait_for(lambda: len(charges) == CLIENTS, what="all publishes")
+        assert call(server, "GET", "/v1/projects/slow/topics").json()["topics"]
+        go_on.set()
+        assert [publish.result().status_code for publish in publishes] == [200] * CLIENTS
+    assert charges == [1] * CLIENTS
+    assert Message.objects.count() == CLIENTS
 
 
 def test_pulls_that_find_nothing_leave_the_threads_to_others(

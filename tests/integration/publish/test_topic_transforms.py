@@ -11,6 +11,7 @@ import pytest
 from deliveries.models import Message
 from subscriptions.transforms import sandboxes
 from tests.integration.publish.directapi import direct_api
+from tests.ports import wait_for
 from tests.restapi import Answer, Api
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
@@ -130,14 +131,13 @@ def test_functions_that_take_too_long_for_a_request_refuse_it(api: Api, monkeypa
 
 def test_a_publish_is_refused_while_the_projects_functions_are_busy(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     topic(api, udf("function f(m) { return m; }", "f"))
-    monkeypatch.setattr(sandboxes, "WAIT_SECONDS", 0.0)
-    busy, go_on = threading.Event(), threading.Event()
-    sandboxes.sandboxes()._pool.submit("shop", lambda: busy.set() or go_on.wait(60))
+    pool, busy = sandboxes.sandboxes()._pool, threading.Event()
+    pool.submit("shop", lambda: busy.set() or wait_for(lambda: pool._waiting, what="the publish"))
     assert busy.wait(60)
+    monkeypatch.setattr(pool, "_wait_seconds", 0.0)
 
     answer = publish(api, "1")
 
-    go_on.set()
     assert (answer.status, answer.error["status"]) == (429, "RESOURCE_EXHAUSTED")
 
 

@@ -11,7 +11,15 @@ import pytest
 
 from pushhub.common import tenantpool
 from pushhub.common.errors import ResourceExhausted
-from pushhub.common.tenantpool import AGAIN, Again, TenantPool, count_for, step_aside, step_aside_or_refuse
+from pushhub.common.tenantpool import (
+    Again,
+    TenantPool,
+    count_for,
+    is_called_again,
+    result_of,
+    step_aside,
+    step_aside_or_refuse,
+)
 from tests.ports import wait_for
 
 SECONDS = 60
@@ -183,11 +191,13 @@ def test_a_call_that_isnt_finished_is_called_again_before_others_of_its_tenant(s
     s = stand(1, most=1)
     turns: list[str] = []
 
-    def work(name: str, count: int) -> Callable[[], int | Again]:
-        def call() -> int | Again:
+    def work(name: str, count: int) -> Callable[[], int]:
+        def call() -> int:
             turns.append(name)
             s.now += 1
-            return AGAIN if turns.count(name) < count else count
+            if turns.count(name) < count:
+                raise Again
+            return count
 
         return call
 
@@ -198,6 +208,53 @@ def test_a_call_that_isnt_finished_is_called_again_before_others_of_its_tenant(s
     s.end("first")
     assert [future.result(SECONDS) for future in (long, short, other)] == [3, 1, 2]
     assert turns == ["long", "other", "long", "other", "long", "short"]
+
+
+def test_a_call_that_can_begin_anew_keeps_neither_thread_nor_place_while_it_waits(stand: Callable[..., Stand]) -> None:
+    s = stand(1)
+    needed: Future[str] = Future()
+    begun: list[bool] = []
+
+    def call() -> list[str]:
+        begun.append(is_called_again())
+        first = result_of(lambda: needed)
+        assert not is_called_again()
+        return [first, result_of(lambda: finished)]
+
+    finished: Future[str] = Future()
+    finished.set_result("second")
+    waiting = [s.pool.submit("a", call) for _ in range(3)]
+    wait_for(lambda: begun == [False] * 3 and s.pool._places == 1, what="three calls that wait")
+    assert s.pool.submit("a", lambda: "other").result(SECONDS) == "other"
+
+    needed.set_result("first")
+    assert [future.result(SECONDS) for future in waiting] == [["first", "second"]] * 3
+    assert begun == [False] * 3 + [True] * 3
+
+
+def test_a_call_whose_future_has_ended_is_not_called_again(stand: Callable[..., Stand]) -> None:
+    ended: Future[int] = Future()
+    ended.set_exception(ZeroDivisionError())
+    calls: list[bool] = []
+
+    def call() -> int:
+        calls.append(True)
+        return result_of(lambda: ended)
+
+    with pytest.raises(ZeroDivisionError):
+        stand(1).pool.submit("a", call).result(SECONDS)
+    assert calls == [True]
+
+
+def test_a_closed_pool_cancels_what_it_would_have_called_again(stand: Callable[..., Stand]) -> None:
+    s = stand(1)
+    needed: Future[int] = Future()
+    waiting = s.pool.submit("a", lambda: result_of(lambda: needed))
+    wait_for(lambda: waiting.running() and s.pool._places == 1, what="the call to wait")
+    s.pool.close()
+    needed.set_result(1)
+    with pytest.raises(CancelledError):
+        waiting.result(SECONDS)
 
 
 def test_a_call_that_waits_aside_leaves_its_place_and_still_counts_for_its_tenant(stand: Callable[..., Stand]) -> None:
@@ -269,6 +326,10 @@ def test_a_call_that_counts_for_another_tenant_leaves_its_first_one_to_others(st
 def test_outside_of_a_pool_nothing_has_to_step_aside() -> None:
     assert step_aside()
     step_aside_or_refuse()
+    ended: Future[int] = Future()
+    ended.set_result(1)
+    assert result_of(lambda: ended) == 1
+    assert not is_called_again()
     count_for("a")
 
 
@@ -305,10 +366,10 @@ def test_a_closed_pool_does_not_finish_what_takes_more_turns(stand: Callable[...
     s = stand(1)
     closing = threading.Thread(target=s.pool.close)
 
-    def call() -> Again:
+    def call() -> None:
         closing.start()
         wait_for(lambda: s.pool._is_closed, what="the end of the pool")
-        return AGAIN
+        raise Again
 
     with pytest.raises(CancelledError):
         s.pool.submit("a", call).result(SECONDS)
