@@ -90,7 +90,7 @@ def _write(folder: Path, began_ms: int, count: int) -> None:
 
 def _attempts() -> pa.Table:
     """Return a segment's worth of attempts, all at the same time."""
-    from deliveries.telemetry.journal.columns import Events, table_of
+    from deliveries.telemetry.journal.columns import Rows, table_of
 
     rows = range(SEGMENT_ROWS)
     columns = {
@@ -103,7 +103,7 @@ def _attempts() -> pa.Table:
         "bytes": [100] * SEGMENT_ROWS,
     }
     shared = {"event": "push", "subscription": "projects/p/subscriptions/s", "subscription_id": 1, "project": "p"}
-    return table_of([Events(SEGMENT_ROWS, columns, shared)])
+    return table_of([Rows(SEGMENT_ROWS, columns, shared)])
 
 
 def _moved(alike: pa.Table, began_ms: int, first: int) -> pa.Table:

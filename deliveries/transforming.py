@@ -17,9 +17,6 @@ from subscriptions.transforms.functions import Function
 from subscriptions.transforms.results import FILTERED, Failed, Filtered, Input, Result
 from subscriptions.transforms.sandboxes import sandboxes
 
-#: Why a delivery ends that a function filters.
-FILTER = "filter"
-
 #: A message in the form that travels in tasks (rules/payload.py).
 Wire = Mapping[str, Any]
 

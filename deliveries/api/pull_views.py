@@ -11,7 +11,7 @@ from deliveries.pull.deadlines import modify_ack_deadlines
 from deliveries.pull.leasing import Received, pull_messages
 from deliveries.pull.settling import acknowledge_messages
 from deliveries.telemetry import kinds
-from deliveries.telemetry.recording import request_counted
+from deliveries.telemetry.requests import request_counted
 from pushhub.common.names import subscription_name
 from pushhub.common.protojson import Message
 from subscriptions.api.base import ApiView, serve

@@ -14,12 +14,13 @@ from functools import partial
 from django.conf import settings
 
 from deliveries.models import DeadLetter, Message
-from deliveries.publish.offering import Published
+from deliveries.publish.offering import offer_all
 from deliveries.publish.storing import store_messages
 from deliveries.rules.payload import NewMessage, attributes_text, parse_attributes, publish_time_text
 from deliveries.rules.regions import is_transit_allowed
 from deliveries.store import statements
-from deliveries.telemetry import records
+from deliveries.telemetry.events import DeadLettered, Published, Source
+from deliveries.telemetry.observing import observe
 from pushhub.common.rows import row_or_none
 from subscriptions.iam import access
 from subscriptions.identity.agents import service_agent
@@ -86,13 +87,13 @@ def forward_dead_letters(
         letters = [_letter(row, source, attempts[row.pk]) for row in group]
         published = store_messages(topic=topic, messages=letters, region=region)
         _note(source, group, published, attempts=attempts, results=results or {})
-        forwarded.announce.append(published.offer)
+        forwarded.announce.append(partial(offer_all, [published]))
     forwarded.message_ids = {row.pk for row in messages}
     statements.delete_deliveries(
         subscription_id=subscription_id, region=region, message_ids=sorted(forwarded.message_ids)
     )
     counted = {message_id: attempts[message_id] for message_id in sorted(forwarded.message_ids)}
-    forwarded.announce.append(partial(records.dead_lettered, subscription=source, region=region, attempts=counted))
+    forwarded.announce.append(partial(observe, [DeadLettered(Source.of(source, region), counted)]))
     return forwarded
 
 

@@ -19,6 +19,7 @@ from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.deadletters.forwarding import ATTRIBUTES, CONSUME
 from deliveries.models import DeadLetter, DeadLetterJob, Delivery, Message
+from deliveries.publish.offering import offer_all
 from deliveries.publish.storing import store_messages
 from deliveries.rules.payload import NewMessage, parse_attributes
 from deliveries.store import statements
@@ -134,7 +135,7 @@ def _publish_back(
                 f"The filter of the subscription does not let all of these dead letters through "
                 f"(resource={source.subscription_id})."
             )
-        announce.append(published.offer)
+        announce.append(partial(offer_all, [published]))
     return announce
 
 

@@ -13,7 +13,8 @@ from deliveries.deadletters.moving import Moved
 from deliveries.models import Delivery
 from deliveries.store import statements
 from deliveries.store.writelock import write_transaction
-from deliveries.telemetry import records
+from deliveries.telemetry.events import Settled, Source
+from deliveries.telemetry.observing import observe
 from pushhub.common.errors import FailedPrecondition
 from subscriptions import audit
 from subscriptions.models import Subscription
@@ -75,7 +76,8 @@ def _settle(source: Subscription, region: str, seek: int, rows: Mapping[int, Del
             ids = statements.still_waiting(subscription_id=source.pk, region=region, message_ids=list(rows), seek=seek)
             statements.delete_deliveries(subscription_id=source.pk, region=region, message_ids=ids)
             attempts = [rows[message_id].attempts for message_id in ids]
-            announce = [partial(records.skipped, subscription=source, region=region, ids=ids, attempts=attempts)]
+            skipped = Settled(Source.of(source, region), ids, attempts, event="drop", outcome="drop", reason="skipped")
+            announce = [partial(observe, [skipped])]
     lane = Lane(source.pk, region)
     Moved(len(ids), [partial(default_backlog().release, lane, ids), *announce]).announce_all()
     return len(ids)

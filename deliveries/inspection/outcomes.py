@@ -19,7 +19,7 @@ PERIOD = timedelta(days=1)
 #: More dead letters than this are not counted.
 MAX_DEAD_LETTERS = 10_000
 #: The events and classes of a metric that count as each outcome; the class None stands for all. A filter's messages are
-#: counted as acknowledged ones (telemetry/recording.py).
+#: counted as acknowledged ones (telemetry/sinks/counters.py).
 COUNTED: dict[str, tuple[tuple[str, str | None], ...]] = {
     "acknowledged": tuple((event, Verdict.ACK.value) for event in ("push", "pull", "streaming_pull")),
     "dead_lettered": (("dead_letter", None),),

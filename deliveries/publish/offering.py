@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import redis
@@ -14,65 +12,29 @@ from deliveries.backlog.backlog import Lane, Offer
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import configure_lane, lane_offered
 from deliveries.models import LostOffer
-from deliveries.rules.envelope import traceparent_of
-from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.payload import NewMessage, publish_time_text, wire_message
 from deliveries.rules.taskmessage import escape_message, reference
 from deliveries.store.lostoffers import note_lost
-from deliveries.telemetry import recording, records
-from pushhub.common import tracing
-from subscriptions.models import Topic
+from deliveries.telemetry.events import Published
+from deliveries.telemetry.observing import observe
 from subscriptions.selectors import PushSettings
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Owed:
-    """The messages of a request that one subscription is owed, as indices; the others count as acknowledged."""
-
-    subscriber: PushSettings
-    indices: Sequence[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """Messages that were stored together, and the subscriptions that are owed them."""
-
-    topic: Topic
-    ids: Sequence[int]
-    messages: Sequence[NewMessage]
-    owed: Sequence[Owed]
-    region: str
-    #: The messages of each publish request, if there were several.
-    publishes: Sequence[int] = ()
-
-    def offer(self) -> None:
-        """Record the messages in the journal and offer them, once they are committed."""
-        offer_all([self])
-
-
 def offer_all(requests: Sequence[Published]) -> None:
-    """Record committed requests in the journal and offer their messages, in one round trip for a few of them.
+    """Offer the messages of committed requests, in one round trip for a few of them, and report the publishes.
 
     If Redis is away, that is logged, but the publish succeeds: the reconciler finds the deliveries later. What ordered
     lanes were not told is noted in the database; raises its errors.
     """
-    for request in requests:
-        records.published(
-            topic=request.topic,
-            ids=request.ids,
-            messages=request.messages,
-            region=request.region,
-            publishes=request.publishes,
-        )
-        recording.count_filtered(
-            {
-                owed.subscriber.id: len(request.ids) - len(owed.indices)
-                for owed in request.owed
-                if owed.subscriber.filter and len(owed.indices) < len(request.ids)
-            }
-        )
+    try:
+        _offer_all(requests)
+    finally:
+        observe(requests)
+
+
+def _offer_all(requests: Sequence[Published]) -> None:
     ordered = _first_of_ordered(requests)
     try:
         for lane, (first_id, subscriber) in ordered.items():
@@ -84,33 +46,6 @@ def offer_all(requests: Sequence[Published]) -> None:
             LostOffer(subscription_id=lane.subscription_id, region=lane.region, message_id=first_id)
             for lane, (first_id, _) in ordered.items()
         )
-    if tracing.is_on():
-        tracing.add_spans(span for request in requests for span in _spans(request))
-
-
-def _spans(request: Published) -> Iterator[tracing.Span]:
-    """Return a span for each message of a request that its publisher traces, until it is stored and offered."""
-    now = time.time()
-    for message_id, message in zip(request.ids, request.messages, strict=True):
-        traceparent = traceparent_of(message.attributes)
-        trace = tracing.parse_context(traceparent) if traceparent else None
-        if trace is not None:
-            yield tracing.Span(
-                f"{request.topic.topic_id} publish",
-                "SERVER",
-                tracing.publish_context(trace, message_id),
-                trace,
-                publish_time_ms(message_id) / 1000,
-                now,
-                {
-                    "messaging.system": "gcp_pubsub",
-                    "messaging.destination.name": request.topic.name,
-                    "messaging.operation.name": "publish",
-                    "messaging.message.id": str(message_id),
-                    "messaging.message.body.size": len(message.data),
-                    "pushhub.region": request.region,
-                },
-            )
 
 
 def _first_of_ordered(requests: Iterable[Published]) -> dict[Lane, tuple[int, PushSettings]]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from deliveries.publish.offering import offer_all
 from deliveries.publish.storing import store_messages, take_message_ids
 from deliveries.publish.transforming import transform_messages
 from deliveries.rules.payload import NewMessage
-from deliveries.telemetry.recording import refusals_counted
+from deliveries.telemetry.requests import refusals_counted
 from pushhub.common.tenantpool import is_called_again
 from subscriptions.models import Topic
 from subscriptions.quotas import charge_publish
@@ -32,7 +33,7 @@ def publish_message(*, topic: Topic, messages: Sequence[NewMessage], region: str
         published = store_messages(topic=topic, messages=kept, region=region) if kept else None
     if published is None:
         return [str(message_id) for message_id in take_message_ids(len(results))]
-    published.offer()
+    offer_all([published])
     ids = iter(published.ids)
     # A filtered message has an id that nothing else has.
     return [str(take_message_ids(1)[0] if message is None else next(ids)) for message in results]

@@ -14,7 +14,6 @@ from itertools import islice
 from django.conf import settings
 from django.db import Error, IntegrityError, connection
 
-from deliveries.publish.offering import Owed, Published
 from deliveries.rules.ids import FAN_OUT_NODE, NODE_SIZE, MessageIds
 from deliveries.rules.payload import NewMessage, attributes_text
 from deliveries.rules.regions import storage_region
@@ -22,6 +21,7 @@ from deliveries.store import statements
 from deliveries.store.fanout import SLICE_ROWS, delivery_rows, fan_out, slices
 from deliveries.store.trial import note_refusal
 from deliveries.store.writelock import write_transaction
+from deliveries.telemetry.events import Owed, Published
 from pushhub.common.errors import ResourceExhausted
 from pushhub.common.outages import outage_of
 from pushhub.common.tenantpool import step_aside_or_refuse

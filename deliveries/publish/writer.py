@@ -25,7 +25,7 @@ from typing import NamedTuple
 from django.conf import settings
 from django.db import Error, close_old_connections, connections
 
-from deliveries.publish.offering import Published, offer_all
+from deliveries.publish.offering import offer_all
 from deliveries.publish.service import charge_requests
 from deliveries.publish.storing import (
     BYTES_AS_A_ROW,
@@ -37,6 +37,7 @@ from deliveries.publish.storing import (
 )
 from deliveries.rules.payload import NewMessage
 from deliveries.rules.regions import storage_region
+from deliveries.telemetry.events import Published
 from pushhub.common.background import IDLE_SECONDS, BackgroundThread
 from pushhub.common.errors import PushHubError, ResourceExhausted
 from pushhub.common.principals import Principal

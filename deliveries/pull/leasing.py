@@ -27,7 +27,8 @@ from deliveries.rules.regions import require_transit
 from deliveries.rules.taskmessage import DeliverTask, parse_body, parse_own, seek_of, task_id_of
 from deliveries.store import statements
 from deliveries.store.payloads import read_payloads
-from deliveries.telemetry import recording
+from deliveries.telemetry.events import Sent
+from deliveries.telemetry.observing import observe
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
 from pushhub.common.tenantpool import step_aside
 from subscriptions.models import Subscription
@@ -100,7 +101,7 @@ def pull_messages(
         )
         charge_pull(project=project, size=sum(message.size for message in received))
         delivery_type = STREAMING_PULL if puller else PULL
-        recording.count_pull_sent(subscription_id=push_settings.id, messages=len(received), delivery_type=delivery_type)
+        observe([Sent(push_settings.id, delivery_type, len(received))] if received else [])
         remaining = ends - time.monotonic()
         # One of the tenant's turns is left for requests that don't wait.
         if received or remaining <= 0 or not step_aside(spare=1):

@@ -6,11 +6,12 @@ import logging
 from collections.abc import Sequence
 
 from deliveries.pull.deadlines import end_leases, nack_leases
-from deliveries.pull.leases import Leased, leases_by_origin, leases_ended
+from deliveries.pull.leases import Leased, leases_ended
+from deliveries.pull.reporting import report_outcomes
 from deliveries.pull.settling import acknowledge_leases, acknowledge_leases_in_order
 from deliveries.rules.ackids import AckId
+from deliveries.rules.outcome import FILTER
 from deliveries.rules.payload import wire_size
-from deliveries.telemetry import records
 from deliveries.transforming import Wire, transform_wire_messages
 from pushhub.common import names
 from pushhub.common.errors import ResourceExhausted
@@ -77,13 +78,7 @@ def _acknowledge_filtered(leases: Sequence[AckId], push_settings: PushSettings) 
         leases = acknowledge_leases_in_order(leases)
     else:
         acknowledge_leases(leases)
-    for (lane, _, _), group in leases_by_origin(leases).items():
-        records.filtered(
-            subscription=push_settings,
-            region=lane.region,
-            ids=[lease.message_id for lease in group],
-            attempts=[lease.attempt for lease in group],
-        )
+    report_outcomes(leases, push_settings, outcome="ack", event=FILTER)
 
 
 def _failed_countdown_ms(push_settings: PushSettings) -> tuple[int, int]:

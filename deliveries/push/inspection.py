@@ -149,7 +149,7 @@ def _terminate(original: Command, state: Any, push_worker: PushWorker, **kwargs:
 
 def _switching(*, is_on: bool) -> Extension:
     def extend(original: Command, state: Any, push_worker: PushWorker, **kwargs: Any) -> Any:
-        push_worker.events.is_on = is_on
+        push_worker.flower.is_on = is_on
         return original(state, **kwargs)
 
     return extend

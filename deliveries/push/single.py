@@ -11,8 +11,7 @@ from typing import NamedTuple
 from deliveries.backlog.backlog import Lane
 from deliveries.push.jobs import persistently
 from deliveries.push.preparer import with_payloads
-from deliveries.push.results.attempts import attempt_events
-from deliveries.push.results.reporting import ATTEMPT_VERDICTS, count_attempts, count_filtered, flight_spans
+from deliveries.push.results.attempts import attempts_of
 from deliveries.push.results.settler import settle_now
 from deliveries.push.sending.flight import Flight
 from deliveries.push.sending.httpclient import Client, blocking_client
@@ -21,9 +20,7 @@ from deliveries.push.sending.sender import send
 from deliveries.push.transformer import Transformer
 from deliveries.rules.outcome import Reason, Verdict
 from deliveries.rules.taskmessage import DeliverTask
-from deliveries.telemetry.journal.journal import journal
-from deliveries.transforming import FILTER
-from pushhub.common import tracing
+from deliveries.telemetry.observing import observe
 
 logger = logging.getLogger(__name__)
 
@@ -65,15 +62,7 @@ def deliver_one(task: DeliverTask, *, task_id: str) -> str:
         logger.exception("push of message %d failed", flight.message_id)
         flight.settle_as(Verdict.NACK, Reason.INTERNAL)
     flows = persistently(lambda: settle_now([flight]), stopping=NEVER, what="to settle a push")
-    if flight.verdict in ATTEMPT_VERDICTS:
-        count_attempts(task.subscription_id, [flight])
-        if tracing.is_on():
-            tracing.add_spans(flight_spans(flight))
-    if flight.verdict is Verdict.DROP and flight.reason == FILTER:
-        count_filtered([flight])
-    journal_ = journal()
-    if journal_ is not None:
-        journal_.append(attempt_events([flight], flows=flows, worker="single"))
+    observe(attempts_of([flight], flows, worker="single"))
     return f"{flight.verdict} {flight.result_text}"
 
 

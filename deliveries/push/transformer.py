@@ -14,8 +14,8 @@ from concurrent.futures import Future
 from functools import partial
 
 from deliveries.push.sending.flight import Flight
-from deliveries.rules.outcome import Reason, Verdict
-from deliveries.transforming import FILTER, Wire, begin_transforms, transformed
+from deliveries.rules.outcome import FILTER, Reason, Verdict
+from deliveries.transforming import Wire, begin_transforms, transformed
 from pushhub.common import names
 from pushhub.common.errors import ResourceExhausted
 from subscriptions.transforms.results import FILTERED, Failed, Filtered, Result

@@ -35,9 +35,7 @@ from deliveries.push.memory import return_large_blocks
 from deliveries.push.pager import Pager
 from deliveries.push.preparer import Preparer
 from deliveries.push.rejected import reject
-from deliveries.push.results.attempts import attempt_events
-from deliveries.push.results.events import TaskEvents
-from deliveries.push.results.reporting import Reporter
+from deliveries.push.results.attempts import attempts_of
 from deliveries.push.results.settler import Settler
 from deliveries.push.sending.engine import Engine
 from deliveries.push.sending.flight import Batch, Flight
@@ -49,6 +47,9 @@ from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import wire_size
 from deliveries.rules.taskmessage import TASK_NAME, body_of, parse_any, parse_body, parse_own, task_id_of
 from deliveries.telemetry.journal.journal import journal
+from deliveries.telemetry.observing import observe
+from deliveries.telemetry.sinks.endpointhealth import EndpointLog
+from deliveries.telemetry.sinks.flower import Flower
 from pushhub.common.background import BackgroundThread, oldest_job_seconds
 
 logger = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class PushWorker:
         self.engine = Engine(
             unprepared=lambda flights: self.preparer.prepare(flights),
             transform=self.transformer.take_on,
-            starting=lambda flights: self.events.started(flights),
+            starting=self._starting,
             renew=lambda subscription_ids: self.preparer.renew(subscription_ids),
         )
         self.admission = Admission(
@@ -90,7 +91,8 @@ class PushWorker:
         )
         self.preparer = Preparer(self.engine, self.admission)
         self.pager = Pager()
-        self.events = TaskEvents(app, hostname, name_of=self.engine.plans.name_of)
+        self.flower = Flower(app, hostname, name_of=self.engine.plans.name_of)
+        self.endpoints = EndpointLog()
         self.outstanding: dict[str, Flight] = {}
         #: Regions without a living worker of their own, which this worker has taken over.
         self.adopted: tuple[str, ...] = ()
@@ -99,8 +101,6 @@ class PushWorker:
         #: Those whose messages it has requested since the last heartbeat.
         self._requested_regions: set[str] = set()
         self._heart = Heart(self)
-        self.reporter = Reporter(self.name)
-        self._journal = journal()
         self._requests = BatchRequests()
         #: The regions whose queues Celery consumes.
         self._consumed: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ class PushWorker:
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
         return_large_blocks()
-        self.events.start()
+        self.flower.start()
         self.settler.start()
         self.preparer.start()
         self.pager.start()
@@ -293,6 +293,15 @@ class PushWorker:
         """Return whether there is memory for the transformed message of a flight. Otherwise the flight waits."""
         return self.admission.grow(flight, COPIES * wire_size(flight.transformed or {}))
 
+    def _starting(self, flights: Sequence[Flight]) -> None:
+        now = time.time()
+        for flight in flights:
+            flight.started = now
+        weights = self.flower.sample(len(flights))
+        for flight, weight in zip(flights, weights, strict=False):
+            flight.shown = weight
+        self.flower.started(attempts_of(flights[: len(weights)], {}, worker=self.name))
+
     def _finished(self, flight: Flight) -> None:
         self.settler.finish(flight)
         self.admission.release(flight)
@@ -302,15 +311,12 @@ class PushWorker:
             # The next attempt may be outstanding already.
             if self.outstanding.get(flight.task_id) is flight:
                 del self.outstanding[flight.task_id]
-        if self._journal is not None:
-            self._journal.append(attempt_events(flights, flows=flows, worker=self.name))
-        self.reporter.settled(flights, flows)
+        observe(attempts_of(flights, flows, worker=self.name), self.endpoints, self.flower)
         if self._was_full and not self._stopping:
             try:
                 default_backlog().client.lpush(full_bell(work_key(self.name)), "1")
             except redis.RedisError:
                 logger.debug("no ring: Redis is away")
-        self.events.settled(flights, flows)
 
     def terminate(self, task_ids: Iterable[str]) -> int:
         """Drop these deliveries, and end their pushes if they have begun. Return how many the worker had."""
@@ -337,9 +343,9 @@ class PushWorker:
         self.preparer.stop()
         self.pager.stop()
         self._heart.stop()
-        self.events.stop()
-        if self._journal is not None:
-            self._journal.close()
+        self.flower.stop()
+        if (process_journal := journal()) is not None:
+            process_journal.close()
 
 
 class Heart:
@@ -408,7 +414,7 @@ class Heart:
             elif self._was_away:
                 self._worker.pager.run(_audit)
             self._was_away = False
-            self._worker.reporter.report_recovered()
+            self._worker.endpoints.report_recovered()
         except redis.RedisError as error:
             self._was_away = True
             logger.warning("no heartbeat", exc_info=error)

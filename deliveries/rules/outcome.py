@@ -45,6 +45,10 @@ class Reason(StrEnum):
     INTERNAL = "internal"
 
 
+#: Why a delivery ends that a function filters. It counts as acknowledged.
+FILTER = "filter"
+
+
 class ResponseClass(StrEnum):
     """Values of the metric label `response_class`."""
 

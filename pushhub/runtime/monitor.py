@@ -271,7 +271,7 @@ def console_url(path: str) -> str:
 
 
 def arguments_of(task: Any) -> dict[str, Any]:
-    """Return the arguments in the event of a push (deliveries/push/results/events.py), and nothing for other tasks."""
+    """Return the arguments in the event of a push (deliveries/telemetry/sinks/flower.py), and none for other tasks."""
     try:
         arguments = ast.literal_eval(task.kwargs or "")
     except (ValueError, SyntaxError):

@@ -32,7 +32,7 @@ class Bug:
 def ack_before_commit() -> None:
     """Answer a publish before it is committed."""
     from deliveries.publish import storing, writer
-    from deliveries.publish.offering import Published
+    from deliveries.telemetry.events import Published
 
     taken = threading.local()
     take, commit = storing.take_message_ids, storing.commit_requests

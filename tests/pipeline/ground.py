@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from deliveries.models import Metric, MetricDay, MetricHour, MetricMinute, Segment
 from deliveries.pipeline.session import COLLECTOR, SHORT_JOB
 from deliveries.telemetry.journal import files
-from deliveries.telemetry.journal.columns import Events, table_of
+from deliveries.telemetry.journal.columns import Rows, table_of
 
 #: 2026-11-21T04:57:00Z. The segments begin here and reach into the next hour, some of them into the next day.
 BEGIN = 1_795_237_020
@@ -37,7 +37,7 @@ def segment_name(number: int) -> str:
     return f"host-1-{BEGIN * 1000 + number * 5000:013d}-{number}"
 
 
-def random_events(dice: random.Random, count: int, *, at: int) -> list[Events]:
+def random_events(dice: random.Random, count: int, *, at: int) -> list[Rows]:
     """Return `count` random attempts per subscription in the 90 seconds after `at`, and one publish and one pull."""
     parts = []
     for subscription in SUBSCRIPTIONS:
@@ -54,16 +54,16 @@ def random_events(dice: random.Random, count: int, *, at: int) -> list[Events]:
         }
         name = f"projects/p/subscriptions/{subscription}"
         shared = {"event": "push", "project": "p", "subscription": name, "subscription_id": 1, "host": "example.com"}
-        parts.append(Events(count, columns, shared))
+        parts.append(Rows(count, columns, shared))
     moment = int(at * 1e6)
     publish = {"event": "publish", "project": "p", "topic": "projects/p/topics/t", "time": moment, "bytes": 10}
     pull = {"event": "pull", "project": "p", "subscription": "projects/p/subscriptions/pulled", "time": moment}
-    parts.append(Events(1, {"message_id": [str(FIRST_ID)]}, {**publish, "outcome": "accepted", "response_code": 0}))
-    parts.append(Events(1, {"message_id": [str(FIRST_ID)]}, {**pull, "outcome": dice.choice(["ack", "nack"])}))
+    parts.append(Rows(1, {"message_id": [str(FIRST_ID)]}, {**publish, "outcome": "accepted", "response_code": 0}))
+    parts.append(Rows(1, {"message_id": [str(FIRST_ID)]}, {**pull, "outcome": dice.choice(["ack", "nack"])}))
     return parts
 
 
-def write_segment(folder: Path, number: int, parts: Sequence[Events]) -> Path:
+def write_segment(folder: Path, number: int, parts: Sequence[Rows]) -> Path:
     """Write a sealed segment as the journal does: under a hidden name first, and then renamed."""
     path = files.segment_path(folder, segment_name(number))
     path.parent.mkdir(parents=True, exist_ok=True)

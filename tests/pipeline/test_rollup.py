@@ -17,7 +17,7 @@ from deliveries.telemetry.counting.admission import ADMITTED
 from deliveries.telemetry.counting.rollup import CHECKPOINT, Rollup, backfill
 from deliveries.telemetry.counting.segments import QUARANTINE
 from deliveries.telemetry.journal import shipping
-from deliveries.telemetry.journal.columns import Events
+from deliveries.telemetry.journal.columns import Rows
 from tests.pipeline.ground import BEGIN, assert_counted, pages_damage, segments_make, write_segment
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def test_a_segment_that_cannot_be_counted_does_not_stop_the_others(
     [damaged] = segments_make(tmp_path, [3], seed=11)
     pages_damage(damaged)
     shared = {"event": "push", "project": "p", "subscription": "s", "outcome": "ack", "time": 60_000 * 10**12 * 30}
-    dateless = write_segment(tmp_path, 4, [Events(1, {"message_id": ["1"]}, shared)])
+    dateless = write_segment(tmp_path, 4, [Rows(1, {"message_id": ["1"]}, shared)])
 
     def count() -> None:
         Rollup(tmp_path, session=spark).once() if way == "rollup" else backfill(tmp_path, session=spark, **EVER)
@@ -216,7 +216,7 @@ def test_hours_and_days_are_rebuilt_from_the_minutes(spark: SparkSession, tmp_pa
 def test_texts_that_no_column_takes_are_clipped(spark: SparkSession, tmp_path: Path) -> None:
     """Given an event with texts that no column takes, then they are clipped, and the event is counted."""
     shared = {"event": "push" * 9, "project": "p" * 99, "subscription": "s\0" * 500, "host": "h" * 999, "region": ""}
-    events = Events(1, {"message_id": ["1"]}, {**shared, "time": BEGIN * 10**6, "outcome": "o" * 99})
+    events = Rows(1, {"message_id": ["1"]}, {**shared, "time": BEGIN * 10**6, "outcome": "o" * 99})
     write_segment(tmp_path, 1, [events])
 
     Rollup(tmp_path, session=spark).once()
@@ -228,7 +228,7 @@ def test_texts_that_no_column_takes_are_clipped(spark: SparkSession, tmp_path: P
 def test_a_segment_with_nothing_to_count_is_noted(spark: SparkSession, tmp_path: Path) -> None:
     """Given a segment with nothing to count, when the rollup reads it, then the ledger has it as counted."""
     shared = {"event": "drop", "time": BEGIN * 10**6, "outcome": "drop"}
-    path = write_segment(tmp_path, 1, [Events(1, {"message_id": ["1"]}, shared)])
+    path = write_segment(tmp_path, 1, [Rows(1, {"message_id": ["1"]}, shared)])
 
     Rollup(tmp_path, session=spark).once()
 

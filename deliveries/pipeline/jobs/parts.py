@@ -180,6 +180,7 @@ def _publish(part: PublishPart, batch: Sequence[Item], *, topic: Any, only: int 
     from django.db.models import F
 
     from deliveries.models import PublishPart, PublishReject
+    from deliveries.publish.offering import offer_all
     from deliveries.publish.storing import store_messages
     from deliveries.store.writelock import write_transaction
 
@@ -201,7 +202,7 @@ def _publish(part: PublishPart, batch: Sequence[Item], *, topic: Any, only: int 
         PublishReject.objects.bulk_create(rejects)
     part.position = position
     if published is not None:
-        published.offer()
+        offer_all([published])
     return len(batch)
 
 

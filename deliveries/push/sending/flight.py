@@ -97,9 +97,9 @@ class Flight:
         self.ended = 0.0
         #: The publisher's trace, if it is sampled and traces are on.
         self.trace: TraceContext | None = None
-        #: Whether Flower has an event of the start, and the time of the start in seconds since 1970.
-        self.shown = False
+        #: When the push began, in seconds since 1970, and for how many pushes Flower shows it from then on.
         self.started = 0.0
+        self.shown = 0
 
     def drop_payload(self) -> None:
         """Keep only the id, as the payload is in the database."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Events:
+class Rows:
     """`count` events: columns with a value per event, and values that all events share. Any other value is null.
 
     Message ids are strings. The publish time is derived from them, and the response class from code and reason.
@@ -37,14 +37,14 @@ class Events:
         return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def parse_line(line: bytes) -> Events:
-    """Parse a line that `Events.line` wrote. Raises ValueError for any other line."""
+def parse_line(line: bytes) -> Rows:
+    """Parse a line that `Rows.line` wrote. Raises ValueError for any other line."""
     row = orjson.loads(line)
     if not isinstance(row, dict) or not {"count", "columns", "shared"} <= row.keys():
         raise ValueError("not a line of a journal")
     if any(len(values) != row["count"] for values in row["columns"].values()):
         raise ValueError("columns of different lengths")
-    return Events(row["count"], row["columns"], row["shared"])
+    return Rows(row["count"], row["columns"], row["shared"])
 
 
 @cache
@@ -61,7 +61,7 @@ def event_schema() -> pa.Schema:
     return pa.schema([(name, types[kind]) for name, kind in EVENT])
 
 
-def table_of(parts: Sequence[Events]) -> pa.Table:
+def table_of(parts: Sequence[Rows]) -> pa.Table:
     """Return the events of all parts, in order, with every column of the schema."""
     import pyarrow as pa
 
@@ -78,7 +78,7 @@ def table_of(parts: Sequence[Events]) -> pa.Table:
     return pa.table([pa.array(lists[name], schema.field(name).type) for name in schema.names], schema=schema)
 
 
-def _joined(parts: Sequence[Events], name: str) -> list[Any]:
+def _joined(parts: Sequence[Rows], name: str) -> list[Any]:
     joined: list[Any] = []
     for part in parts:
         values = part.columns.get(name)

@@ -19,7 +19,7 @@ from pathlib import Path
 from django.conf import settings
 
 from deliveries.telemetry.journal import alarm
-from deliveries.telemetry.journal.columns import Events
+from deliveries.telemetry.journal.columns import Rows
 from deliveries.telemetry.journal.writer import OpenJournal
 from pushhub.common.background import IDLE_SECONDS, BackgroundThread
 
@@ -57,7 +57,7 @@ class Journal:
         self._trouble_since = 0.0
         self._retry_at = 0.0
 
-    def append(self, parts: Sequence[Events]) -> None:
+    def append(self, parts: Sequence[Rows]) -> None:
         """Queue events to be written soon.
 
         They are serialized here, which takes half a microsecond per event. Keeping their objects alive for the thread

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from deliveries.telemetry.journal import files
-from deliveries.telemetry.journal.columns import Events, parse_line, table_of
+from deliveries.telemetry.journal.columns import Rows, parse_line, table_of
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def seal(folder: Path, path: Path) -> int:
     return sum(part.count for part in parts)
 
 
-def read_lines(path: Path) -> list[Events]:
+def read_lines(path: Path) -> list[Rows]:
     """Return the events of a journal. A last line that was not written to its end is left out."""
     parts = []
     with path.open("rb") as lines:

@@ -17,7 +17,7 @@ from deliveries.telemetry.counting import embedded, ledger
 from deliveries.telemetry.counting.embedded import FILES_A_BATCH, EmbeddedCounter
 from deliveries.telemetry.counting.lease import LEASE, RENEW, Counter, Lease, state_line
 from deliveries.telemetry.counting.segments import QUARANTINE
-from deliveries.telemetry.journal.columns import Events
+from deliveries.telemetry.journal.columns import Rows
 from deliveries.telemetry.series.coverage import counting
 from tests.pipeline.ground import BEGIN, assert_counted, pages_damage, segments_make, write_segment
 
@@ -114,8 +114,8 @@ def test_files_that_cannot_be_counted_are_put_into_quarantine(tmp_path: Path) ->
     pq.write_table(pa.table({"event": ["push"], "a": [1]}), foreign)
     pages_damage(damaged)
     shared = {"event": "push", "project": "p", "subscription": "s", "outcome": "ack"}
-    dateless = write_segment(tmp_path, 6, [Events(1, {"message_id": ["1"]}, {**shared, "time": 60_000 * 10**12 * 30})])
-    timeless = write_segment(tmp_path, 7, [Events(1, {"message_id": ["1"]}, shared)])
+    dateless = write_segment(tmp_path, 6, [Rows(1, {"message_id": ["1"]}, {**shared, "time": 60_000 * 10**12 * 30})])
+    timeless = write_segment(tmp_path, 7, [Rows(1, {"message_id": ["1"]}, shared)])
 
     assert EmbeddedCounter(tmp_path).turn() == 3
 
@@ -170,9 +170,7 @@ def test_segments_of_an_older_release_are_counted(tmp_path: Path) -> None:
 
 def test_texts_that_no_column_takes_are_clipped(tmp_path: Path) -> None:
     shared = {"event": "push" * 9, "project": "p" * 99, "subscription": "s\0" * 500, "host": "h" * 999, "region": ""}
-    write_segment(
-        tmp_path, 1, [Events(1, {"message_id": ["1"]}, {**shared, "time": BEGIN * 10**6, "outcome": "o" * 99})]
-    )
+    write_segment(tmp_path, 1, [Rows(1, {"message_id": ["1"]}, {**shared, "time": BEGIN * 10**6, "outcome": "o" * 99})])
 
     EmbeddedCounter(tmp_path).turn()
 

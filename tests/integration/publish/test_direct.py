@@ -197,8 +197,8 @@ def test_a_connection_that_postgresql_ended_is_replaced(api: DirectApi, monkeypa
 def test_publishes_that_are_stored_together_are_told_apart(api: DirectApi, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[list[int]] = []
     monkeypatch.setattr(
-        "deliveries.telemetry.recording.count_published",
-        lambda *, topic_id, requests: counted.append([len(request) for request in requests]),
+        "deliveries.publish.offering.observe",
+        lambda events: counted.extend(list(event.publishes) for event in events),
     )
 
     # Given three publishes to one topic in one round of the event loop, and one to a topic that is missing

@@ -13,10 +13,10 @@ from django.db import Error, connection, connections
 
 from deliveries.models import Message
 from deliveries.publish import storing, writer
-from deliveries.publish.offering import Published
 from deliveries.publish.storing import Request, owed_by, store_messages
 from deliveries.publish.writer import PublishWriter, SmallPublish, publish_writer
 from deliveries.rules.payload import NewMessage
+from deliveries.telemetry.events import Published
 from subscriptions.models import Topic
 from subscriptions.selectors import subscriptions_of_topic
 from tests.ports import wait_for

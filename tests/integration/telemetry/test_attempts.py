@@ -18,7 +18,7 @@ from deliveries.models import Delivery, Message
 from deliveries.rules.ids import first_id_at
 from deliveries.telemetry.journal import files
 from deliveries.telemetry.journal import journal as journals
-from deliveries.telemetry.journal.columns import Events, table_of
+from deliveries.telemetry.journal.columns import Rows, table_of
 from subscriptions.cli import main as cli
 from subscriptions.models import Subscription
 from tests.ports import wait_for
@@ -62,7 +62,7 @@ def segment(folder: Path, at: datetime, **fields: Any) -> Path:
     path = files.segment_path(folder, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     shared = {"time": int(at.timestamp() * 1e6), **fields}
-    pq.write_table(table_of([Events(1, {"message_id": [str(MESSAGE)]}, shared)]), path)
+    pq.write_table(table_of([Rows(1, {"message_id": [str(MESSAGE)]}, shared)]), path)
     return path
 
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from deliveries.telemetry.sinks.endpointhealth import Change, EndpointHealth, Result, duration_text
+from deliveries.rules.outcome import Reason, Verdict
+from deliveries.telemetry.events import Attempt
+from deliveries.telemetry.sinks.endpointhealth import MOST_ENDPOINTS, Change, EndpointHealth, EndpointLog, duration_text
+from tests.attempts import SOURCE, attempt, attempts
 
 NOON = 1_763_726_400.0 + 3  # 2025-11-21T12:00:03Z
 
 
-def results(text: str, *, start: float = NOON) -> list[Result]:
-    """Return results a second apart: `.` is an ack, `x` a nack with 503, `c` a nack with connect_failed."""
-    words = {".": "204", "x": "503", "c": "connect_failed"}
-    return [Result(letter == ".", words[letter], start + number) for number, letter in enumerate(text)]
+def results(text: str, *, start: float = NOON) -> list[Attempt]:
+    """Return attempts a second apart: `.` is an ack, `x` a nack with 503, `c` a nack with connect_failed."""
+    kinds = {".": (Verdict.ACK, ""), "x": (Verdict.NACK, ""), "c": (Verdict.NACK, Reason.CONNECT_FAILED)}
+    return [
+        attempt(number, kinds[letter][0], reason=kinds[letter][1], ended=start + number)
+        for number, letter in enumerate(text)
+    ]
 
 
 def changes(text: str) -> list[tuple[int, str]]:
@@ -68,3 +74,27 @@ def test_nacks_from_long_ago_are_not_counted() -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "400 ms"), (6, "6 s"), (120, "2 min"), (5400, "1.5 h")])
 def test_durations(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text
+
+
+def test_only_endpoints_that_fail_have_lines_and_faults_of_pushhub_count_for_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    sink = EndpointLog(clock=lambda: NOON + 60)
+    internal = [attempt(number, Verdict.NACK, reason=Reason.INTERNAL, ended=NOON) for number in range(9)]
+    released = [attempt(number, Verdict.RELEASE, ended=NOON) for number in range(9)]
+    sink.take([attempts(*internal, *released)])
+    sink.take([attempts(*results("xxx."), source=SOURCE._replace(backoff_ms=6000))])
+    sink.report_recovered()
+    assert [record.getMessage() for record in caplog.records] == [
+        "shop/hello: 503 since 12:00:03, 3 pushes failed, backing off 6 s",
+        "shop/hello: healthy again after 3 s",
+    ]
+
+
+def test_the_endpoints_that_are_remembered_are_bounded() -> None:
+    sink = EndpointLog()
+    for number in range(MOST_ENDPOINTS + 5):
+        sink.take([attempts(attempt(1, Verdict.NACK), source=SOURCE._replace(subscription_id=number))])
+    assert len(sink._endpoints) == MOST_ENDPOINTS
+    assert 0 not in sink._endpoints

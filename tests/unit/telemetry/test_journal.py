@@ -16,7 +16,7 @@ import pytest
 
 from deliveries.rules.ids import publish_time_ms
 from deliveries.telemetry.journal import alarm, files, sealing
-from deliveries.telemetry.journal.columns import Events, table_of
+from deliveries.telemetry.journal.columns import Rows, table_of
 from deliveries.telemetry.journal.journal import Journal
 from deliveries.telemetry.journal.writer import NoSpace, OpenJournal
 from tests.ports import wait_for
@@ -26,9 +26,9 @@ NO_LINES = [b"", b"garbage\n", b"[1]\n", b'{"count":1,"columns":{"message_id":[]
 MESSAGE_ID = 911_742_875_595_837_440
 
 
-def events(count: int, *, first: int = 0) -> Events:
+def events(count: int, *, first: int = 0) -> Rows:
     ids = [str(MESSAGE_ID + first + number) for number in range(count)]
-    return Events(count, {"message_id": ids, "latency_us": list(range(count))}, {"event": "push", "time": 1_000_000})
+    return Rows(count, {"message_id": ids, "latency_us": list(range(count))}, {"event": "push", "time": 1_000_000})
 
 
 def segments(folder: Path) -> list[Path]:
@@ -63,7 +63,7 @@ def small_files() -> Iterator[None]:
 
 def test_a_segment_has_all_columns_and_knows_the_publish_time() -> None:
     """Given events of two kinds, when they become a table, then shared values are repeated and the rest is null."""
-    publish = Events(1, {"message_id": [str(MESSAGE_ID)]}, {"event": "publish", "time": 5, "topic": "t"})
+    publish = Rows(1, {"message_id": [str(MESSAGE_ID)]}, {"event": "publish", "time": 5, "topic": "t"})
 
     rows = table_of([events(2), publish]).to_pylist()
 
@@ -216,7 +216,7 @@ def test_the_journal_leaves_room_for_the_database(tmp_path: Path) -> None:
 def test_an_event_that_cannot_be_written_takes_no_others_with_it(tmp_path: Path, alarms: list[Any]) -> None:
     """Given an event of a wrong type, when others follow, then those are written."""
     journal = Journal(tmp_path, keep_free=0, close_seconds=3600)
-    journal.append([Events(1, {"message_id": [object()]})])
+    journal.append([Rows(1, {"message_id": [object()]})])
     assert journal.lost == 1
     journal.append([events(1)])
     journal.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -19,10 +19,9 @@ import orjson
 from django.conf import settings
 from kombu import serialization
 
-from deliveries.backlog.backlog import Lane, LaneFlow
-from deliveries.push.sending.flight import Flight
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import TASK_NAME
+from deliveries.telemetry.events import Attempt, Attempts, Event, Source
 from deliveries.telemetry.sinks.sampling import Sample
 from pushhub.common.background import BackgroundThread
 
@@ -34,6 +33,8 @@ MAX_WAITING = 20_000
 EVENTS_PER_MESSAGE = 500
 #: The result that Flower shows for a task that was not retried.
 SUCCESSES = {Verdict.ACK: "ack", Verdict.RELEASE: "released", Verdict.DROP: "dropped"}
+#: The events of the others, which are always shown.
+RETRIED = {Verdict.NACK: "task-retried", Verdict.DEAD_LETTER: "task-failed"}
 
 #: The same JSON as that of kombu's serializer, in a tenth of the time.
 SERIALIZER = "pushhub-json"
@@ -45,11 +46,11 @@ serialization.register(
     content_encoding="utf-8",
 )
 
-Event = tuple[str, dict[str, Any]]
+TaskEvent = tuple[str, dict[str, Any]]
 
 
-class TaskEvents:
-    """Collects events from the worker's threads and sends them from its own thread."""
+class Flower:
+    """A push worker's sink. It collects from the worker's threads, and sends from a thread of its own."""
 
     def __init__(self, app: Any, hostname: str, *, name_of: Callable[[int], str]) -> None:
         """`name_of` returns the name of a subscription that may have been deleted."""
@@ -57,9 +58,7 @@ class TaskEvents:
         self._name_of = name_of
         self._hostname = hostname
         self._sample = Sample(settings.EVENTS_PER_SECOND)
-        #: By task id, the number of pushes that an event stands for, if more than 1, until the push is settled.
-        self._weights: dict[str, int] = {}
-        self._waiting: deque[Event] = deque(maxlen=MAX_WAITING)
+        self._waiting: deque[TaskEvent] = deque(maxlen=MAX_WAITING)
         #: Kept between turns, because connecting costs more than sending.
         self._dispatcher: Any = None
         #: Whether events are sent; `celery control disable_events` turns them off.
@@ -72,55 +71,51 @@ class TaskEvents:
     def stop(self) -> None:
         self._thread.stop(timeout=5)
 
-    def started(self, flights: Sequence[Flight]) -> None:
-        now = time.time()
-        for flight in flights:
-            flight.started = now
-        # A sample ends with the last of its flights.
-        for flight, weight in zip(flights, self._sample.take(len(flights)), strict=False):
-            if weight > 1:
-                self._weights[flight.task_id] = weight
-            self._show(flight)
+    def sample(self, count: int) -> list[int]:
+        """Return, for each of the first pushes of `count` that begin, for how many it is to be shown."""
+        return self._sample.take(count) if self.is_on else []
 
-    def settled(self, flights: Sequence[Flight], flows: Mapping[Lane, LaneFlow]) -> None:
-        for flight in flights:
-            weight = self._weights.pop(flight.task_id, 1) if self._weights else 1
-            if flight.verdict is Verdict.NACK or flight.verdict is Verdict.DEAD_LETTER:
-                self._show(flight)
-            if not flight.shown:
-                continue
-            if flight.verdict is Verdict.NACK:
-                self._waiting.append(("task-retried", _retried(flight, flows[flight.lane])))
-            elif flight.verdict is Verdict.DEAD_LETTER:
-                self._waiting.append(("task-failed", _retried(flight, flows[flight.lane])))
-            else:
-                self._waiting.append(("task-succeeded", _succeeded(flight, weight)))
+    def started(self, pushes: Sequence[Attempts]) -> None:
+        """Show that pushes begin now."""
+        for event in pushes:
+            for attempt in event.attempts:
+                self._show(event.source, attempt, time.time())
 
-    def _show(self, flight: Flight) -> None:
-        if flight.shown or not self.is_on:
-            return
-        flight.shown = True
-        started = flight.started or time.time() - flight.latency_ms / 1000
-        self._waiting.append(("task-received", self._received(flight, started)))
-        self._waiting.append(("task-started", {"uuid": flight.task_id, "timestamp": started}))
+    def take(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, Attempts):
+                for attempt in event.attempts:
+                    if attempt.shown or (attempt.verdict in RETRIED and self.is_on):
+                        self._end_task(event.source, attempt)
 
-    def _received(self, flight: Flight, started: float) -> dict[str, Any]:
-        plan = flight.plan
+    def _end_task(self, source: Source, attempt: Attempt) -> None:
+        if not attempt.shown:
+            self._show(source, attempt, attempt.ended - attempt.latency_ms / 1000)
+        if attempt.verdict in RETRIED:
+            self._waiting.append((RETRIED[attempt.verdict], _retried(source, attempt)))
+        else:
+            self._waiting.append(("task-succeeded", _succeeded(attempt)))
+
+    def _show(self, source: Source, attempt: Attempt, started: float) -> None:
+        self._waiting.append(("task-received", self._received(source, attempt, started)))
+        self._waiting.append(("task-started", {"uuid": attempt.task_id, "timestamp": started}))
+
+    def _received(self, source: Source, attempt: Attempt, started: float) -> dict[str, Any]:
         arguments = {
-            "subscription": self._name_of(flight.task.subscription_id),
-            "topic": plan.settings.topic if plan is not None and plan.settings is not None else "",
-            "message_id": str(flight.message_id),
-            "attempt": flight.task.attempt,
+            "subscription": self._name_of(source.subscription_id),
+            "topic": source.topic,
+            "message_id": attempt.message_id,
+            "attempt": attempt.attempt,
         }
         return {
-            "uuid": flight.task_id,
+            "uuid": attempt.task_id,
             "name": TASK_NAME,
             "args": "()",
             "kwargs": repr(arguments),
-            "retries": flight.task.attempt - 1,
+            "retries": attempt.attempt - 1,
             # Clears the time of the next attempt that the previous attempt set.
             "eta": None,
-            "root_id": flight.task_id,
+            "root_id": attempt.task_id,
             "parent_id": None,
             "timestamp": started,
         }
@@ -163,7 +158,7 @@ class TaskEvents:
             serializer=SERIALIZER,
         )
 
-    def _dispatch(self, events: Iterable[Event]) -> None:
+    def _dispatch(self, events: Iterable[TaskEvent]) -> None:
         for kind, fields in events:
             self._dispatcher.send(kind, **fields)
         self._dispatcher.flush(errors=False, groups=["task"])
@@ -176,29 +171,30 @@ class TaskEvents:
                 dispatcher.connection.release()
 
 
-def _succeeded(flight: Flight, weight: int) -> dict[str, Any]:
-    result = f"{SUCCESSES[flight.verdict]} {flight.result_text}"
-    if weight > 1:
-        result += f", stands for {weight} pushes"
-    return {"uuid": flight.task_id, "result": result, "runtime": flight.latency_ms / 1000}
+def _succeeded(attempt: Attempt) -> dict[str, Any]:
+    result = f"{SUCCESSES[attempt.verdict]} {attempt.result_text}"
+    if attempt.shown > 1:
+        result += f", stands for {attempt.shown} pushes"
+    return {"uuid": attempt.task_id, "result": result, "runtime": attempt.latency_ms / 1000}
 
 
-def _retried(flight: Flight, flow: LaneFlow) -> dict[str, Any]:
+def _retried(source: Source, attempt: Attempt) -> dict[str, Any]:
     """Return the fields of a nack, with the time of the next attempt that Redis has as Celery's `eta`.
 
     A push backoff of the subscription may hold the message back for longer.
     """
+    text = attempt.result_text
     fields: dict[str, Any] = {
-        "uuid": flight.task_id,
+        "uuid": attempt.task_id,
         # Flower searches in results and not in exceptions.
-        "result": f"nack {flight.result_text}",
-        "exception": f"Nack({flight.result_text})",
-        "traceback": f"attempt {flight.task.attempt} was nacked: {flight.result_text}",
+        "result": f"nack {text}",
+        "exception": f"Nack({text})",
+        "traceback": f"attempt {attempt.attempt} was nacked: {text}",
     }
-    if flight.verdict is Verdict.DEAD_LETTER:
-        fields["result"] = f"dead-lettered after {flight.result_text}"
-    if flight.verdict is Verdict.NACK:
-        next_attempt = datetime.fromtimestamp((flow.settled_ms + flight.retry_in_ms) / 1000, UTC)
-        fields["result"] += f", next attempt after {flight.retry_in_ms} ms"
+    if attempt.verdict is Verdict.DEAD_LETTER:
+        fields["result"] = f"dead-lettered after {text}"
+    if attempt.verdict is Verdict.NACK:
+        next_attempt = datetime.fromtimestamp((source.settled_ms + attempt.retry_in_ms) / 1000, UTC)
+        fields["result"] += f", next attempt after {attempt.retry_in_ms} ms"
         fields["eta"] = next_attempt.isoformat(timespec="milliseconds")
     return fields
