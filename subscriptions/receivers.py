@@ -23,10 +23,12 @@ from subscriptions.models.iam import GroupMember, Perimeter, Policy, RoleResourc
 DECISIVE: tuple[type[Model], ...] = (Policy, RoleResource, GroupMember, Project, Folder)
 #: Rows that aren't administrative changes: the log itself, and what calls leave behind.
 NOT_AUDITED = frozenset({"AccessEpoch", "AuditEntry", "UsedAssertion"})
+#: PostgreSQL ends a transaction in which nothing has come for so long. None that works waits for that.
+FROZEN_SECONDS = 60
 
 
 def connect() -> None:
-    connection_created.connect(never_compile_queries, dispatch_uid="database.jit")
+    connection_created.connect(set_up_postgresql, dispatch_uid="database.postgresql")
     connection_created.connect(renew_after_outages, dispatch_uid="database.outages")
     for model in DECISIVE:
         post_save.connect(forget_decisions, sender=model, dispatch_uid="iam.saved")
@@ -42,15 +44,16 @@ def connect() -> None:
     m2m_changed.connect(audit_members, sender=Perimeter.projects.through, dispatch_uid="audit.members")
 
 
-def never_compile_queries(*, connection: BaseDatabaseWrapper, **_: Any) -> None:
-    """Turn off PostgreSQL's just-in-time compiler for a new connection.
+def set_up_postgresql(*, connection: BaseDatabaseWrapper, **_: Any) -> None:
+    """Set what each new connection to PostgreSQL needs.
 
-    It takes seconds for a query that it believes to be expensive, such as a viewer's search for messages, which ends in
-    milliseconds because it reads a bounded number of rows.
+    The just-in-time compiler is off: it takes seconds for a query that it believes to be expensive, such as a viewer's
+    search for messages, which ends in milliseconds because it reads a bounded number of rows. And a process that is
+    frozen within a transaction loses it after a while, with its locks.
     """
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
-            cursor.execute("SET jit = off")
+            cursor.execute(f"SET jit = off; SET idle_in_transaction_session_timeout = '{FROZEN_SECONDS}s'")
 
 
 def renew_after_outages(*, connection: BaseDatabaseWrapper, **_: Any) -> None:

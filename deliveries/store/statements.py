@@ -114,10 +114,18 @@ def _deliveries_by_arrays(rows: Sequence[DeliveryRow]) -> _Statement:
     return _by_arrays(_INSERT_DELIVERIES, rows, casts=_DELIVERY_CASTS)
 
 
-def _by_arrays(head: str, rows: Sequence[tuple[Any, ...]], *, casts: Sequence[str]) -> _Statement:
-    """Return the statement that inserts rows on PostgreSQL, with an array per column."""
+def _by_arrays(head: str, rows: Sequence[tuple[Any, ...]], *, casts: Sequence[str], tail: str = "") -> _Statement:
+    """Return the statement that inserts rows on PostgreSQL, with an array per column.
+
+    psycopg's executemany would send a statement for each row ahead of the replies; if the client freezes between those,
+    PostgreSQL doesn't take its transaction for idle, and keeps the rows locked for as long (store/writelock.py).
+    """
     arrays = ", ".join(f"%s::{cast}[]" for cast in casts)
-    return f"{head} SELECT * FROM unnest({arrays})", [list(column) for column in zip(*rows, strict=True)]
+    return f"{head} SELECT * FROM unnest({arrays}) {tail}", _columns(rows)
+
+
+def _columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)]
 
 
 def _execute_if_any(statement: _Statement) -> None:
@@ -189,12 +197,22 @@ def delete_deliveries_of(*, message_ids: Sequence[int], limit: int) -> int:
 
 def deliveries_nacked(*, subscription_id: int, region: str, nacks: Sequence[Nack], at: datetime, seek: int) -> int:
     """Count nacks of attempts that had this `seek`. Return how many there were."""
+    rows = [(nack.message_id, nack.attempts, nack.result) for nack in nacks]
     with connection.cursor() as cursor:
-        cursor.executemany(
-            "UPDATE deliveries_delivery SET attempts = %s, last_result = %s, last_attempt_at = %s"
-            " WHERE subscription_id = %s AND region = %s AND message_id = %s" + _SINCE_SEEK,
-            [(nack.attempts, nack.result, at, subscription_id, region, nack.message_id, seek) for nack in nacks],
-        )
+        if _is_postgresql():
+            cursor.execute(
+                "UPDATE deliveries_delivery SET attempts = new.attempts, last_result = new.result, last_attempt_at = %s"
+                " FROM unnest(%s::bigint[], %s::integer[], %s::text[]) AS new (message_id, attempts, result)"
+                " WHERE subscription_id = %s AND region = %s AND deliveries_delivery.message_id = new.message_id"
+                + _SINCE_SEEK,
+                [at, *_columns(rows), subscription_id, region, seek],
+            )
+        else:
+            cursor.executemany(
+                "UPDATE deliveries_delivery SET attempts = %s, last_result = %s, last_attempt_at = %s"
+                " WHERE subscription_id = %s AND region = %s AND message_id = %s" + _SINCE_SEEK,
+                [(attempts, result, at, subscription_id, region, id_, seek) for id_, attempts, result in rows],
+            )
         return int(cursor.rowcount)
 
 
@@ -596,6 +614,7 @@ def delete_expired_deliveries(*, subscription_id: int, before_id: int, limit: in
 METRIC_KEY = "resource, event, at, response_class, response_code, host"
 METRIC_SUMS = ("count", "bytes", "latency_us_sum", "latency_us_max", "buckets")
 MetricRow = tuple[str, str, str, datetime, str, int, str, int, int, int, int, str]
+_METRIC_CASTS = ("text", "text", "text", "timestamptz", "text", "integer", "text", *["bigint"] * 4, "jsonb")
 
 
 #: Two histograms as one. SQLite calls a function of Python for it.
@@ -609,7 +628,7 @@ MERGED_POSTGRESQL = (
 )
 
 
-def write_metrics(table: str, rows: Iterable[MetricRow], *, add: bool) -> None:
+def write_metrics(table: str, rows: Sequence[MetricRow], *, add: bool) -> None:
     """Write rows of metrics: project, key, sums. Buckets are JSON.
 
     `add` adds the sums to those of the row with the same key; otherwise they replace them.
@@ -621,16 +640,18 @@ def write_metrics(table: str, rows: Iterable[MetricRow], *, add: bool) -> None:
         greatest = "GREATEST" if is_postgresql else "max"
         changes["latency_us_max"] = f"{greatest}({table}.latency_us_max, excluded.latency_us_max)"
         changes["buckets"] = (MERGED_POSTGRESQL if is_postgresql else MERGED_SQLITE).format(table=table)
-    adapt = connection.ops.adapt_datetimefield_value
+    head = f"INSERT INTO {table} (project, {METRIC_KEY}, {', '.join(METRIC_SUMS)})"
+    tail = f"ON CONFLICT ({METRIC_KEY}) DO UPDATE SET {', '.join(f'{name} = {new}' for name, new in changes.items())}"
     with connection.cursor() as cursor:
         if add and not is_postgresql:
             connection.connection.create_function("pushhub_buckets_merged", 2, _buckets_merged, deterministic=True)
-        cursor.executemany(
-            f"INSERT INTO {table} (project, {METRIC_KEY}, {', '.join(METRIC_SUMS)})"
-            f" VALUES ({', '.join(['%s'] * 11)}, {'%s::jsonb' if is_postgresql else '%s'}) ON CONFLICT ({METRIC_KEY})"
-            f" DO UPDATE SET {', '.join(f'{name} = {value}' for name, value in changes.items())}",
-            [(*row[:3], adapt(row[3]), *row[4:]) for row in rows],
-        )
+        if not is_postgresql:
+            cursor.executemany(
+                f"{head} VALUES ({', '.join(['%s'] * len(_METRIC_CASTS))}) {tail}",
+                [(*row[:3], connection.ops.adapt_datetimefield_value(row[3]), *row[4:]) for row in rows],
+            )
+        elif rows:
+            cursor.execute(*_by_arrays(head, rows, casts=_METRIC_CASTS, tail=tail))
 
 
 def _buckets_merged(first: str, second: str) -> str:

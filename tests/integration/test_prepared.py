@@ -20,17 +20,15 @@ from subscriptions.selectors import get_subscription, get_topic, read_subscripti
 pytestmark = pytest.mark.django_db
 
 
-def test_postgresql_compiles_no_query() -> None:
-    is_postgresql = connection.vendor == "postgresql"
+def test_a_connection_to_postgresql_compiles_no_query_and_ends_frozen_transactions() -> None:
+    with CaptureQueriesContext(connection) as queries:
+        connection_created.send(sender=type(connection), connection=connection)
+    if connection.vendor != "postgresql":
+        assert not any("jit" in query["sql"] for query in queries)
+        return
     with connection.cursor() as cursor:
-        if is_postgresql:
-            cursor.execute("SET jit = on")
-        with CaptureQueriesContext(connection) as queries:
-            connection_created.send(sender=type(connection), connection=connection)
-        assert any("jit" in query["sql"] for query in queries) == is_postgresql
-        if is_postgresql:
-            cursor.execute("SHOW jit")
-            assert cursor.fetchone() == ("off",)
+        shown = [cursor.execute(f"SHOW {name}").fetchone() for name in ("jit", "idle_in_transaction_session_timeout")]
+    assert shown == [("off",), ("1min",)]
 
 
 def labelled() -> PreparedRows:

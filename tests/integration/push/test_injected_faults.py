@@ -45,7 +45,7 @@ LARGE = b"x" * 100_000
 #: Frames of a place's name, counted from the call.
 DEPTH = 3
 #: The place of a statement that each thread executes only once, when its connection opens.
-CONNECTING = "receivers.never_compile_queries"
+CONNECTING = "receivers.set_up_postgresql"
 
 
 class Injected(Exception):

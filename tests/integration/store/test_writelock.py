@@ -7,7 +7,7 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
-from django.db import Error, connection
+from django.db import Error, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from deliveries.backlog.backlog import Lane
@@ -18,14 +18,17 @@ from deliveries.push.results.settler import settle_now
 from deliveries.push.sending.flight import Flight
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import DeliverTask
-from deliveries.store import writelock
+from deliveries.store import statements, writelock
 from deliveries.store.writelock import write_transaction
+from pushhub.common.clock import utcnow
 from pushhub.common.outages import Cause, outage_of
 from subscriptions.models import Project
 from subscriptions.selectors import read_subscription
 from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+PUSHED = {"topic": "projects/shop/topics/orders", "pushConfig": {"pushEndpoint": "https://push.example.com/"}}
 
 
 @pytest.fixture(autouse=True)
@@ -103,10 +106,7 @@ def test_acks_wait_for_the_disk_with_exactly_once_delivery_only(redis_url: str, 
 def test_results_of_pushes_do_not_wait_for_the_disk(redis_url: str) -> None:
     api = Api()
     api.put("topics/orders")
-    api.put(
-        "subscriptions/pushed",
-        {"topic": "projects/shop/topics/orders", "pushConfig": {"pushEndpoint": "https://push.example.com/"}},
-    )
+    api.put("subscriptions/pushed", PUSHED)
     answer = api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}]})
     [message_id] = answer.body["messageIds"]
     subscription = read_subscription(name="projects/shop/subscriptions/pushed")
@@ -121,33 +121,40 @@ def test_results_of_pushes_do_not_wait_for_the_disk(redis_url: str) -> None:
     assert not Delivery.objects.exists()
 
 
-def test_postgresql_ends_the_transaction_of_a_frozen_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_postgresql_ends_the_transaction_of_a_frozen_worker(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rows would be locked until it goes on, and the messages belong to another worker by then."""
     if connection.vendor != "postgresql":
         pytest.xfail("SQLite's lock is for one machine, where a frozen worker holds up all others")
     monkeypatch.setattr(writelock, "FROZEN_MS", 100)
-    project = Project.objects.create(project_id="shop")
+    api = Api()
+    api.put("topics/orders")
+    api.put("subscriptions/pushed", PUSHED)
+    lane: Any = {"subscription_id": read_subscription(name="projects/shop/subscriptions/pushed").pk, "region": "local"}
+    api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}] * 2})
+    nacks = [statements.Nack(delivery.message_id, 1, "500") for delivery in Delivery.objects.all()]
     locked, go_on, errors = Event(), Event(), []
 
-    def write() -> None:
+    def note_nacks() -> None:
         try:
             with writelock.write_transaction(durable=False):
-                Project.objects.filter(pk=project.pk).update(project_id="frozen")
+                statements.deliveries_nacked(**lane, nacks=nacks, at=utcnow(), seek=0)
                 locked.set()
-                go_on.wait(60)
+                go_on.wait(600)
                 Project.objects.count()
         except Error as error:
             errors.append(outage_of(error))
         finally:
             connection.close()
 
-    frozen = Thread(target=write)
+    frozen = Thread(target=note_nacks)
     frozen.start()
     try:
         assert locked.wait(60)
-        Project.objects.filter(pk=project.pk).update(project_id="free")
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SET LOCAL lock_timeout = 60000")
+            statements.delete_deliveries(**lane, message_ids=[nack.message_id for nack in nacks])
     finally:
         go_on.set()
         frozen.join(60)
     assert errors == [Cause.DATABASE_BUSY]
-    assert Project.objects.get().project_id == "free"
+    assert not Delivery.objects.exists()
