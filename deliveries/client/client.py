@@ -89,10 +89,10 @@ class PushClient:
     ) -> Request:
         """Send one POST, with these headers besides those of the endpoint.
 
-        The response must arrive within `timeout_s` from now on. A request that has waited for a connection is aborted
-        if `may_begin` returns false then. With `keeps_answer` the result has the beginning of a failing answer, unless
-        MAX_KEPT others are kept now. The returned request is for `abort` only. Raises ValueError for headers that a
-        request may not have.
+        The response must arrive within `timeout_s` from now on. The request is aborted if `may_begin`, which is asked
+        right before it is sent, returns false. With `keeps_answer` the result has the beginning of a failing answer,
+        unless MAX_KEPT others are kept now. The returned request is for `abort` only. Raises ValueError for headers
+        that a request may not have.
         """
         lines = endpoint.headers + header_lines(headers) if headers else endpoint.headers
         now = self._clock()

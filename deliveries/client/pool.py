@@ -63,11 +63,11 @@ class Pool:
         return len(self._open)
 
     def submit(self, request: Request) -> None:
-        if self._idle:
-            self._idle.popitem()[0].send(request)
-        else:
+        if not self._idle:
             self._wait(request, self._waiting)
             self._grow()
+        elif self._may_begin(request):
+            self._idle.popitem()[0].send(request)
 
     def resend(self, request: Request) -> None:
         """Send the request on a new connection, from which nothing is sent again, so that it is not sent a third time.
@@ -131,12 +131,16 @@ class Pool:
     def _next(self, queue: deque[Request]) -> Request | None:
         while queue:
             request = queue.popleft()
-            if request.on_done is None:
-                continue
-            if request.may_begin is None or request.may_begin():
+            if request.on_done is not None and self._may_begin(request):
                 return request
-            self._shared.report(request, 0, Reason.ABORTED, self._shared.clock())
         return None
+
+    def _may_begin(self, request: Request) -> bool:
+        """Return whether a request may still be sent; otherwise it is reported as aborted."""
+        if request.may_begin is None or request.may_begin():
+            return True
+        self._shared.report(request, 0, Reason.ABORTED, self._shared.clock())
+        return False
 
     def _grow(self) -> None:
         """Start a dial for each waiting request, within the limits."""

@@ -93,7 +93,7 @@ class Request:
         self.deadline = deadline
         #: None once the result has been reported.
         self.on_done: Callable[[PushResult], None] | None = on_done
-        #: Asked when the request has waited for a connection; None if it may always begin.
+        #: Asked right before the request is sent; None if it may always begin.
         self.may_begin = may_begin
         self.connection: Carrier | None = None
         #: Gets the first bytes of the answer; None if nobody wants them.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
+from functools import partial
 
 import pytest
 
@@ -236,6 +237,18 @@ async def test_a_request_that_has_waited_is_not_sent_if_it_may_not_begin_any_mor
         gate.opened.set()
         assert [result.reason or result.status for result in await results.all()] == [204, "aborted", 204]
     assert server.requests == [b"1", b"3"]
+
+
+@on_uvloop
+async def test_a_push_that_may_not_begin_leaves_an_open_connection_alone() -> None:
+    async with Misbehaving(answering(NO_CONTENT)) as server, client_of() as client:
+        results = Results(client, server.url)
+        for may_begin in (True, False, True):
+            results.post(may_begin=partial(bool, may_begin))
+            await results.all()
+        assert [result.reason or result.status for result in await results.all()] == [204, "aborted", 204]
+        assert client.connections == 1
+    assert len(server.requests) == 2
 
 
 @on_uvloop
