@@ -103,7 +103,7 @@ def charge_administration(method: str, names: Mapping[str, str]) -> None:
     kind, _, rest = next(iter(names.values()), "").partition("/")
     if kind == "projects":
         project = _project_id(rest.partition("/")[0])
-        _charge(project, [Charge(ADMINISTRATOR, project, 1)])
+        _charge(project, [Charge(ADMINISTRATOR, _owner(ADMINISTRATOR, project), 1)])
 
 
 def charge_publish(*, topic: str, project: str, requests: Iterable[tuple[str, int]]) -> None:
@@ -119,8 +119,8 @@ def charge_publish(*, topic: str, project: str, requests: Iterable[tuple[str, in
         by_key[ordering_key] += _units(size)
         count += 1
     charges = [
-        Charge(PUBLISH_REQUESTS, project, count),
-        Charge(PUBLISHER, f"{project}:{settings.REGION}", by_key.total()),
+        Charge(PUBLISH_REQUESTS, _owner(PUBLISH_REQUESTS, project), count),
+        Charge(PUBLISHER, _owner(PUBLISHER, project), by_key.total()),
     ]
     del by_key[""]
     for ordering_key, units in by_key.items():
@@ -132,23 +132,39 @@ def charge_publish(*, topic: str, project: str, requests: Iterable[tuple[str, in
 def check_pull(*, project: str) -> None:
     """Refuse a pull after the project's subscribers have exceeded their quota."""
     if settings.QUOTAS:
-        _charge(project, [Charge(SUBSCRIBER, f"{project}:{settings.REGION}", 1)])
+        _charge(project, [Charge(SUBSCRIBER, _owner(SUBSCRIBER, project), 1)])
 
 
-def refuses_pulls(*, project: str) -> bool:
-    """Return whether `check_pull` would refuse a pull now. May raise redis.RedisError."""
-    limit = settings.QUOTA_SUBSCRIBER_KB_PER_MINUTE
-    if not settings.QUOTAS or not limit:
+def used_up(client: redis.Redis, quotas: Sequence[Quota], *, project: str) -> list[Quota]:
+    """Return those of these quotas of a project that would refuse the smallest request now, in one round trip.
+
+    May raise redis.RedisError.
+    """
+    if not settings.QUOTAS:
+        return []
+    pipe = client.pipeline(transaction=False)
+    for quota in quotas:
+        pipe.hmget(_key(Charge(quota, _owner(quota, project), 1)), "b", "bt")
+    return [quota for quota, bucket in zip(quotas, pipe.execute(), strict=True) if _is_empty(quota, *bucket)]
+
+
+def _is_empty(quota: Quota, tokens: bytes | None, at_ms: bytes | None) -> bool:
+    """Return whether a bucket has less than a token. Nothing was taken yet from one that doesn't exist."""
+    limit = int(getattr(settings, quota.setting))
+    if not limit or tokens is None or at_ms is None:
         return False
-    with connect_to_redis(settings.REDIS_URL, seconds=TIMEOUT_SECONDS) as client:
-        tokens, at_ms = client.hmget(_key(Charge(SUBSCRIBER, f"{project}:{settings.REGION}", 1)), "b", "bt")
-    return tokens is not None and float(tokens) + (time.time() - float(at_ms) / 1000) * limit / SUBSCRIBER.seconds < 1
+    return float(tokens) + (time.time() - float(at_ms) / 1000) * limit / quota.seconds < 1
+
+
+def _owner(quota: Quota, project: str) -> str:
+    """Return whose bucket of a quota a request of the project takes from."""
+    return f"{project}:{settings.REGION}" if quota in (PUBLISHER, SUBSCRIBER) else project
 
 
 def charge_pull(*, project: str, size: int) -> None:
     """Charge the `size` bytes of messages that a pull returns, in addition to what `check_pull` charged."""
     if settings.QUOTAS and size > UNIT_BYTES:
-        _charge(project, [Charge(SUBSCRIBER, f"{project}:{settings.REGION}", _units(size) - 1)], forced=True)
+        _charge(project, [Charge(SUBSCRIBER, _owner(SUBSCRIBER, project), _units(size) - 1)], forced=True)
 
 
 def _units(size: int) -> int:

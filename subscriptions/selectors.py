@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from typing import Any
 
@@ -18,6 +19,7 @@ from pushhub.common.errors import NotFound, clipped
 from pushhub.common.prepared import ParsedRows, PreparedRows
 from pushhub.common.rows import row_or_none
 from subscriptions.models import Project, ServiceAccount, Snapshot, Subscription, Topic
+from subscriptions.models.iam import AuditEntry
 from subscriptions.models.schemas import Schema, SchemaRevision
 from subscriptions.transforms.functions import Function, functions_on
 
@@ -143,6 +145,23 @@ _subscriptions = ParsedRows(
     ),
     _subscription_of,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Who paused a subscription, and since when it is paused."""
+
+    by: str
+    since: datetime
+
+
+def pause_of(subscription: Subscription) -> Pause | None:
+    """Return the pause of a subscription; None if it isn't paused, or was before the audit log begins."""
+    if not subscription.paused:
+        return None
+    changes = AuditEntry.objects.filter(resource=subscription.name, before__paused=False, after__paused=True)
+    last = changes.order_by("-pk").values_list("caller", "at").first()
+    return Pause(*last) if last is not None else None
 
 
 def get_schema(*, name: str, field: str = "name", lock: bool = False) -> Schema:

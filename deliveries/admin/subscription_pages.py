@@ -25,7 +25,7 @@ from deliveries.inspection import words
 from deliveries.inspection.conditions import Condition
 from deliveries.inspection.counting import counting_text
 from deliveries.inspection.probe import send_probe
-from deliveries.inspection.status import SubscriptionStatus, subscription_status
+from deliveries.inspection.status import SubscriptionStatus, subscription_status, worst_lane
 from deliveries.models import Delivery
 from deliveries.retention.seeking import seek_subscription
 from deliveries.retention.snapshots import create_snapshot
@@ -319,12 +319,11 @@ def shown(caller: Principal, row: Subscription, status: SubscriptionStatus) -> d
     if row.push_endpoint and status.lanes:
         results = sum(lane.results for lane in status.lanes)
         failures = sum(lane.failures for lane in status.lanes)
-        pause_ms = max(max(lane.pause_ms, lane.gap_ms) for lane in status.lanes)
         figures |= {
             "outstanding": str(sum(lane.outstanding for lane in status.lanes)),
             "window": str(sum(lane.window for lane in status.lanes)),
             "acked": f"{100 * (1 - failures / results):.1f} %" if results else "-",
-            "backoff": words.duration_text(pause_ms) if pause_ms else "-",
+            "backoff": words.backoff_text(worst_lane(status.lanes)[1]),
             "retrying": str(sum(lane.retrying for lane in status.lanes)),
         }
     state = counting()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from deliveries.admin.rated_lists import RatedChangeList, curve, name_link
 from deliveries.admin.subscription_list import health_badge, set_conditions, with_gauges
 from deliveries.inspection import words
 from deliveries.inspection.overview import rates
+from deliveries.inspection.status import topic_notices
 from deliveries.publish.service import publish_message
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import PushHubError
@@ -93,7 +95,9 @@ class TopicPages(ConsoleAdmin):
         visible = rows_callable(caller, GET_SUBSCRIPTION, Subscription.objects.filter(topic=row))
         shown = list(with_gauges(visible).select_related("project").order_by("subscription_id")[:SHOWN])
         set_conditions(shown)
-        published = rates("publish", [row.name], now=utcnow()).get(row.name, [])
+        now = utcnow()
+        published = rates("publish", [row.name], now=now).get(row.name, [])
+        pushed = rates("push", [subscription.name for subscription in shown], now=now)
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
@@ -108,12 +112,14 @@ class TopicPages(ConsoleAdmin):
                     else subscription.name,
                     "row": subscription,
                     "health": health_badge(subscription),
+                    "rate": rate_shown(pushed.get(subscription.name, [])),
                 }
                 for subscription in shown
             ],
             "more": visible.count() - len(shown),
             "rate": words.rate_text(published),
             "curve": curve(published),
+            "findings": [(words.noticed(notice), None) for notice in topic_notices(row)],
             "schema": _schema_of(caller, row),
             "form": form if may_call(caller, PUBLISH, row) else None,
         }
@@ -144,7 +150,12 @@ class TopicPages(ConsoleAdmin):
     @admin.display(description=_("Published"))
     def rate(self, row: Any) -> str:
         """Return its publishes a second, and their curve."""
-        return format_html('<span class="curve">{}{}</span>', words.rate_text(row.rates), curve(row.rates))
+        return rate_shown(row.rates)
+
+
+def rate_shown(rates_shown: Sequence[float]) -> str:
+    """Return events a second, and their curve."""
+    return format_html('<span class="curve">{}{}</span>', words.rate_text(rates_shown), curve(rates_shown))
 
 
 def _schema_of(caller: Principal, topic: Topic) -> SchemaShown | None:

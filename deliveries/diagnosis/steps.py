@@ -10,8 +10,8 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from deliveries.inspection.advice import result_advice
-from deliveries.inspection.status import Pause
-from pushhub.common.clock import time_text
+from subscriptions.resources.subscriptions import pause_resource
+from subscriptions.selectors import Pause
 
 
 class StepName(StrEnum):
@@ -116,12 +116,11 @@ def skipped(name: StepName, message: str) -> Step:
 
 def format_diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
     """Return the JSON form."""
-    paused = diagnosis.paused
     return {
         "subscription": diagnosis.subscription,
         "healthy": diagnosis.culprit is None,
         "summary": diagnosis.summary,
-        **({"paused": {"by": paused.by, "since": time_text(paused.since)}} if paused is not None else {}),
+        **pause_resource(diagnosis.paused),
         "steps": [
             {
                 "name": step.name,

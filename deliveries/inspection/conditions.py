@@ -41,7 +41,7 @@ class Condition(StrEnum):
     LOST = "lost"
     FILTERED = "filtered"
     IDLE = "idle"
-    # What is said beside one of those above.
+    # What is said beside one of those above, where QUOTA_USED names another quota too.
     DATABASE_DOWN = "database_down"
     NO_MAINTENANCE = "no_maintenance"
     TOPIC_DELETED = "topic_deleted"
@@ -80,9 +80,7 @@ KINDS = {
     Condition.WINDOW_FULL: Kind(Level.WARN, _("window full"), _("Answer faster; the window grows with acks.")),
     Condition.LIMITED: Kind(Level.WARN, _("limited"), _("Raise the limit, or wait.")),
     Condition.DELIVERING: Kind(Level.GOOD, _("delivering")),
-    Condition.QUOTA_USED: Kind(
-        Level.WARN, _("quota used up"), _("Pull less, or raise PUSHHUB_QUOTA_SUBSCRIBER_KB_PER_MINUTE.")
-    ),
+    Condition.QUOTA_USED: Kind(Level.WARN, _("quota used up"), _("Send fewer requests, or raise PUSHHUB_%(quota)s.")),
     Condition.UNPULLED: Kind(Level.WARN, _("nobody pulls"), _("Start a subscriber, or set a push endpoint.")),
     Condition.PULLED: Kind(Level.UNKNOWN, _("pull")),
     Condition.LOST: Kind(Level.WARN, _("lost messages"), _("Look at the dead letters, and at the retention.")),

@@ -31,6 +31,7 @@ class LaneView:
     cap: float
     #: Whether its limit of messages a second holds the next one back.
     is_rate_spent: bool
+    #: Whether messages go one at a time, in a pause of the push backoff or after one, until one is acknowledged.
     is_backing_off: bool
     #: How long the push backoff still delays the next delivery.
     pause_ms: float
@@ -48,6 +49,11 @@ class LaneView:
     retry_in_ms: float | None
     #: Seconds since a push worker last served the region; None if none ever did.
     silent_seconds: float | None
+
+    @property
+    def delay_ms(self) -> float:
+        """How long the push backoff holds back each message: the rest of a pause, or the gap between two."""
+        return max(self.pause_ms, self.gap_ms)
 
     @property
     def failures(self) -> int:

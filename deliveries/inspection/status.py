@@ -28,10 +28,11 @@ from deliveries.store.trial import refusal, seconds_to_store
 from deliveries.telemetry.export.probes import Status
 from deliveries.telemetry.export.readiness import maintenance_in
 from pushhub.common.clock import Clock, utcnow
-from pushhub.common.outages import outage_or_raise
+from pushhub.common.outages import Cause, outage_or_raise
 from subscriptions.models import Subscription
-from subscriptions.models.iam import AuditEntry
-from subscriptions.quotas import refuses_pulls
+from subscriptions.models.resources import Topic
+from subscriptions.quotas import ADMINISTRATOR, PUBLISH_REQUESTS, PUBLISHER, SUBSCRIBER, Quota, used_up
+from subscriptions.selectors import Pause, pause_of
 
 #: A larger backlog is shown as "more than 10000": counting a million rows every two seconds would cost too much.
 MAX_COUNTED = 10_000
@@ -56,14 +57,10 @@ class Notice:
     dead_letter_topic: str = ""
     #: A lane of which nothing waits.
     lane: LaneView | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Who paused a subscription, and since when it is paused."""
-
-    by: str
-    since: datetime
+    #: What is used up.
+    quota: Quota | None = None
+    #: Why nothing can be stored.
+    cause: Cause | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +115,15 @@ def subscription_status(
     if subscription.detached:
         return SubscriptionStatus(Condition.DETACHED, undelivered, age, [])
     backlog = backlog or default_backlog()
-    notices = [Notice(Condition.DATABASE_DOWN)] if _database_refuses() else []
+    cause = _why_not_stored()
+    notices = [Notice(Condition.DATABASE_DOWN, cause=cause)] if cause else []
     try:
         lanes = lane_views(
             backlog, [Lane(subscription.pk, region) for region in sorted({settings.REGION, *waiting_regions})]
         )
         notices += _notices(subscription, backlog, lanes, clock, is_idle=not undelivered)
         outcomes = None if undelivered else subscription_outcomes(subscription, clock=clock)
-        condition, lane = _condition(subscription, lanes, outcomes)
+        condition, lane = _condition(subscription, backlog, lanes, outcomes)
     except redis.RedisError as error:
         outage_or_raise(error)
         return SubscriptionStatus(Condition.REDIS_DOWN, undelivered, age, [], notices=notices)
@@ -139,12 +137,12 @@ def subscription_status(
         next_attempt_ms=next_attempt_ms(condition, lane),
         outcomes=outcomes,
         notices=notices,
-        paused=_pause_of(subscription) if condition is Condition.PAUSED else None,
+        paused=pause_of(subscription) if condition is Condition.PAUSED else None,
     )
 
 
 def _condition(
-    subscription: Subscription, lanes: Sequence[LaneView], outcomes: Outcomes | None
+    subscription: Subscription, backlog: Backlog, lanes: Sequence[LaneView], outcomes: Outcomes | None
 ) -> tuple[Condition, LaneView]:
     pushes = bool(subscription.push_endpoint)
     if pushes and subscription.paused:
@@ -158,7 +156,7 @@ def _condition(
         return outcomes.condition, lane
     if pushes:
         return condition, lane
-    if refuses_pulls(project=subscription.project.project_id):
+    if used_up(backlog.client, [SUBSCRIBER], project=subscription.project.project_id):
         return Condition.QUOTA_USED, lane
     return (Condition.PULLED if any(view.outstanding for view in lanes) else Condition.UNPULLED), lane
 
@@ -171,8 +169,11 @@ def _notices(
     condition, lane = worst_lane(lanes)
     if is_idle and subscription.push_endpoint and condition is Condition.NO_WORKER:
         yield Notice(condition, lane=lane)
-    if subscription.topic_id is None:
+    yield from quota_notices(backlog.client, [ADMINISTRATOR], subscription.project.project_id)
+    if subscription.topic is None:
         yield Notice(Condition.TOPIC_DELETED)
+    else:
+        yield from quota_notices(backlog.client, [PUBLISH_REQUESTS, PUBLISHER], subscription.topic.project.project_id)
     if subscription.expiration_ttl_seconds is not None:
         used_at = max(subscription.active_at, subscription.updated_at)
         ends = used_at + timedelta(seconds=subscription.expiration_ttl_seconds)
@@ -188,21 +189,38 @@ def _notices(
         yield Notice(Condition.DEAD_LETTERS_STUCK, dead_letter_topic=topic.name if topic is not None else "")
 
 
-def _database_refuses() -> bool:
-    """Return whether the database takes no writes, or did not take the last publish of this process."""
+def quota_notices(client: redis.Redis, quotas: Sequence[Quota], project: str) -> Iterator[Notice]:
+    """Yield which of these quotas of a project are used up. May raise redis.RedisError."""
+    for quota in used_up(client, quotas, project=project):
+        yield Notice(Condition.QUOTA_USED, quota=quota)
+
+
+def topic_notices(topic: Topic) -> list[Notice]:
+    """Return why publishes to a topic are refused."""
+    cause = _why_not_stored()
+    notices = [Notice(Condition.DATABASE_DOWN, cause=cause)] if cause else []
+    quotas = [PUBLISH_REQUESTS, PUBLISHER, ADMINISTRATOR]
+    try:
+        notices += quota_notices(default_backlog().client, quotas, topic.project.project_id)
+    except redis.RedisError as error:
+        outage_or_raise(error)
+    return notices
+
+
+def _why_not_stored() -> Cause | None:
+    """Return why the database takes no writes, or did not take the last publish of this process; None if it does."""
     try:
         seconds_to_store()
     except DatabaseError as error:
-        outage_or_raise(error)
-        return True
-    return refusal() is not None
+        return outage_or_raise(error)
+    return refusal()
 
 
 def worst_lane(lanes: Sequence[LaneView]) -> tuple[Condition, LaneView]:
-    """Return the most important condition of all lanes, and its lane."""
+    """Return the most important condition of all lanes, and of its lanes the one that is held back for longest."""
     conditions = [(condition_of(lane), lane) for lane in lanes]
     order = list(Condition)
-    return min(conditions, key=lambda pair: order.index(pair[0]))
+    return min(conditions, key=lambda pair: (order.index(pair[0]), -pair[1].delay_ms))
 
 
 def condition_of(lane: LaneView) -> Condition:
@@ -245,9 +263,3 @@ def _last_result(subscription_id: int, lane: LaneView) -> str:
     # SQLite looks up one list of ids in the index. With an OR, it would read the whole backlog.
     chosen = rows.filter(message_id__in=[*lane.retry_ids, *oldest]).exclude(last_result="")
     return chosen.order_by("-last_attempt_at").values_list("last_result", flat=True).first() or ""
-
-
-def _pause_of(subscription: Subscription) -> Pause | None:
-    changes = AuditEntry.objects.filter(resource=subscription.name, before__paused=False, after__paused=True)
-    last = changes.order_by("-pk").values_list("caller", "at").first()
-    return Pause(*last) if last is not None else None

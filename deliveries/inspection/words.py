@@ -17,6 +17,8 @@ from deliveries.inspection.status import MAX_COUNTED, Notice, SubscriptionStatus
 from deliveries.models import Delivery
 from deliveries.rules.outcome import Reason
 from pushhub.common.clock import time_text, utcnow
+from pushhub.common.outages import Cause
+from subscriptions.quotas import ADMINISTRATOR, PUBLISH_REQUESTS, PUBLISHER, SUBSCRIBER, Quota
 
 #: What happened where a push got no HTTP status. People read it behind the reason's own name, which is the only one on
 #: every surface: in metrics, the journal, the API, Flower and the logs.
@@ -38,6 +40,12 @@ REASONS: dict[str, Any] = {
     Reason.INVALID_ENDPOINT: gettext_lazy("an endpoint URL that is not valid"),
     Reason.TRANSFORM_FAILED: gettext_lazy("a message transform that failed"),
     Reason.INTERNAL: gettext_lazy("an internal error"),
+}
+#: What a quota that is used up refuses.
+REFUSED: dict[Quota, Any] = {
+    ADMINISTRATOR: gettext_lazy("administrator operations"),
+    PUBLISH_REQUESTS: gettext_lazy("publish requests"),
+    PUBLISHER: gettext_lazy("publish requests"),
 }
 #: The minutes that a rate is the mean of.
 MEAN_MINUTES = 5
@@ -110,13 +118,13 @@ class Finding:
 
 def findings_of(status: SubscriptionStatus) -> list[Finding]:
     """Return why messages wait, or what became of them, and then what else is to be known."""
-    remedy = KINDS[status.condition].remedy % {"region": status.lane.region if status.lane is not None else ""}
+    remedy = _remedy(status.condition, status.lane, SUBSCRIBER)
     if status.condition in ANSWERED:
         remedy = result_advice(status.last_result) or remedy
     first = Finding(
         status.condition, status.level, _condition_sentence(status), remedy if is_wrong(status.level) else ""
     )
-    return [first, *map(_noticed, status.notices)]
+    return [first, *map(noticed, status.notices)]
 
 
 def is_wrong(level: Level) -> bool:
@@ -129,17 +137,28 @@ def status_sentence(status: SubscriptionStatus) -> str:
     return " ".join(finding.sentence for finding in findings_of(status))
 
 
-def _noticed(notice: Notice) -> Finding:
-    kind = KINDS[notice.condition]
-    remedy = kind.remedy % {"region": notice.lane.region if notice.lane is not None else ""}
+def noticed(notice: Notice) -> Finding:
+    """Return a notice in the reader's language."""
+    remedy = _remedy(notice.condition, notice.lane, notice.quota)
     message_id = notice.poison.message_id if notice.poison is not None else None
-    return Finding(notice.condition, kind.level, _notice_sentence(notice), remedy, message_id)
+    level = KINDS[notice.condition].level
+    return Finding(notice.condition, level, _notice_sentence(notice), remedy, message_id)
+
+
+def _remedy(condition: Condition, lane: LaneView | None, quota: Quota | None) -> str:
+    names = {"region": lane.region if lane is not None else "", "quota": quota.setting if quota is not None else ""}
+    return str(KINDS[condition].remedy % names)
 
 
 def _notice_sentence(notice: Notice) -> str:
     match notice.condition:
         case Condition.DATABASE_DOWN:
-            return _("The database takes no writes, so no result of a push can be stored.")
+            values = {"cause": _(notice.cause or Cause.DATABASE_FAILS)}
+            return _("The database takes no writes, so nothing can be published or settled: %(cause)s.") % values
+        case Condition.QUOTA_USED if notice.quota is not None:
+            return _("A quota of the project is used up, so %(refused)s are refused.") % {
+                "refused": REFUSED[notice.quota]
+            }
         case Condition.NO_MAINTENANCE:
             return _("No maintenance worker gives a sign of life: lost messages are not found, and nothing expires.")
         case Condition.TOPIC_DELETED:
@@ -223,8 +242,10 @@ def _lane_sentence(status: SubscriptionStatus, lane: LaneView) -> str:
             return _no_worker_sentence(lane, words["count"])
         case Condition.OUTDATED:
             return _("Redis has other settings of the subscription in %(region)s.") % words
-        case Condition.BACKING_OFF:
+        case Condition.BACKING_OFF if lane.pause_ms:
             return _("Paused by push backoff after %(failed)s; %(next)s.") % words
+        case Condition.BACKING_OFF:
+            return _("The push backoff lets one message at a time through after %(failed)s; %(next)s.") % words
         case Condition.SLOWED:
             words |= {"share": round(100 * lane.nack_share), "whole": duration_text(status.undelivered * lane.gap_ms)}
             return (
@@ -272,6 +293,13 @@ def failing_text(condition: Condition, lane: LaneView, last_result: str) -> str:
 
 def _counted(status: SubscriptionStatus) -> dict[str, Any]:
     return {"count": count_text(status.undelivered)}
+
+
+def backoff_text(lane: LaneView) -> str:
+    """Return what the push backoff does to a lane: how long it holds each message back, or "-"."""
+    if lane.delay_ms:
+        return duration_text(lane.delay_ms)
+    return _("one at a time") if lane.is_backing_off else "-"
 
 
 def _failed(status: SubscriptionStatus, lane: LaneView) -> str:

@@ -10,7 +10,7 @@ from django.conf import settings
 
 from deliveries.models import Message
 from deliveries.store import statements
-from deliveries.store.writelock import write_transaction
+from deliveries.store.writelock import impatient_transaction
 from pushhub.common.outages import Cause
 
 #: The size of a message that is only tried: PostgreSQL would move a larger one out of the table.
@@ -19,6 +19,8 @@ TRIED_BYTES = 1_500
 TRIED_IDS = 2**32
 #: A message is tried at most so often, whoever asks.
 TRIED_SECONDS = 1.0
+#: How long a try waits for other writers. Whoever asks how a subscription fares waits for it.
+PATIENCE_SECONDS = 1.0
 #: How long a request that could not be stored says that others can't be either.
 REFUSAL_SECONDS = 10.0
 
@@ -56,8 +58,11 @@ def seconds_to_store() -> float:
 
 
 def try_to_store() -> None:
-    """Store a message that nobody sees, and delete it in the same transaction. Raises what a publish would raise."""
+    """Store a message that nobody sees, and delete it in the same transaction.
+
+    Raises what a publish would raise, but after PATIENCE_SECONDS.
+    """
     message_id = secrets.randbelow(TRIED_IDS)
-    with write_transaction(durable=False):
+    with impatient_transaction(PATIENCE_SECONDS):
         statements.insert_messages([(message_id, 0, settings.REGION, os.urandom(TRIED_BYTES), "", "")])
         Message.objects.filter(pk=message_id).delete()

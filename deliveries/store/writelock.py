@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,6 +23,9 @@ from django.db import connection, transaction
 #: PostgreSQL ends a transaction of attempts' results in which nothing has come for so long: whoever holds its rows is
 #: frozen, and another worker, which has its messages by then, would wait for them.
 FROZEN_MS = 3_000
+
+#: How often an impatient transaction asks for the file's lock, which can't be waited for with a limit.
+POLL_SECONDS = 0.002
 
 _local = threading.local()
 
@@ -39,6 +43,51 @@ def write_transaction(*, durable: bool = True) -> Iterator[None]:
         with transaction.atomic():
             _execute(f"SET LOCAL synchronous_commit = off; SET LOCAL idle_in_transaction_session_timeout = {FROZEN_MS}")
             yield
+
+
+@contextmanager
+def impatient_transaction(seconds: float) -> Iterator[None]:
+    """Run the block as `write_transaction(durable=False)` does, but wait `seconds` at most for other writers.
+
+    Raises OperationalError after that.
+    """
+    if connection.in_atomic_block or connection.vendor != "sqlite":
+        is_own = not connection.in_atomic_block
+        with write_transaction(durable=False):
+            if is_own:
+                _execute(f"SET LOCAL statement_timeout = {round(seconds * 1000)}")
+            yield
+        return
+    ends = time.monotonic() + seconds
+    handle = _handle(_lock_path())
+    while not _locked_at_once(handle) and time.monotonic() < ends:
+        time.sleep(POLL_SECONDS)
+    try:
+        # Whoever still has the file's lock has SQLite's own too, which says so.
+        with _busy_timeout(max(ends - time.monotonic(), 0.0)), _without_sync(), transaction.atomic():
+            yield
+    finally:
+        fcntl.flock(handle, fcntl.LOCK_UN)
+
+
+def _locked_at_once(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def _busy_timeout(seconds: float) -> Iterator[None]:
+    """Let SQLite wait no longer than this for its own lock in the block."""
+    with connection.cursor() as cursor:
+        [before] = cursor.execute("PRAGMA busy_timeout").fetchone()
+    _execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}")
+    try:
+        yield
+    finally:
+        _execute(f"PRAGMA busy_timeout = {before}")
 
 
 @contextmanager
@@ -65,12 +114,16 @@ def _write_lock() -> Iterator[None]:
         # A transaction holds SQLite's own lock already: waiting for the file's lock could be a deadlock.
         yield
         return
-    handle = _handle(f"{connection.settings_dict['NAME']}.turn")  # earlier versions use this name too
+    handle = _handle(_lock_path())
     fcntl.flock(handle, fcntl.LOCK_EX)
     try:
         yield
     finally:
         fcntl.flock(handle, fcntl.LOCK_UN)
+
+
+def _lock_path() -> str:
+    return f"{connection.settings_dict['NAME']}.turn"  # earlier versions use this name too
 
 
 def _handle(path: str) -> int:

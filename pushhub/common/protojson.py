@@ -344,6 +344,11 @@ class Message(Kind):
         self._check_oneofs(result, path)
         return result
 
+    def with_output(self, **fields: Kind) -> Message:
+        """Return this message with further output-only fields."""
+        all_fields, output_only = {**self.fields, **fields}, self.output_only | fields.keys()
+        return Message(self.name, all_fields, output_only=output_only, oneofs=self.oneofs)
+
     def siblings(self, field: str) -> frozenset[str]:
         """Return the fields that setting `field` clears."""
         members = next((members for members in self.oneofs.values() if field in members), ())

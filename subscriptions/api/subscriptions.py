@@ -12,7 +12,11 @@ from subscriptions.api.openapi import PAGING, list_of
 from subscriptions.api.topics import listed
 from subscriptions.paging import Page
 from subscriptions.resources import fields
-from subscriptions.resources.subscriptions import subscription_resource, subscription_resource_updated
+from subscriptions.resources.subscriptions import (
+    subscription_described,
+    subscription_resource,
+    subscription_resource_updated,
+)
 from subscriptions.services.projects import ensure_project
 from subscriptions.services.rows import check_name
 from subscriptions.services.subscriptions import (
@@ -56,7 +60,7 @@ class SubscriptionDetail(ApiView):
 
     @serve(SUBSCRIBER + "GetSubscription", "subscriptions_get", gives=fields.SUBSCRIPTION)
     def get(self, request: Request, name: str) -> Any:
-        return subscription_resource(selectors.get_subscription(name=name))
+        return subscription_described(selectors.get_subscription(name=name))
 
     @serve(
         SUBSCRIBER + "UpdateSubscription",

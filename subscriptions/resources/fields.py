@@ -122,15 +122,17 @@ OUTPUT_ONLY = frozenset(
 )
 
 
-def _message(proto: Any) -> Message:
-    """The field table of one of the client library's message classes."""
-    return message_of(proto.pb().DESCRIPTOR, kinds=KINDS, output_only=OUTPUT_ONLY)
+def _message(proto: Any, **of_pushhub: Message) -> Message:
+    """The field table of one of the client library's message classes. `of_pushhub` has tables of its fields."""
+    descriptor = proto.pb().DESCRIPTOR
+    kinds = {f"{descriptor.name}.{field}": message for field, message in of_pushhub.items()}
+    return message_of(descriptor, kinds={**KINDS, **kinds}, output_only=OUTPUT_ONLY)
 
 
 TOPIC = _message(pubsub.Topic)
 UPDATE_TOPIC = _message(pubsub.UpdateTopicRequest)
-SUBSCRIPTION = _message(pubsub.Subscription)
-UPDATE_SUBSCRIPTION = _message(pubsub.UpdateSubscriptionRequest)
+SUBSCRIPTION = _message(pubsub.Subscription).with_output(paused=Message("Pause", {"by": EMAIL, "since": Timestamp()}))
+UPDATE_SUBSCRIPTION = _message(pubsub.UpdateSubscriptionRequest, subscription=SUBSCRIPTION)
 MODIFY_PUSH_CONFIG = _message(pubsub.ModifyPushConfigRequest)
 DETACH_SUBSCRIPTION = _message(pubsub.DetachSubscriptionRequest)
 SEEK = _message(pubsub.SeekRequest)

@@ -7,6 +7,7 @@ from typing import Any
 from django.conf import settings
 
 from pushhub.common.addresses import AddressGuard
+from pushhub.common.clock import time_text
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.names import DELETED_TOPIC
 from pushhub.common.protojson import format_duration
@@ -31,6 +32,16 @@ def subscription_resource(subscription: Subscription) -> dict[str, Any]:
         **FIELDS.show(subscription),
         **drop_falsy(output),
     }
+
+
+def subscription_described(subscription: Subscription) -> dict[str, Any]:
+    """Return the resource, and who paused the subscription if somebody did."""
+    return {**subscription_resource(subscription), **pause_resource(selectors.pause_of(subscription))}
+
+
+def pause_resource(pause: selectors.Pause | None) -> dict[str, Any]:
+    """Return the field `paused`, which only PushHub has."""
+    return {"paused": {"by": pause.by, "since": time_text(pause.since)}} if pause is not None else {}
 
 
 def subscription_resource_updated(subscription: Subscription) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
@@ -17,6 +19,7 @@ from tests.restapi import Api
 pytestmark = pytest.mark.django_db
 
 TOPIC = "projects/shop/topics/orders"
+EUROPE = "projects/shop/subscriptions/europe"
 OVERVIEW = "/admin/subscriptions/topic/{}/overview/"
 
 
@@ -28,18 +31,19 @@ def topic(redis_url: str) -> Topic:
     api.create("subscriptions/europe", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "https://eu.example.com/"}})
     api.create("subscriptions/america", {"topic": TOPIC, "filter": "attributes:us"})
     Subscription.objects.filter(subscription_id="america").update(paused=True)
-    MetricMinute.objects.create(
-        project="shop",
-        resource=TOPIC,
-        event="publish",
-        at=utcnow().replace(second=0, microsecond=0) - timedelta(minutes=1),
-        response_class="success",
-        response_code=200,
-        count=1500,
-        bytes=0,
-        latency_us_sum=0,
-        latency_us_max=0,
-    )
+    for resource, event, count in ((TOPIC, "publish", 1500), (EUROPE, "push", 600)):
+        MetricMinute.objects.create(
+            project="shop",
+            resource=resource,
+            event=event,
+            at=utcnow().replace(second=0, microsecond=0) - timedelta(minutes=1),
+            response_class="success",
+            response_code=200,
+            count=count,
+            bytes=0,
+            latency_us_sum=0,
+            latency_us_max=0,
+        )
     return Topic.objects.get()
 
 
@@ -55,6 +59,7 @@ def test_a_topic_shows_its_subscriptions_and_how_they_fare(client: Client, topic
     rows = {one["name"]: (one["row"].condition.value, one["row"].filter) for one in context["subscriptions"]}
     assert rows == {"europe": ("idle", ""), "america": ("paused", "attributes:us")}
     assert (context["rate"], context["more"]) == ("5.0 / s", 0)
+    assert [re.findall(r"[\d.]+ / s|>-<", one["rate"]) for one in context["subscriptions"]] == [[">-<"], ["2.0 / s"]]
     assert [(tab["label"], tab["current"]) for tab in context["tabs"]] == [
         ("Overview", True),
         ("Configuration", False),
@@ -64,6 +69,29 @@ def test_a_topic_shows_its_subscriptions_and_how_they_fare(client: Client, topic
     for tab in context["tabs"]:
         tabs = client.get(tab["url"]).context["tabs"]
         assert [shown["label"] for shown in tabs if shown["current"]] == [tab["label"]]
+
+
+@pytest.mark.parametrize(
+    ("quota", "refused"),
+    [
+        ("QUOTA_PUBLISH_REQUESTS_PER_MINUTE", "publish requests"),
+        ("QUOTA_PUBLISHER_KB_PER_MINUTE", "publish requests"),
+        ("QUOTA_ADMINISTRATOR_PER_MINUTE", "administrator operations"),
+    ],
+)
+def test_a_topic_and_its_subscriptions_name_the_quota_that_is_used_up(
+    client: Client, topic: Topic, settings: Any, quota: str, refused: str
+) -> None:
+    settings.QUOTAS = True
+    setattr(settings, quota, 1)
+    told = [f"A quota of the project is used up, so {refused} are refused.", f"raise PUSHHUB_{quota}."]
+    pages = [OVERVIEW.format(topic.pk), f"/admin/deliveries/delivery/state/{Subscription.objects.first().pk}/"]
+    assert not [word for page in pages for word in told if word in client.get(page).content.decode()]
+    api = Api()
+    calls = [api.get("topics/orders"), api.post("topics/orders:publish", {"messages": [{"data": "aGk="}]})] * 2
+    assert 429 in [call.status for call in [*calls, api.get("topics/orders")]] or refused == "publish requests"
+    for page in pages:
+        assert [word in client.get(page).content.decode() for word in told] == [True, True]
 
 
 def test_a_topics_history_has_no_entries_of_others(client: Client, topic: Topic) -> None:

@@ -12,6 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pytest_django import DjangoAssertNumQueries
 
+from pushhub.common.clock import time_text
 from subscriptions import selectors, signals
 from subscriptions.models import Project, Subscription
 from subscriptions.models.iam import AuditEntry
@@ -578,10 +579,18 @@ def test_a_subscription_is_paused_and_resumed(api: Api) -> None:
     api.create("subscriptions/pull", {"topic": topic})
     assert api.post("subscriptions/push:pause", {}).body == {}
     assert Subscription.objects.get(subscription_id="push").paused
-    assert api.get("subscriptions/push").body == before, "the push config is kept"
-    assert AuditEntry.objects.get(method="pushhub.v1.Subscriptions.PauseSubscription").after["paused"] is True
+    entry = AuditEntry.objects.get(method="pushhub.v1.Subscriptions.PauseSubscription")
+    assert entry.after["paused"] is True
+    described = api.get("subscriptions/push").body
+    paused = {"paused": {"by": entry.caller, "since": time_text(entry.at)}}
+    assert described == {**before, **paused}, "the push config is kept"
+    # What was read may be sent back; nobody can set it.
+    change = {"subscription": {**described, "ackDeadlineSeconds": 77}, "updateMask": "ackDeadlineSeconds"}
+    assert api.patch("subscriptions/push", change).status == 200
+    assert api.patch("subscriptions/push", {**change, "updateMask": "paused"}).status == 400
     assert api.post("subscriptions/push:resume", {}).body == {}
     assert not Subscription.objects.get(subscription_id="push").paused
+    assert api.get("subscriptions/push").body == {**before, "ackDeadlineSeconds": 77}
     for refused in ("subscriptions/push:resume", "subscriptions/pull:pause"):
         assert api.post(refused, {}).error["status"] == "FAILED_PRECONDITION"
     assert api.post("subscriptions/none:pause", {}).status == 404

@@ -148,7 +148,7 @@ CASES = {
         *("flow", "Raise the limit", "own limit x-pushhub-max-outstanding: 1 messages are outstanding, 3 undelivered."),
     ),
     "own-rate": Case(
-        set_up(count=9, push={"attributes": {"x-pushhub-rate": "0.01", "x-pushhub-burst": "1"}}),
+        set_up(count=9, push={"attributes": {"x-pushhub-rate": "0.001", "x-pushhub-burst": "1"}}),
         *("flow", "Raise the limit", "own limit x-pushhub-rate: 0 messages are outstanding, 8 undelivered."),
     ),
     "full-window": Case(

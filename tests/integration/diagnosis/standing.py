@@ -15,7 +15,6 @@ from typing import Any
 
 from cryptography.hazmat.primitives import serialization
 
-from deliveries.backlog.lanes import configure_lanes
 from deliveries.models import Delivery, MetricHour
 from pushhub.common.clock import utcnow
 from subscriptions.models import Subscription
@@ -197,11 +196,10 @@ def every_fifth(status: int) -> Script:
 
 
 def expired(stand: Stand, name: str) -> None:
-    """Let a message outlive its retention while it waits, and count it, as no counter runs."""
+    """Let a message outlive its retention before its first push, and count it, as no counter runs."""
     stand.subscribe(name, stand.answering(500))
-    stand.publish(name)
     Subscription.objects.filter(subscription_id=name).update(message_retention_seconds=0)
-    configure_lanes(Subscription.objects.get(subscription_id=name).pk, action="known")
+    stand.publish(name)
     sums = {"count": 1, "bytes": 0, "latency_us_sum": 0, "latency_us_max": 0}
     resource = f"projects/shop/subscriptions/{name}"
     kind = {"project": "shop", "event": "drop", "response_class": "drop", "response_code": 0}

@@ -23,7 +23,7 @@ from tests.integration.push.test_flower import search
 from tests.ports import free_port, wait_for
 from tests.workers import Worker
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 #: The sentence while the whole stack is broken, the step that fails then, and words of the summary.
 BROKEN_STACK = {

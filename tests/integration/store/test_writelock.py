@@ -18,7 +18,7 @@ from deliveries.push.results.settler import settle_now
 from deliveries.push.sending.flight import Flight
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import DeliverTask
-from deliveries.store import statements, writelock
+from deliveries.store import statements, trial, writelock
 from deliveries.store.writelock import write_transaction
 from pushhub.common.clock import utcnow
 from pushhub.common.outages import Cause, outage_of
@@ -119,6 +119,37 @@ def test_results_of_pushes_do_not_wait_for_the_disk(redis_url: str) -> None:
 
     assert any("synchronous" in query["sql"] for query in queries)
     assert not Delivery.objects.exists()
+
+
+def test_an_impatient_transaction_gives_up_while_another_keeps_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "PATIENCE_SECONDS", 0.05)
+    project = Project.objects.create(project_id="shop")
+    locked, go_on = Event(), Event()
+
+    def keep() -> None:
+        with write_transaction(), connection.cursor() as cursor:
+            if connection.vendor == "postgresql":
+                cursor.execute("LOCK TABLE deliveries_message")
+            Project.objects.filter(pk=project.pk).update(project_id="kept")
+            locked.set()
+            go_on.wait(20)
+        connection.close()
+
+    keeper = Thread(target=keep)
+    keeper.start()
+    try:
+        assert locked.wait(60)
+        with pytest.raises(Error) as refused:
+            trial.try_to_store()
+        assert outage_of(refused.value) == Cause.DATABASE_BUSY
+    finally:
+        go_on.set()
+        keeper.join(60)
+    trial.try_to_store()
+    with connection.cursor() as cursor:
+        if connection.vendor == "sqlite":
+            [milliseconds] = cursor.execute("PRAGMA busy_timeout").fetchone()
+            assert milliseconds > 50
 
 
 def test_postgresql_ends_the_transaction_of_a_frozen_worker(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from deliveries.inspection import words
 from deliveries.inspection.conditions import Condition
 from deliveries.inspection.lanes import LaneView
 from deliveries.inspection.outcomes import Outcomes
-from deliveries.inspection.status import SubscriptionStatus, condition_of
+from deliveries.inspection.status import SubscriptionStatus, condition_of, next_attempt_ms
 
 LANE = LaneView(
     region="local",
@@ -63,11 +63,23 @@ def status(condition: Condition, lane: LaneView | None = LANE, **fields: Any) ->
     return SubscriptionStatus(condition=condition, **{**shared, **fields})
 
 
-def test_a_pause_is_explained_and_counted_down() -> None:
-    backing_off = status(Condition.BACKING_OFF, last_result="503", next_attempt_ms=18_000.0)
+@pytest.mark.parametrize(
+    ("pause_ms", "beginning", "card"),
+    [
+        (17_600.0, "Paused by push backoff after", "18 s"),
+        (0.0, "The push backoff lets one message at a time through after", "one at a time"),
+    ],
+)
+def test_the_sentence_and_the_card_tell_the_same_of_the_push_backoff(
+    pause_ms: float, beginning: str, card: str
+) -> None:
+    lane = replace(LANE, is_backing_off=True, pause_ms=pause_ms, retry_in_ms=18_000.0)
+    condition = condition_of(lane)
+    backing_off = status(condition, lane, last_result="503", next_attempt_ms=next_attempt_ms(condition, lane))
     assert words.status_sentence(backing_off) == (
-        "Paused by push backoff after 12 of the last 20 pushes failed, most recently with 503; next attempt in 18 s."
+        f"{beginning} 12 of the last 20 pushes failed, most recently with 503; next attempt in 18 s."
     )
+    assert words.backoff_text(lane) == card
 
 
 @pytest.mark.parametrize(
