@@ -22,7 +22,7 @@ LAYERS: dict[str, tuple[frozenset[str], ...]] = {
     "subscriptions": (
         frozenset({"schemarules", "transforms"}),
         frozenset({"models", "signals"}),
-        frozenset({"selectors", "resources", "quotas", "paging", "lists"}),
+        frozenset({"selectors", "resources", "quotas", "paging"}),
         frozenset({"iam", "identity"}),
         frozenset({"audit", "services"}),
         frozenset({"admin", "api", "cli", "console", "management", "rpc", "tasks"}),
@@ -48,7 +48,7 @@ SURFACES = frozenset({"admin", "api", "cli", "console", "management", "rpc", "ta
 OPEN_TO_DELIVERIES = frozenset(
     {"audit", "iam", "identity", "models", "quotas", "resources", "selectors", "services", "signals", "transforms"}
 )
-OPEN_TO_SURFACES = frozenset({"api", "console", "lists", "paging", "rpc"})
+OPEN_TO_SURFACES = frozenset({"api", "console", "paging", "rpc"})
 
 #: Pure modules and folders get the clock, the dice and the data as arguments.
 PURE = (

@@ -1,11 +1,8 @@
-"""Dead letters of a subscription over REST: list, redrive, discard, and make by hand. Pub/Sub has no such methods."""
+"""Dead letters of a subscription: list, redrive, discard, and make by hand. Pub/Sub has no such methods."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
-from rest_framework.request import Request
-from rest_framework.response import Response
+from typing import Any
 
 from deliveries.deadletters.jobs import DEFAULT_RATE, begin_job
 from deliveries.deadletters.listing import unsettled
@@ -16,11 +13,10 @@ from deliveries.models import DeadLetter
 from deliveries.rules.payload import publish_time_text
 from deliveries.store.statements import LAST_ID
 from pushhub.common.errors import InvalidArgument
-from pushhub.common.names import subscription_name
+from pushhub.common.principals import Principal
 from subscriptions import selectors
-from subscriptions.api.base import ApiView, caller_of, serve
 from subscriptions.api.openapi import PAGING
-from subscriptions.api.topics import listed
+from subscriptions.api.routes import SUBSCRIPTION, listed, serve
 from subscriptions.paging import Page, paged
 
 MOVE_BODY = {
@@ -41,98 +37,96 @@ IDS_BODY = {
 }
 
 
-class DeadLetterList(ApiView):
-    """The dead letters of a subscription, the oldest first, without their content."""
-
-    @serve("pushhub.v1.DeadLetters.ListDeadLetters", "subscriptions_deadletters_list", parameters=PAGING)
-    def get(self, request: Request, name: str) -> Any:
-        page = Page.read(request.query_params)
-        source = selectors.get_subscription(name=name)
-        rows, token = paged(unsettled(source), page, keys=("message_id",), scope=f"deadLetters {source.pk}")
-        return listed("deadLetters", [_resource(row) for row in rows], token)
-
-
-class DeadLetterMove(ApiView):
-    """The base of redrive and discard."""
-
-    action: ClassVar[Action]
-
-    def move(self, request: Request, project: str, subscription: str) -> Response:
-        """Move the named dead letters at once, or order it for them or for all at a rate; answer with their number."""
-        source = selectors.get_subscription(name=subscription_name(project, subscription))
-        body = request.data if isinstance(request.data, dict) else {}
-        ids, is_all, rate = _ids(body), body.get("all", False), body.get("messagesPerSecond")
-        if not isinstance(is_all, bool):
-            raise InvalidArgument("Give true or false.", field="all")
-        if "messagesPerSecond" in body and (not isinstance(rate, int) or isinstance(rate, bool)):
-            raise InvalidArgument("Give a whole number.", field="messagesPerSecond")
-        if is_all == bool(ids):
-            raise InvalidArgument("Name the dead letters, or give all as true.", field="messageIds")
-        caller = caller_of(request)
-        if ids and rate is None:
-            return Response({"messages": move_letters(source, ids, action=self.action, caller=caller)})
-        job = begin_job(
-            source,
-            action=self.action,
-            rate=DEFAULT_RATE if rate is None else rate,
-            caller=caller,
-            chosen_ids=None if is_all else ids,
-        )
-        return Response({"messages": job.total})
+@serve(
+    "GET",
+    SUBSCRIPTION + "/deadLetters",
+    "pushhub.v1.DeadLetters.ListDeadLetters",
+    "subscriptions_deadletters_list",
+    parameters=PAGING,
+)
+def list_dead_letters(name: str, page: Page) -> Any:
+    """Return the dead letters of a subscription, the oldest first, without their content."""
+    source = selectors.get_subscription(name=name)
+    rows, token = paged(unsettled(source), page, keys=("message_id",), scope=f"deadLetters {source.pk}")
+    return listed("deadLetters", [_resource(row) for row in rows], token)
 
 
-class DeadLetterRedrive(DeadLetterMove):
-    """`POST ...:redriveDeadLetters`."""
-
-    action = Action.REDRIVE
-
-    @serve(METHODS[Action.REDRIVE], "subscriptions_deadletters_redrive", takes=MOVE_BODY)
-    def post(self, request: Request, project: str, subscription: str) -> Any:
-        return self.move(request, project, subscription)
-
-
-class DeadLetterDiscard(DeadLetterMove):
-    """`POST ...:discardDeadLetters`."""
-
-    action = Action.DISCARD
-
-    @serve(METHODS[Action.DISCARD], "subscriptions_deadletters_discard", takes=MOVE_BODY)
-    def post(self, request: Request, project: str, subscription: str) -> Any:
-        return self.move(request, project, subscription)
+@serve(
+    "POST",
+    SUBSCRIPTION + ":redriveDeadLetters",
+    METHODS[Action.REDRIVE],
+    "subscriptions_deadletters_redrive",
+    takes=MOVE_BODY,
+)
+def redrive_dead_letters(name: str, body: object, caller: Principal) -> Any:
+    """Redrive the named dead letters at once, or order it for them or for all at a rate. Return their number."""
+    return _move(name, body, Action.REDRIVE, caller)
 
 
-class MessagesSettle(ApiView):
-    """The base of dead-lettering and skipping messages by hand."""
-
-    settlement: ClassVar[Settlement]
-
-    def settle(self, request: Request, project: str, subscription: str) -> Response:
-        """End the deliveries of the named messages; answer with how many waited."""
-        source = selectors.get_subscription(name=subscription_name(project, subscription))
-        ids = _ids(request.data if isinstance(request.data, dict) else {})
-        if not ids:
-            raise InvalidArgument("Name the messages.", field="messageIds")
-        return Response({"messages": settle_messages(source, ids, settlement=self.settlement)})
+@serve(
+    "POST",
+    SUBSCRIPTION + ":discardDeadLetters",
+    METHODS[Action.DISCARD],
+    "subscriptions_deadletters_discard",
+    takes=MOVE_BODY,
+)
+def discard_dead_letters(name: str, body: object, caller: Principal) -> Any:
+    """Discard the named dead letters at once, or order it for them or for all at a rate. Return their number."""
+    return _move(name, body, Action.DISCARD, caller)
 
 
-class MessagesDeadLetter(MessagesSettle):
-    """`POST ...:deadLetterMessages`."""
+@serve(
+    "POST",
+    SUBSCRIPTION + ":deadLetterMessages",
+    SETTLE_METHODS[Settlement.DEAD_LETTER],
+    "subscriptions_messages_deadletter",
+    takes=IDS_BODY,
+)
+def dead_letter_messages(name: str, body: object) -> Any:
+    """Make dead letters of the named messages. Return how many waited."""
+    return _settle(name, body, Settlement.DEAD_LETTER)
 
-    settlement = Settlement.DEAD_LETTER
 
-    @serve(SETTLE_METHODS[Settlement.DEAD_LETTER], "subscriptions_messages_deadletter", takes=IDS_BODY)
-    def post(self, request: Request, project: str, subscription: str) -> Any:
-        return self.settle(request, project, subscription)
+@serve(
+    "POST",
+    SUBSCRIPTION + ":skipMessages",
+    SETTLE_METHODS[Settlement.SKIP],
+    "subscriptions_messages_skip",
+    takes=IDS_BODY,
+)
+def skip_messages(name: str, body: object) -> Any:
+    """End the deliveries of the named messages. Return how many waited."""
+    return _settle(name, body, Settlement.SKIP)
 
 
-class MessagesSkip(MessagesSettle):
-    """`POST ...:skipMessages`."""
+def _move(name: str, body: object, action: Action, caller: Principal) -> dict[str, int]:
+    source = selectors.get_subscription(name=name)
+    fields = body if isinstance(body, dict) else {}
+    ids, is_all, rate = _ids(fields), fields.get("all", False), fields.get("messagesPerSecond")
+    if not isinstance(is_all, bool):
+        raise InvalidArgument("Give true or false.", field="all")
+    if "messagesPerSecond" in fields and (not isinstance(rate, int) or isinstance(rate, bool)):
+        raise InvalidArgument("Give a whole number.", field="messagesPerSecond")
+    if is_all == bool(ids):
+        raise InvalidArgument("Name the dead letters, or give all as true.", field="messageIds")
+    if ids and rate is None:
+        return {"messages": move_letters(source, ids, action=action, caller=caller)}
+    job = begin_job(
+        source,
+        action=action,
+        rate=DEFAULT_RATE if rate is None else rate,
+        caller=caller,
+        chosen_ids=None if is_all else ids,
+    )
+    return {"messages": job.total}
 
-    settlement = Settlement.SKIP
 
-    @serve(SETTLE_METHODS[Settlement.SKIP], "subscriptions_messages_skip", takes=IDS_BODY)
-    def post(self, request: Request, project: str, subscription: str) -> Any:
-        return self.settle(request, project, subscription)
+def _settle(name: str, body: object, settlement: Settlement) -> dict[str, int]:
+    source = selectors.get_subscription(name=name)
+    ids = _ids(body if isinstance(body, dict) else {})
+    if not ids:
+        raise InvalidArgument("Name the messages.", field="messageIds")
+    return {"messages": settle_messages(source, ids, settlement=settlement)}
 
 
 def _ids(body: dict[str, Any]) -> list[int]:

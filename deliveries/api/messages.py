@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from rest_framework.request import Request
-
 from deliveries.inspection.attempts import Attempt
 from deliveries.inspection.contents import GET_TOPIC, as_delivered, sees_originals, wire_of
 from deliveries.inspection.messages import Way, Ways, message_ways, why_missing, why_waiting
@@ -19,7 +17,7 @@ from pushhub.common.errors import InvalidArgument, NotFound
 from pushhub.common.principals import Principal
 from pushhub.common.protojson import format_duration, format_timestamp
 from pushhub.common.rows import row_or_none
-from subscriptions.api.base import ApiView, caller_of, serve
+from subscriptions.api.routes import PROJECT, serve
 from subscriptions.iam.methods import METHODS
 from subscriptions.iam.visible import rows_callable, rows_held
 from subscriptions.models import Subscription, Topic
@@ -32,33 +30,31 @@ ID_DIGITS = 19
 PULL = "google.pubsub.v1.Subscriber.Pull"
 
 
-class MessageDetail(ApiView):
-    """Covers the subscriptions of a project that the caller may pull from, as the console's message page does."""
-
-    @serve("pushhub.v1.Diagnostics.GetMessage", "messages_get")
-    def get(self, request: Request, project: str, message: str) -> Any:
-        if not (message.isascii() and message.isdigit() and len(message) <= ID_DIGITS and int(message) <= LAST_ID):
-            raise InvalidArgument("A message id is a decimal number.", field="message")
-        [requirement] = METHODS[PULL]
-        project_id = get_project(project=project).project_id
-        subscriptions = Subscription.objects.filter(project__project_id=project_id)
-        pullable = rows_held(caller_of(request), requirement.permission, subscriptions)
-        page = message_ways(int(message), pullable, token=Page.read(request.query_params).token)
-        row = row_or_none(Message.objects.filter(pk=int(message)))
-        if not page.ways and not _sees_topic(caller_of(request), row, page.events):
-            raise NotFound(
-                f"Message not found (message={message}): no subscription of the project that you may pull from has it, "
-                "and neither has the journal."
-            )
-        original, delivered = _contents(caller_of(request), row, page.ways) if row is not None else ({}, {})
-        answer = {
-            "name": f"projects/{project_id}/messages/{message}",
-            "messageId": message,
-            "publishTime": publish_time_text(int(message)),
-            **original,
-            "deliveries": [_delivery(way, page) | delivered.get(way.subscription_id, {}) for way in page.ways],
-        }
-        return answer | {"nextPageToken": page.next_token} if page.next_token else answer
+@serve("GET", PROJECT + "/messages/{message:[^/:]+}", "pushhub.v1.Diagnostics.GetMessage", "messages_get")
+def get_message(project: str, message: str, page: Page, caller: Principal) -> Any:
+    """Cover the subscriptions of a project that the caller may pull from, as the console's message page does."""
+    if not (message.isascii() and message.isdigit() and len(message) <= ID_DIGITS and int(message) <= LAST_ID):
+        raise InvalidArgument("A message id is a decimal number.", field="message")
+    [requirement] = METHODS[PULL]
+    project_id = get_project(project=project).project_id
+    subscriptions = Subscription.objects.filter(project__project_id=project_id)
+    pullable = rows_held(caller, requirement.permission, subscriptions)
+    found = message_ways(int(message), pullable, token=page.token)
+    row = row_or_none(Message.objects.filter(pk=int(message)))
+    if not found.ways and not _sees_topic(caller, row, found.events):
+        raise NotFound(
+            f"Message not found (message={message}): no subscription of the project that you may pull from has it, "
+            "and neither has the journal."
+        )
+    original, delivered = _contents(caller, row, found.ways) if row is not None else ({}, {})
+    answer = {
+        "name": f"projects/{project_id}/messages/{message}",
+        "messageId": message,
+        "publishTime": publish_time_text(int(message)),
+        **original,
+        "deliveries": [_delivery(way, found) | delivered.get(way.subscription_id, {}) for way in found.ways],
+    }
+    return answer | {"nextPageToken": found.next_token} if found.next_token else answer
 
 
 def _sees_topic(caller: Principal, row: Message | None, events: Sequence[Attempt]) -> bool:

@@ -4,34 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from rest_framework.request import Request
-
 from deliveries.telemetry.kinds import KINDS, Kind
 from pushhub.common.errors import NotFound, clipped
-from subscriptions.api.base import ApiView, serve
+from subscriptions.api.routes import serve
 from subscriptions.selectors import get_project
 
 SERVICE = "google.monitoring.v3.MetricService."
+DESCRIPTORS = "v3/projects/{project}/metricDescriptors"
 
 
-class MetricDescriptorList(ApiView):
-    """All metrics. They are few, so there is one page."""
-
-    @serve(SERVICE + "ListMetricDescriptors", "metricDescriptors_list")
-    def get(self, request: Request, project: str) -> Any:
-        project_id = get_project(project=project).project_id
-        return {"metricDescriptors": [_descriptor(kind, project_id) for kind in KINDS.values()]}
+@serve("GET", DESCRIPTORS, SERVICE + "ListMetricDescriptors", "metricDescriptors_list")
+def list_metric_descriptors(project: str) -> Any:
+    """Return all metrics. They are few, so there is one page."""
+    project_id = get_project(project=project).project_id
+    return {"metricDescriptors": [_descriptor(kind, project_id) for kind in KINDS.values()]}
 
 
-class MetricDescriptorDetail(ApiView):
-    """One metric."""
-
-    @serve(SERVICE + "GetMetricDescriptor", "metricDescriptors_get")
-    def get(self, request: Request, project: str, metric: str) -> Any:
-        project_id = get_project(project=project).project_id
-        if metric not in KINDS:
-            raise NotFound(f"Could not find descriptor for metric '{clipped(metric)}'.")
-        return _descriptor(KINDS[metric], project_id)
+@serve("GET", DESCRIPTORS + "/{metric:.+}", SERVICE + "GetMetricDescriptor", "metricDescriptors_get")
+def get_metric_descriptor(project: str, metric: str) -> Any:
+    """Return a metric."""
+    project_id = get_project(project=project).project_id
+    if metric not in KINDS:
+        raise NotFound(f"Could not find descriptor for metric '{clipped(metric)}'.")
+    return _descriptor(KINDS[metric], project_id)
 
 
 def _descriptor(kind: Kind, project_id: str) -> dict[str, Any]:

@@ -1,80 +1,98 @@
-"""Snapshots and seek over REST."""
+"""Snapshots and seek."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from rest_framework.request import Request
-
 from deliveries.retention.seeking import seek_subscription
-from deliveries.retention.snapshots import create_snapshot
-from subscriptions import lists, selectors
-from subscriptions.api.base import ApiView, caller_of, serve
+from deliveries.retention.snapshots import create_snapshot as take_snapshot
+from pushhub.common import names
+from pushhub.common.principals import Principal
+from subscriptions import selectors
 from subscriptions.api.openapi import PAGING, list_of, list_of_names
-from subscriptions.api.topics import listed
-from subscriptions.paging import Page
+from subscriptions.api.routes import PROJECT, SUBSCRIPTION, TOPIC, listed, serve
+from subscriptions.paging import Page, paged
 from subscriptions.resources import fields
 from subscriptions.resources.render import snapshot_resource
 from subscriptions.services import snapshots
 from subscriptions.services.projects import ensure_project
 
+#: Not with a colon, so that the methods of a snapshot's policy are found.
+SNAPSHOT = PROJECT + "/snapshots/{snapshot:[^/:]+}"
 SUBSCRIBER = "google.pubsub.v1.Subscriber."
 
 
-class SnapshotList(ApiView):
-    """The snapshots of a project."""
-
-    @serve(
-        SUBSCRIBER + "ListSnapshots", "snapshots_list", gives=list_of("snapshots", fields.SNAPSHOT), parameters=PAGING
-    )
-    def get(self, request: Request, project: str) -> Any:
-        page = Page.read(request.query_params)
-        owner = ensure_project(project=project, caller=caller_of(request))
-        rows, token = lists.snapshots(owner, page)
-        return listed("snapshots", [snapshot_resource(row) for row in rows], token)
-
-
-class SnapshotDetail(ApiView):
-    """One snapshot."""
-
-    @serve(SUBSCRIBER + "CreateSnapshot", "snapshots_create", takes=fields.CREATE_SNAPSHOT, gives=fields.SNAPSHOT)
-    def put(self, request: Request, name: str) -> Any:
-        return snapshot_resource(create_snapshot(name=name, request=request.data, caller=caller_of(request)))
-
-    @serve(SUBSCRIBER + "GetSnapshot", "snapshots_get", gives=fields.SNAPSHOT)
-    def get(self, request: Request, name: str) -> Any:
-        return snapshot_resource(selectors.get_snapshot(name=name))
-
-    @serve(SUBSCRIBER + "UpdateSnapshot", "snapshots_patch", takes=fields.UPDATE_SNAPSHOT, gives=fields.SNAPSHOT)
-    def patch(self, request: Request, name: str) -> Any:
-        row = snapshots.update_snapshot(name=name, request=request.data)
-        return snapshot_resource(row)
-
-    @serve(SUBSCRIBER + "DeleteSnapshot", "snapshots_delete")
-    def delete(self, request: Request, name: str) -> None:
-        snapshots.delete_snapshot(name=name)
+@serve(
+    "PUT",
+    SNAPSHOT,
+    SUBSCRIBER + "CreateSnapshot",
+    "snapshots_create",
+    takes=fields.CREATE_SNAPSHOT,
+    gives=fields.SNAPSHOT,
+)
+def create_snapshot(name: str, body: object, caller: Principal) -> Any:
+    """Create a snapshot of a subscription."""
+    return snapshot_resource(take_snapshot(name=name, request=body, caller=caller))
 
 
-class TopicSnapshotList(ApiView):
-    """The names of a topic's snapshots."""
-
-    @serve(
-        "google.pubsub.v1.Publisher.ListTopicSnapshots",
-        "topics_snapshots_list",
-        gives=list_of_names("snapshots"),
-        parameters=PAGING,
-        tag="snapshots",
-    )
-    def get(self, request: Request, name: str) -> Any:
-        page = Page.read(request.query_params)
-        topic_row = selectors.get_topic(name=name)
-        rows, token = lists.topic_snapshots(topic_row, page)
-        return listed("snapshots", [row.name for row in rows], token)
+@serve("GET", SNAPSHOT, SUBSCRIBER + "GetSnapshot", "snapshots_get", gives=fields.SNAPSHOT)
+def get_snapshot(name: str) -> Any:
+    """Return a snapshot."""
+    return snapshot_resource(selectors.get_snapshot(name=name))
 
 
-class SubscriptionSeek(ApiView):
-    """`POST ...:seek`."""
+@serve(
+    "PATCH",
+    SNAPSHOT,
+    SUBSCRIBER + "UpdateSnapshot",
+    "snapshots_patch",
+    takes=fields.UPDATE_SNAPSHOT,
+    gives=fields.SNAPSHOT,
+)
+def update_snapshot(name: str, body: object) -> Any:
+    """Change the fields of a snapshot that the mask names."""
+    return snapshot_resource(snapshots.update_snapshot(name=name, request=body))
 
-    @serve(SUBSCRIBER + "Seek", "subscriptions_seek", takes=fields.SEEK)
-    def post(self, request: Request, name: str) -> None:
-        seek_subscription(name=name, request=request.data)
+
+@serve("DELETE", SNAPSHOT, SUBSCRIBER + "DeleteSnapshot", "snapshots_delete")
+def delete_snapshot(name: str) -> None:
+    """Delete a snapshot."""
+    snapshots.delete_snapshot(name=name)
+
+
+@serve(
+    "GET",
+    PROJECT + "/snapshots",
+    SUBSCRIBER + "ListSnapshots",
+    "snapshots_list",
+    gives=list_of("snapshots", fields.SNAPSHOT),
+    parameters=PAGING,
+)
+def list_snapshots(name: str, page: Page, caller: Principal) -> Any:
+    """Return the snapshots of a project."""
+    owner = ensure_project(project=names.parse_project(name), caller=caller)
+    rows, token = paged(selectors.snapshots_of(owner), page, keys=("snapshot_id",), scope=f"snapshots {owner.pk}")
+    return listed("snapshots", [snapshot_resource(row) for row in rows], token)
+
+
+@serve(
+    "GET",
+    TOPIC + "/snapshots",
+    "google.pubsub.v1.Publisher.ListTopicSnapshots",
+    "topics_snapshots_list",
+    gives=list_of_names("snapshots"),
+    parameters=PAGING,
+    tag="snapshots",
+)
+def list_topic_snapshots(name: str, page: Page) -> Any:
+    """Return the names of a topic's snapshots. They may belong to other projects."""
+    topic = selectors.get_topic(name=name)
+    keys = ("project__project_id", "snapshot_id")
+    rows, token = paged(selectors.snapshots_of_topic(topic), page, keys=keys, scope=f"topic snapshots {topic.pk}")
+    return listed("snapshots", [row.name for row in rows], token)
+
+
+@serve("POST", SUBSCRIPTION + ":seek", SUBSCRIBER + "Seek", "subscriptions_seek", takes=fields.SEEK)
+def seek(name: str, body: object) -> None:
+    """Seek a subscription to a time or to a snapshot."""
+    seek_subscription(name=name, request=body)

@@ -8,48 +8,46 @@ from typing import Any
 
 from django.core import signing
 from drf_spectacular.utils import OpenApiParameter
-from rest_framework.request import Request
 
 from deliveries.telemetry.series.filters import parse_filter
 from deliveries.telemetry.series.series import MINUTE, Query, Series, find_series, format_series
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.protojson import parse_duration, parse_timestamp
-from subscriptions.api.base import ApiView, serve
 from subscriptions.api.openapi import PAGING
+from subscriptions.api.routes import serve
 from subscriptions.selectors import get_project
 
 #: The most points of a page, as in Cloud Monitoring. A page has whole series, and at least one.
 MAX_POINTS = 100_000
 
 
-class TimeSeriesList(ApiView):
-    """The series of a metric, for a time."""
-
-    @serve(
-        "google.monitoring.v3.MetricService.ListTimeSeries",
-        "timeSeries_list",
-        parameters=[
-            OpenApiParameter("filter", str, required=True, description='metric.type = "..." AND ...'),
-            OpenApiParameter("interval.startTime", str, description="RFC 3339; a minute before the end, unless given"),
-            OpenApiParameter("interval.endTime", str, required=True, description="RFC 3339"),
-            OpenApiParameter("aggregation.alignmentPeriod", str, description="Whole minutes, such as 60s or 3600s"),
-            OpenApiParameter("aggregation.perSeriesAligner", str, description="ALIGN_RATE, ALIGN_PERCENTILE_99, ..."),
-            OpenApiParameter("view", str, enum=["FULL", "HEADERS"]),
-            *PAGING,
-        ],
-    )
-    def get(self, request: Request, project: str) -> Any:
-        parameters = request.query_params
-        query = _query(get_project(project=project).project_id, parameters)
-        is_full = parameters.get("view", "FULL") != "HEADERS"
-        scope = f"timeSeries:{query.project}:{parameters.get('filter')}"
-        first = _offset(parameters.get("pageToken", ""), scope)
-        series = find_series(query)
-        page = _page(series[first:], _page_size(parameters))
-        body: dict[str, Any] = {"timeSeries": [format_series(row, query, with_points=is_full) for row in page]}
-        if first + len(page) < len(series):
-            body["nextPageToken"] = _signer(scope).sign(str(first + len(page)))
-        return body if page else {}
+@serve(
+    "GET",
+    "v3/projects/{project}/timeSeries",
+    "google.monitoring.v3.MetricService.ListTimeSeries",
+    "timeSeries_list",
+    parameters=[
+        OpenApiParameter("filter", str, required=True, description='metric.type = "..." AND ...'),
+        OpenApiParameter("interval.startTime", str, description="RFC 3339; a minute before the end, unless given"),
+        OpenApiParameter("interval.endTime", str, required=True, description="RFC 3339"),
+        OpenApiParameter("aggregation.alignmentPeriod", str, description="Whole minutes, such as 60s or 3600s"),
+        OpenApiParameter("aggregation.perSeriesAligner", str, description="ALIGN_RATE, ALIGN_PERCENTILE_99, ..."),
+        OpenApiParameter("view", str, enum=["FULL", "HEADERS"]),
+        *PAGING,
+    ],
+)
+def list_time_series(project: str, query: Mapping[str, str]) -> Any:
+    """Return the series of a metric, for a time."""
+    wanted = _query(get_project(project=project).project_id, query)
+    is_full = query.get("view", "FULL") != "HEADERS"
+    scope = f"timeSeries:{wanted.project}:{query.get('filter')}"
+    first = _offset(query.get("pageToken", ""), scope)
+    series = find_series(wanted)
+    page = _page(series[first:], _page_size(query))
+    body: dict[str, Any] = {"timeSeries": [format_series(row, wanted, with_points=is_full) for row in page]}
+    if first + len(page) < len(series):
+        body["nextPageToken"] = _signer(scope).sign(str(first + len(page)))
+    return body if page else {}
 
 
 def _query(project: str, parameters: Mapping[str, str]) -> Query:

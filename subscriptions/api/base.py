@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.exceptions import MethodNotAllowed
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -16,66 +13,15 @@ from rest_framework.views import APIView, set_rollback
 from pushhub.common import names
 from pushhub.common.errors import InvalidArgument, PermissionDenied
 from pushhub.common.principals import Principal
-from pushhub.common.protojson import Message
 from subscriptions.api.answers import PLAIN, AnswerForm
 from subscriptions.api.authentication import CallerAuthentication, IsCaller
 from subscriptions.api.errors import exception_handler
-from subscriptions.api.openapi import EMPTY, body, message
 from subscriptions.api.parsers import ProtoJSONParser
 from subscriptions.api.renderers import OneForm, ProtoJSONRenderer
 from subscriptions.audit import denied, refine_origin
 from subscriptions.iam.methods import METHODS, authorize
 from subscriptions.identity.tenants import admit_tenant
 from subscriptions.quotas import charge_administration
-
-#: The headings of operations that are not called like their collection, by the beginning of their ids.
-TAGS = {
-    "serviceAccounts_keys": "service account keys",
-    "serviceAccounts": "service accounts",
-    "timeSeries": "metrics",
-    "metricDescriptors": "metrics",
-}
-
-
-def serve(
-    rpc: str,
-    operation_id: str,
-    *,
-    takes: Any = None,
-    gives: Any = EMPTY,
-    parameters: Sequence[OpenApiParameter] = (),
-    tag: str = "",
-) -> Callable[[Callable[..., Any]], Callable[..., Response]]:
-    """Return a decorator that makes a function of a view the answer to the HTTP method that it is named after.
-
-    `rpc` is the RPC that it stands for, which iam/methods.py maps to permissions; empty if anyone may call it. The rest
-    describes it in the OpenAPI document: `takes` and `gives` are messages, or parts of the document, and `tag` is its
-    heading, by default the collection. The function gets the segments of the address that its parameters name, and as
-    `name` the full name of the resource. It returns the body of the response, None for an empty one, or a response.
-    """
-
-    collection = operation_id.partition("_")[0]
-
-    def decorate(handler: Callable[..., Any]) -> Callable[..., Response]:
-        wanted = list(inspect.signature(handler).parameters)[2:]
-
-        @functools.wraps(handler)
-        def answer(view: ApiView, request: Request, **segments: str) -> Response:
-            given = {word: view.resource_name(**segments) if word == "name" else segments[word] for word in wanted}
-            answered = handler(view, request, **given)
-            return answered if isinstance(answered, Response) else Response({} if answered is None else answered)
-
-        answer.rpc = rpc  # type: ignore[attr-defined]
-        described: Callable[..., Response] = extend_schema(
-            operation_id=operation_id,
-            tags=[tag or next((own for start, own in TAGS.items() if operation_id.startswith(start)), collection)],
-            parameters=parameters,
-            request=body(takes) if isinstance(takes, Message) else takes,
-            responses=message(gives) if isinstance(gives, Message) else gives,
-        )(answer)
-        return described
-
-    return decorate
 
 
 class ApiView(APIView):

@@ -1,14 +1,15 @@
-"""Policies over REST: `getIamPolicy`, `setIamPolicy` and `testIamPermissions` of every resource with a policy."""
+"""Policies: `getIamPolicy`, `setIamPolicy` and `testIamPermissions` of every resource with a policy."""
 
 from __future__ import annotations
 
-from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
-from rest_framework.request import Request
-from rest_framework.response import Response
+from collections.abc import Mapping
+from typing import Any
+
+from drf_spectacular.utils import OpenApiParameter
 
 from pushhub.common.errors import InvalidArgument, clipped
-from subscriptions.api.base import ApiView, caller_of
-from subscriptions.api.openapi import body, message
+from pushhub.common.principals import Principal
+from subscriptions.api.routes import PROJECT, SUBSCRIPTION, TOPIC, serve
 from subscriptions.iam import grants
 from subscriptions.iam.requests import (
     GET_IAM_POLICY,
@@ -20,79 +21,82 @@ from subscriptions.iam.requests import (
 from subscriptions.iam.tree import Resource, get_resource
 from subscriptions.services.projects import ensure_project
 
+SERVICE = "google.iam.v1.IAMPolicy."
 VERSION = OpenApiParameter("options.requestedPolicyVersion", int, description="0, 1 or 3")
 
+#: The resources that have policies, and their addresses.
+RESOURCES = {
+    "organizations": "v1/organizations/{organization}",
+    "folders": "v1/folders/{folder}",
+    "projects": PROJECT,
+    "topics": TOPIC,
+    "subscriptions": SUBSCRIPTION,
+    "snapshots": PROJECT + "/snapshots/{snapshot}",
+    "schemas": PROJECT + "/schemas/{schema}",
+    "serviceAccounts": PROJECT + "/serviceAccounts/{account}",
+}
+#: Those of Pub/Sub, whose policies are read by GET; others are read by POST.
+READ_BY_GET = ("topics", "subscriptions", "snapshots", "schemas")
+#: Resource Manager has policies in later versions, too; folders only there. Their form is the same.
+LATER = {"organizations": ("v3",), "folders": ("v2", "v3"), "projects": ("v3",)}
 
-class PolicyView(ApiView):
-    """The base of all views of policies. It finds the resource that the URL names."""
 
-    def resource(self, request: Request, **kwargs: str) -> Resource:
-        if set(kwargs) == {"project"}:  # in development, the first use creates a project
-            return ensure_project(project=kwargs["project"], caller=caller_of(request))
-        return get_resource(self.resource_name(**kwargs))
-
-
-class PolicyRead(PolicyView):
+def read_policy(name: str, query: Mapping[str, str], caller: Principal) -> Any:
     """Read a policy, by GET as in Pub/Sub."""
-
-    methods = {"GET": "google.iam.v1.IAMPolicy.GetIamPolicy"}
-
-    def get(self, request: Request, **kwargs: str) -> Response:
-        return Response(grants.get_policy(self.resource(request, **kwargs), options=_options(request)))
+    return grants.get_policy(find_resource(name, caller), options=_options(query))
 
 
-class PolicyPosted(PolicyView):
+def get_policy(name: str, query: Mapping[str, str], body: object, caller: Principal) -> Any:
     """Read a policy, by POST as in IAM and Resource Manager v1."""
-
-    methods = {"POST": "google.iam.v1.IAMPolicy.GetIamPolicy"}
-
-    def post(self, request: Request, **kwargs: str) -> Response:
-        options = GET_IAM_POLICY.read(request.data).get("options") or _options(request)
-        return Response(grants.get_policy(self.resource(request, **kwargs), options=options))
+    options = GET_IAM_POLICY.read(body).get("options") or _options(query)
+    return grants.get_policy(find_resource(name, caller), options=options)
 
 
-class PolicyWrite(PolicyView):
+def set_policy(name: str, body: object, caller: Principal) -> Any:
     """Replace a policy."""
-
-    methods = {"POST": "google.iam.v1.IAMPolicy.SetIamPolicy"}
-
-    def post(self, request: Request, **kwargs: str) -> Response:
-        resource = self.resource(request, **kwargs)
-        return Response(grants.set_policy(resource, request.data, caller=caller_of(request)))
+    return grants.set_policy(find_resource(name, caller), body, caller=caller)
 
 
-class PermissionsTest(PolicyView):
+def list_held_permissions(name: str, body: object, caller: Principal) -> Any:
     """Test which of some permissions the caller holds."""
-
-    methods = {"POST": "google.iam.v1.IAMPolicy.TestIamPermissions"}
-
-    def post(self, request: Request, **kwargs: str) -> Response:
-        name = self.resource_name(**kwargs)
-        return Response(grants.list_held_permissions(name, request.data, caller=caller_of(request)))
+    return grants.list_held_permissions(name, body, caller=caller)
 
 
-def documented(view: type[PolicyView], collection: str) -> type[ApiView]:
-    """Return the view of one collection, with its own entry in the OpenAPI document."""
-    verb, operation, options = {
-        PolicyRead: ("get", "getIamPolicy", {"parameters": [VERSION], "responses": message(POLICY)}),
-        PolicyPosted: ("post", "getIamPolicy", {"request": body(GET_IAM_POLICY), "responses": message(POLICY)}),
-        PolicyWrite: ("post", "setIamPolicy", {"request": body(SET_IAM_POLICY), "responses": message(POLICY)}),
-        PermissionsTest: (
-            "post",
-            "testIamPermissions",
-            {"request": body(TEST_IAM_PERMISSIONS), "responses": message(TEST_IAM_PERMISSIONS_RESPONSE)},
-        ),
-    }[view]
-    schema = extend_schema(operation_id=f"{collection}_{operation}", tags=["policies"], **options)
-    shown = type(f"{collection}{view.__name__}", (view,), {"__doc__": view.__doc__})
-    return extend_schema_view(**{verb: schema})(shown)
+def find_resource(name: str, caller: Principal) -> Resource:
+    collection, _, rest = name.partition("/")
+    if collection == "projects" and "/" not in rest:  # in development, its first use creates it
+        return ensure_project(project=rest, caller=caller)
+    return get_resource(name)
 
 
-def _options(request: Request) -> dict[str, int | str]:
-    version = request.query_params.get("options.requestedPolicyVersion", "")
+def _options(query: Mapping[str, str]) -> dict[str, int | str]:
+    version = query.get("options.requestedPolicyVersion", "")
     if version and not (version.isascii() and version.isdigit() and len(version) < 5):
         raise InvalidArgument(
             f"Invalid value at 'options.requested_policy_version' (TYPE_INT32), \"{clipped(version)}\"",
             field="options.requestedPolicyVersion",
         )
     return {"requestedPolicyVersion": int(version)} if version else {}
+
+
+def _serve_policies(address: str, collection: str) -> None:
+    """Serve the methods at an address. They are in the OpenAPI document if `collection` isn't empty."""
+
+    def at(verb: str, method: str, **description: Any) -> Any:
+        operation_id = f"{collection}_{method[0].lower()}{method[1:]}" if collection else ""
+        where = f"{address}:{method[0].lower()}{method[1:]}"
+        return serve(verb, where, SERVICE + method, operation_id, tag="policies", **description)
+
+    if address.rpartition("/")[0].rpartition("/")[2] in READ_BY_GET:
+        at("GET", "GetIamPolicy", parameters=[VERSION], gives=POLICY)(read_policy)
+    else:
+        at("POST", "GetIamPolicy", takes=GET_IAM_POLICY, gives=POLICY)(get_policy)
+    at("POST", "SetIamPolicy", takes=SET_IAM_POLICY, gives=POLICY)(set_policy)
+    permissions = {"takes": TEST_IAM_PERMISSIONS, "gives": TEST_IAM_PERMISSIONS_RESPONSE}
+    at("POST", "TestIamPermissions", **permissions)(list_held_permissions)
+
+
+for _collection, _address in RESOURCES.items():
+    _serve_policies(_address, _collection)
+    for _version in LATER.get(_collection, ()):
+        _serve_policies(_address.replace("v1", _version, 1), "")

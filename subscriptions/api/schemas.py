@@ -1,24 +1,25 @@
-"""Schemas over REST."""
+"""Schemas."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from drf_spectacular.utils import OpenApiParameter
-from rest_framework.request import Request
 
 from pushhub.common import names
 from pushhub.common.errors import InvalidArgument, clipped
-from subscriptions import lists, selectors
-from subscriptions.api.base import ApiView, caller_of, serve
+from pushhub.common.principals import Principal
+from subscriptions import selectors
 from subscriptions.api.openapi import PAGING, list_of
-from subscriptions.api.topics import listed
-from subscriptions.paging import Page
+from subscriptions.api.routes import PROJECT, listed, serve
+from subscriptions.paging import Page, paged
 from subscriptions.resources import fields
 from subscriptions.resources.render import schema_resource
 from subscriptions.services import schemas
 from subscriptions.services.projects import ensure_project
 
+SCHEMA = PROJECT + "/schemas/{schema}"
 SERVICE = "google.pubsub.v1.SchemaService."
 VIEWS = ("SCHEMA_VIEW_UNSPECIFIED", "BASIC", "FULL")
 VIEW = OpenApiParameter("view", str, enum=VIEWS, description="BASIC leaves out the definition")
@@ -26,109 +27,138 @@ SCHEMA_ID = OpenApiParameter("schemaId", str, required=True)
 REVISION_ID = OpenApiParameter("revisionId", str, description="Deprecated: use name@revision", deprecated=True)
 
 
-class SchemaList(ApiView):
-    """The schemas of a project."""
-
-    @serve(SERVICE + "ListSchemas", "schemas_list", gives=list_of("schemas", fields.SCHEMA), parameters=[*PAGING, VIEW])
-    def get(self, request: Request, project: str) -> Any:
-        page, full = _page(request)
-        owner = ensure_project(project=project, caller=caller_of(request))
-        rows, token = lists.schemas(owner, page)
-        latest = selectors.schema_revisions_latest(rows)
-        return listed("schemas", [schema_resource(latest[row.pk], full=full) for row in rows], token)
-
-    @serve(SERVICE + "CreateSchema", "schemas_create", takes=fields.SCHEMA, gives=fields.SCHEMA, parameters=[SCHEMA_ID])
-    def post(self, request: Request, project: str) -> Any:
-        row = schemas.create_schema(
-            parent=names.project_name(project),
-            schema_id=request.query_params.get("schemaId") or request.query_params.get("schema_id") or "",
-            schema=request.data,
-            caller=caller_of(request),
-        )
-        return schema_resource(row)
+@serve(
+    "GET",
+    PROJECT + "/schemas",
+    SERVICE + "ListSchemas",
+    "schemas_list",
+    gives=list_of("schemas", fields.SCHEMA),
+    parameters=[*PAGING, VIEW],
+)
+def list_schemas(name: str, query: Mapping[str, str], caller: Principal) -> Any:
+    """Return the schemas of a project."""
+    page, full = _page(query)
+    owner = ensure_project(project=names.parse_project(name, field="parent"), caller=caller)
+    rows, token = paged(selectors.schemas_of(owner), page, keys=("schema_id",), scope=f"schemas {owner.pk}")
+    latest = selectors.schema_revisions_latest(rows)
+    return listed("schemas", [schema_resource(latest[row.pk], full=full) for row in rows], token)
 
 
-class SchemaDetail(ApiView):
-    """One schema, or one of its revisions."""
+@serve(
+    "POST",
+    PROJECT + "/schemas",
+    SERVICE + "CreateSchema",
+    "schemas_create",
+    takes=fields.SCHEMA,
+    gives=fields.SCHEMA,
+    parameters=[SCHEMA_ID],
+)
+def create_schema(name: str, query: Mapping[str, str], body: object, caller: Principal) -> Any:
+    """Create a schema with its first revision."""
+    schema_id = query.get("schemaId") or query.get("schema_id") or ""
+    return schema_resource(schemas.create_schema(parent=name, schema_id=schema_id, schema=body, caller=caller))
 
-    @serve(SERVICE + "GetSchema", "schemas_get", gives=fields.SCHEMA, parameters=[VIEW])
-    def get(self, request: Request, name: str) -> Any:
-        full = _is_full(request, default="FULL")
-        return schema_resource(selectors.schema_named(name=name), full=full)
 
-    @serve(SERVICE + "DeleteSchema", "schemas_delete")
-    def delete(self, request: Request, name: str) -> None:
-        schemas.delete_schema(name=name)
+@serve("GET", SCHEMA, SERVICE + "GetSchema", "schemas_get", gives=fields.SCHEMA, parameters=[VIEW])
+def get_schema(name: str, query: Mapping[str, str]) -> Any:
+    """Return a schema, or one of its revisions."""
+    full = _is_full(query, default="FULL")
+    return schema_resource(selectors.schema_named(name=name), full=full)
 
 
-class SchemaCommit(ApiView):
+@serve("DELETE", SCHEMA, SERVICE + "DeleteSchema", "schemas_delete")
+def delete_schema(name: str) -> None:
+    """Delete a schema with its revisions."""
+    schemas.delete_schema(name=name)
+
+
+@serve(
+    "POST",
+    SCHEMA + ":commit",
+    SERVICE + "CommitSchema",
+    "schemas_commit",
+    takes=fields.COMMIT_SCHEMA,
+    gives=fields.SCHEMA,
+)
+def commit_schema(name: str, body: object) -> Any:
     """Add a revision to a schema."""
-
-    @serve(SERVICE + "CommitSchema", "schemas_commit", takes=fields.COMMIT_SCHEMA, gives=fields.SCHEMA)
-    def post(self, request: Request, name: str) -> Any:
-        row = schemas.commit_schema(name=name, request=request.data)
-        return schema_resource(row)
+    return schema_resource(schemas.commit_schema(name=name, request=body))
 
 
-class SchemaRollback(ApiView):
+@serve(
+    "POST",
+    SCHEMA + ":rollback",
+    SERVICE + "RollbackSchema",
+    "schemas_rollback",
+    takes=fields.ROLLBACK_SCHEMA,
+    gives=fields.SCHEMA,
+)
+def rollback_schema(name: str, body: object) -> Any:
     """Add a revision with the definition of an older one."""
-
-    @serve(SERVICE + "RollbackSchema", "schemas_rollback", takes=fields.ROLLBACK_SCHEMA, gives=fields.SCHEMA)
-    def post(self, request: Request, name: str) -> Any:
-        row = schemas.rollback_schema(name=name, request=request.data)
-        return schema_resource(row)
+    return schema_resource(schemas.rollback_schema(name=name, request=body))
 
 
-class SchemaDeleteRevision(ApiView):
+@serve(
+    "DELETE",
+    SCHEMA + ":deleteRevision",
+    SERVICE + "DeleteSchemaRevision",
+    "schemas_deleteRevision",
+    gives=fields.SCHEMA,
+    parameters=[REVISION_ID],
+)
+def delete_schema_revision(name: str, query: Mapping[str, str]) -> Any:
     """Delete a revision of a schema."""
-
-    @serve(SERVICE + "DeleteSchemaRevision", "schemas_deleteRevision", gives=fields.SCHEMA, parameters=[REVISION_ID])
-    def delete(self, request: Request, name: str) -> Any:
-        revision_id = request.query_params.get("revisionId") or request.query_params.get("revision_id") or ""
-        return schema_resource(schemas.delete_schema_revision(name=name, revision_id=revision_id))
+    revision_id = query.get("revisionId") or query.get("revision_id") or ""
+    return schema_resource(schemas.delete_schema_revision(name=name, revision_id=revision_id))
 
 
-class SchemaRevisionList(ApiView):
-    """The revisions of a schema, oldest first."""
+@serve(
+    "GET",
+    SCHEMA + ":listRevisions",
+    SERVICE + "ListSchemaRevisions",
+    "schemas_listRevisions",
+    gives=list_of("schemas", fields.SCHEMA),
+    parameters=[*PAGING, VIEW],
+)
+def list_schema_revisions(name: str, query: Mapping[str, str]) -> Any:
+    """Return the revisions of a schema, oldest first."""
+    page, full = _page(query)
+    schema = selectors.get_schema(name=name)
+    rows, token = paged(selectors.schema_revisions_of(schema), page, keys=("pk",), scope=f"revisions {schema.pk}")
+    return listed("schemas", [schema_resource(revision, full=full) for revision in rows], token)
 
-    @serve(
-        SERVICE + "ListSchemaRevisions",
-        "schemas_listRevisions",
-        gives=list_of("schemas", fields.SCHEMA),
-        parameters=[*PAGING, VIEW],
-    )
-    def get(self, request: Request, name: str) -> Any:
-        page, full = _page(request)
-        row = selectors.get_schema(name=name)
-        rows, token = lists.schema_revisions(row, page)
-        return listed("schemas", [schema_resource(revision, full=full) for revision in rows], token)
 
-
-class SchemaValidate(ApiView):
+@serve(
+    "POST", PROJECT + "/schemas:validate", SERVICE + "ValidateSchema", "schemas_validate", takes=fields.VALIDATE_SCHEMA
+)
+def validate_schema(name: str, body: object) -> None:
     """Check that a schema could be created."""
-
-    @serve(SERVICE + "ValidateSchema", "schemas_validate", takes=fields.VALIDATE_SCHEMA)
-    def post(self, request: Request, project: str) -> None:
-        schemas.validate_schema(schema=request.data)
+    names.parse_project(name, field="parent")
+    schemas.validate_schema(schema=body)
 
 
-class SchemaValidateMessage(ApiView):
+@serve(
+    "POST",
+    PROJECT + "/schemas:validateMessage",
+    SERVICE + "ValidateMessage",
+    "schemas_validateMessage",
+    takes=fields.VALIDATE_MESSAGE,
+)
+def validate_message(name: str, body: object) -> None:
     """Check that a message matches a schema."""
-
-    @serve(SERVICE + "ValidateMessage", "schemas_validateMessage", takes=fields.VALIDATE_MESSAGE)
-    def post(self, request: Request, project: str) -> None:
-        schemas.validate_message(request=request.data)
+    names.parse_project(name, field="parent")
+    schemas.validate_message(request=body)
 
 
-def _page(request: Request) -> tuple[Page, bool]:
+def _page(query: Mapping[str, str]) -> tuple[Page, bool]:
     """Return the page and whether it shows full schemas. Full pages are shorter: each schema may have 300 KB."""
-    full = _is_full(request, default="BASIC")
-    return Page.read(request.query_params, cap=selectors.FULL_SCHEMAS_PAGE if full else 1000), full
+    full = _is_full(query, default="BASIC")
+    return Page.read(query, cap=selectors.FULL_SCHEMAS_PAGE if full else 1000), full
 
 
-def _is_full(request: Request, *, default: str) -> bool:
+def _is_full(query: Mapping[str, str], *, default: str) -> bool:
     """Return the view. Clients send its name or, if they ask for numbers, its number."""
-    value = request.query_params.get("view", "")
+    value = query.get("view", "")
     view = VIEWS[int(value)] if value in ("0", "1", "2") else value or VIEWS[0]
     if view not in VIEWS:
         raise InvalidArgument(f"Invalid value at 'view' (TYPE_ENUM), \"{clipped(value)}\"", field="view")

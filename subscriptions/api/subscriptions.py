@@ -1,110 +1,114 @@
-"""Subscriptions over REST."""
+"""Subscriptions."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from rest_framework.request import Request
-
-from subscriptions import lists, selectors
-from subscriptions.api.base import ApiView, caller_of, serve
+from pushhub.common import names
+from pushhub.common.principals import Principal
+from subscriptions import selectors
 from subscriptions.api.openapi import PAGING, list_of
-from subscriptions.api.topics import listed
-from subscriptions.paging import Page
+from subscriptions.api.routes import PROJECT, SUBSCRIPTION, listed, serve
+from subscriptions.paging import Page, paged
 from subscriptions.resources import fields
 from subscriptions.resources.subscriptions import (
     subscription_described,
     subscription_resource,
     subscription_resource_updated,
 )
+from subscriptions.services import subscriptions
 from subscriptions.services.projects import ensure_project
 from subscriptions.services.rows import check_name
-from subscriptions.services.subscriptions import (
-    create_subscription,
-    delete_subscription,
-    detach_subscription,
-    modify_push_config,
-    pause_subscription,
-    resume_subscription,
-    update_subscription,
-)
 
 SUBSCRIBER = "google.pubsub.v1.Subscriber."
 
 
-class SubscriptionList(ApiView):
-    """The subscriptions of a project."""
-
-    @serve(
-        SUBSCRIBER + "ListSubscriptions",
-        "subscriptions_list",
-        gives=list_of("subscriptions", fields.SUBSCRIPTION),
-        parameters=PAGING,
-    )
-    def get(self, request: Request, project: str) -> Any:
-        page = Page.read(request.query_params)
-        owner = ensure_project(project=project, caller=caller_of(request))
-        rows, token = lists.subscriptions(owner, page)
-        return listed("subscriptions", [subscription_resource(row) for row in rows], token)
+@serve(
+    "PUT",
+    SUBSCRIPTION,
+    SUBSCRIBER + "CreateSubscription",
+    "subscriptions_create",
+    takes=fields.SUBSCRIPTION,
+    gives=fields.SUBSCRIPTION,
+)
+def create_subscription(name: str, body: object, caller: Principal) -> Any:
+    """Create a subscription."""
+    return subscription_resource(subscriptions.create_subscription(name=name, subscription=body, caller=caller))
 
 
-class SubscriptionDetail(ApiView):
-    """One subscription."""
-
-    @serve(
-        SUBSCRIBER + "CreateSubscription", "subscriptions_create", takes=fields.SUBSCRIPTION, gives=fields.SUBSCRIPTION
-    )
-    def put(self, request: Request, name: str) -> Any:
-        row = create_subscription(name=name, subscription=request.data, caller=caller_of(request))
-        return subscription_resource(row)
-
-    @serve(SUBSCRIBER + "GetSubscription", "subscriptions_get", gives=fields.SUBSCRIPTION)
-    def get(self, request: Request, name: str) -> Any:
-        return subscription_described(selectors.get_subscription(name=name))
-
-    @serve(
-        SUBSCRIBER + "UpdateSubscription",
-        "subscriptions_patch",
-        takes=fields.UPDATE_SUBSCRIPTION,
-        gives=fields.SUBSCRIPTION,
-    )
-    def patch(self, request: Request, name: str) -> Any:
-        row = update_subscription(name=name, request=request.data, caller=caller_of(request))
-        return subscription_resource_updated(row)
-
-    @serve(SUBSCRIBER + "DeleteSubscription", "subscriptions_delete")
-    def delete(self, request: Request, name: str) -> None:
-        delete_subscription(name=name)
+@serve("GET", SUBSCRIPTION, SUBSCRIBER + "GetSubscription", "subscriptions_get", gives=fields.SUBSCRIPTION)
+def get_subscription(name: str) -> Any:
+    """Return a subscription."""
+    return subscription_described(selectors.get_subscription(name=name))
 
 
-class SubscriptionPushConfig(ApiView):
+@serve(
+    "PATCH",
+    SUBSCRIPTION,
+    SUBSCRIBER + "UpdateSubscription",
+    "subscriptions_patch",
+    takes=fields.UPDATE_SUBSCRIPTION,
+    gives=fields.SUBSCRIPTION,
+)
+def update_subscription(name: str, body: object, caller: Principal) -> Any:
+    """Change the fields of a subscription that the mask names."""
+    return subscription_resource_updated(subscriptions.update_subscription(name=name, request=body, caller=caller))
+
+
+@serve("DELETE", SUBSCRIPTION, SUBSCRIBER + "DeleteSubscription", "subscriptions_delete")
+def delete_subscription(name: str) -> None:
+    """Delete a subscription with its backlog."""
+    subscriptions.delete_subscription(name=name)
+
+
+@serve(
+    "GET",
+    PROJECT + "/subscriptions",
+    SUBSCRIBER + "ListSubscriptions",
+    "subscriptions_list",
+    gives=list_of("subscriptions", fields.SUBSCRIPTION),
+    parameters=PAGING,
+)
+def list_subscriptions(name: str, page: Page, caller: Principal) -> Any:
+    """Return the subscriptions of a project."""
+    owner = ensure_project(project=names.parse_project(name), caller=caller)
+    keys = ("subscription_id",)
+    rows, token = paged(selectors.subscriptions_of(owner), page, keys=keys, scope=f"subscriptions {owner.pk}")
+    return listed("subscriptions", [subscription_resource(row) for row in rows], token)
+
+
+@serve(
+    "POST",
+    SUBSCRIPTION + ":modifyPushConfig",
+    SUBSCRIBER + "ModifyPushConfig",
+    "subscriptions_modifyPushConfig",
+    takes=fields.MODIFY_PUSH_CONFIG,
+)
+def modify_push_config(name: str, body: object, caller: Principal) -> None:
     """Change the push config: from push to pull, from pull to push, or to another endpoint."""
-
-    @serve(SUBSCRIBER + "ModifyPushConfig", "subscriptions_modifyPushConfig", takes=fields.MODIFY_PUSH_CONFIG)
-    def post(self, request: Request, name: str) -> None:
-        modify_push_config(name=name, request=request.data, caller=caller_of(request))
+    subscriptions.modify_push_config(name=name, request=body, caller=caller)
 
 
-class SubscriptionDetach(ApiView):
+@serve(
+    "POST",
+    SUBSCRIPTION + ":detach",
+    "google.pubsub.v1.Publisher.DetachSubscription",
+    "subscriptions_detach",
+    takes=fields.DETACH_SUBSCRIPTION,
+)
+def detach_subscription(name: str, body: object) -> None:
     """Detach a subscription from its topic permanently."""
-
-    @serve("google.pubsub.v1.Publisher.DetachSubscription", "subscriptions_detach", takes=fields.DETACH_SUBSCRIPTION)
-    def post(self, request: Request, name: str) -> None:
-        check_name(fields.DETACH_SUBSCRIPTION.read(request.data), name, field="subscription")
-        detach_subscription(name=name)
+    check_name(fields.DETACH_SUBSCRIPTION.read(body), name, field="subscription")
+    subscriptions.detach_subscription(name=name)
 
 
-class SubscriptionPause(ApiView):
+@serve("POST", SUBSCRIPTION + ":pause", "pushhub.v1.Subscriptions.PauseSubscription", "subscriptions_pause")
+def pause_subscription(name: str, caller: Principal) -> None:
     """Stop pushing, and keep the push config and the messages."""
-
-    @serve("pushhub.v1.Subscriptions.PauseSubscription", "subscriptions_pause")
-    def post(self, request: Request, name: str) -> None:
-        pause_subscription(name=name, caller=caller_of(request))
+    subscriptions.pause_subscription(name=name, caller=caller)
 
 
-class SubscriptionResume(ApiView):
+@serve("POST", SUBSCRIPTION + ":resume", "pushhub.v1.Subscriptions.ResumeSubscription", "subscriptions_resume")
+def resume_subscription(name: str, caller: Principal) -> None:
     """Push again, with the push config from before the pause."""
-
-    @serve("pushhub.v1.Subscriptions.ResumeSubscription", "subscriptions_resume")
-    def post(self, request: Request, name: str) -> None:
-        resume_subscription(name=name, caller=caller_of(request))
+    subscriptions.resume_subscription(name=name, caller=caller)

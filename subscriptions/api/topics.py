@@ -1,77 +1,73 @@
-"""Topics over REST."""
+"""Topics."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from rest_framework.request import Request
-
-from subscriptions import lists, selectors
-from subscriptions.api.base import ApiView, caller_of, serve
+from pushhub.common import names
+from pushhub.common.principals import Principal
+from subscriptions import selectors
 from subscriptions.api.openapi import PAGING, list_of, list_of_names
-from subscriptions.paging import Page
+from subscriptions.api.routes import PROJECT, TOPIC, listed, serve
+from subscriptions.paging import Page, paged
 from subscriptions.resources import fields
 from subscriptions.resources.topics import topic_resource
+from subscriptions.services import topics
 from subscriptions.services.projects import ensure_project
-from subscriptions.services.topics import create_topic, delete_topic, update_topic
 
 PUBLISHER = "google.pubsub.v1.Publisher."
 
 
-class TopicList(ApiView):
-    """The topics of a project."""
-
-    @serve(PUBLISHER + "ListTopics", "topics_list", gives=list_of("topics", fields.TOPIC), parameters=PAGING)
-    def get(self, request: Request, project: str) -> Any:
-        page = Page.read(request.query_params)
-        owner = ensure_project(project=project, caller=caller_of(request))
-        rows, token = lists.topics(owner, page)
-        return listed("topics", [topic_resource(row) for row in rows], token)
+@serve("PUT", TOPIC, PUBLISHER + "CreateTopic", "topics_create", takes=fields.TOPIC, gives=fields.TOPIC)
+def create_topic(name: str, body: object, caller: Principal) -> Any:
+    """Create a topic."""
+    return topic_resource(topics.create_topic(name=name, topic=body, caller=caller))
 
 
-class TopicDetail(ApiView):
-    """One topic."""
-
-    @serve(PUBLISHER + "CreateTopic", "topics_create", takes=fields.TOPIC, gives=fields.TOPIC)
-    def put(self, request: Request, name: str) -> Any:
-        row = create_topic(name=name, topic=request.data, caller=caller_of(request))
-        return topic_resource(row)
-
-    @serve(PUBLISHER + "GetTopic", "topics_get", gives=fields.TOPIC)
-    def get(self, request: Request, name: str) -> Any:
-        return topic_resource(selectors.get_topic(name=name))
-
-    @serve(PUBLISHER + "UpdateTopic", "topics_patch", takes=fields.UPDATE_TOPIC, gives=fields.TOPIC)
-    def patch(self, request: Request, name: str) -> Any:
-        row = update_topic(name=name, request=request.data, caller=caller_of(request))
-        return topic_resource(row)
-
-    @serve(PUBLISHER + "DeleteTopic", "topics_delete")
-    def delete(self, request: Request, name: str) -> None:
-        delete_topic(name=name)
+@serve("GET", TOPIC, PUBLISHER + "GetTopic", "topics_get", gives=fields.TOPIC)
+def get_topic(name: str) -> Any:
+    """Return a topic."""
+    return topic_resource(selectors.get_topic(name=name))
 
 
-class TopicSubscriptionList(ApiView):
-    """The names of the subscriptions attached to a topic. They may belong to other projects."""
-
-    @serve(
-        PUBLISHER + "ListTopicSubscriptions",
-        "topics_subscriptions_list",
-        gives=list_of_names("subscriptions"),
-        parameters=PAGING,
-    )
-    def get(self, request: Request, name: str) -> Any:
-        page = Page.read(request.query_params)
-        row = selectors.get_topic(name=name)
-        rows, token = lists.topic_subscriptions(row, page)
-        return listed("subscriptions", [subscription.name for subscription in rows], token)
+@serve("PATCH", TOPIC, PUBLISHER + "UpdateTopic", "topics_patch", takes=fields.UPDATE_TOPIC, gives=fields.TOPIC)
+def update_topic(name: str, body: object, caller: Principal) -> Any:
+    """Change the fields of a topic that the mask names."""
+    return topic_resource(topics.update_topic(name=name, request=body, caller=caller))
 
 
-def listed(collection: str, items: list[object], token: str) -> dict[str, object]:
-    """Return the response of a list, in which empty fields are left out."""
-    answer: dict[str, object] = {}
-    if items:
-        answer[collection] = items
-    if token:
-        answer["nextPageToken"] = token
-    return answer
+@serve("DELETE", TOPIC, PUBLISHER + "DeleteTopic", "topics_delete")
+def delete_topic(name: str) -> None:
+    """Delete a topic. Its subscriptions keep their messages."""
+    topics.delete_topic(name=name)
+
+
+@serve(
+    "GET",
+    PROJECT + "/topics",
+    PUBLISHER + "ListTopics",
+    "topics_list",
+    gives=list_of("topics", fields.TOPIC),
+    parameters=PAGING,
+)
+def list_topics(name: str, page: Page, caller: Principal) -> Any:
+    """Return the topics of a project."""
+    owner = ensure_project(project=names.parse_project(name), caller=caller)
+    rows, token = paged(selectors.topics_of(owner), page, keys=("topic_id",), scope=f"topics {owner.pk}")
+    return listed("topics", [topic_resource(row) for row in rows], token)
+
+
+@serve(
+    "GET",
+    TOPIC + "/subscriptions",
+    PUBLISHER + "ListTopicSubscriptions",
+    "topics_subscriptions_list",
+    gives=list_of_names("subscriptions"),
+    parameters=PAGING,
+)
+def list_topic_subscriptions(name: str, page: Page) -> Any:
+    """Return the names of the subscriptions attached to a topic. They may belong to other projects."""
+    topic = selectors.get_topic(name=name)
+    attached, keys = selectors.subscriptions_attached_to(topic), ("project__project_id", "subscription_id")
+    rows, token = paged(attached, page, keys=keys, scope=f"topic subscriptions {topic.pk}")
+    return listed("subscriptions", [row.name for row in rows], token)

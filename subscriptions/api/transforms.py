@@ -1,12 +1,11 @@
-"""Message transforms over REST: whether one is valid, and what several make of a message."""
+"""Message transforms: whether one is valid, and what several make of a message."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from rest_framework.request import Request
-
-from subscriptions.api.base import ApiView, caller_of, serve
+from pushhub.common.principals import Principal
+from subscriptions.api.routes import PROJECT, serve
 from subscriptions.resources import fields
 from subscriptions.services.projects import ensure_project
 from subscriptions.services.transforms import try_transforms, validate_transform
@@ -14,31 +13,31 @@ from subscriptions.services.transforms import try_transforms, validate_transform
 SERVICE = "google.pubsub.v1.MessageTransforms."
 
 
-class ValidateMessageTransform(ApiView):
-    """`POST /v1/projects/{project}:validateMessageTransform`."""
+@serve(
+    "POST",
+    PROJECT + ":validateMessageTransform",
+    SERVICE + "ValidateMessageTransform",
+    "projects_validateMessageTransform",
+    takes=fields.VALIDATE_MESSAGE_TRANSFORM,
+    tag="messageTransforms",
+)
+def validate_message_transform(project: str, body: object, caller: Principal) -> None:
+    """Check that a message transform could be stored."""
+    owner = ensure_project(project=project, caller=caller)
+    validate_transform(project=owner.project_id, request=body)
 
-    @serve(
-        SERVICE + "ValidateMessageTransform",
-        "projects_validateMessageTransform",
-        takes=fields.VALIDATE_MESSAGE_TRANSFORM,
-        tag="messageTransforms",
-    )
-    def post(self, request: Request, project: str) -> None:
-        owner = ensure_project(project=project, caller=caller_of(request))
-        validate_transform(project=owner.project_id, request=request.data)
 
-
-class TestMessageTransforms(ApiView):
-    """`POST /v1/projects/{project}:testMessageTransforms`."""
-
-    @serve(
-        SERVICE + "TestMessageTransforms",
-        "projects_testMessageTransforms",
-        takes=fields.TEST_MESSAGE_TRANSFORMS,
-        gives=fields.TEST_MESSAGE_TRANSFORMS_RESPONSE,
-        tag="messageTransforms",
-    )
-    def post(self, request: Request, project: str) -> Any:
-        owner = ensure_project(project=project, caller=caller_of(request))
-        answers = try_transforms(project=owner.project_id, request=request.data)
-        return {"transformedMessages": answers} if answers else {}
+@serve(
+    "POST",
+    PROJECT + ":testMessageTransforms",
+    SERVICE + "TestMessageTransforms",
+    "projects_testMessageTransforms",
+    takes=fields.TEST_MESSAGE_TRANSFORMS,
+    gives=fields.TEST_MESSAGE_TRANSFORMS_RESPONSE,
+    tag="messageTransforms",
+)
+def test_message_transforms(project: str, body: object, caller: Principal) -> Any:
+    """Return what message transforms make of a message."""
+    owner = ensure_project(project=project, caller=caller)
+    answers = try_transforms(project=owner.project_id, request=body)
+    return {"transformedMessages": answers} if answers else {}

@@ -4,45 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from google.iam.v1 import iam_policy_pb2, policy_pb2
+from google.iam.v1 import policy_pb2
 
-from pushhub.common.principals import Principal
-from subscriptions.iam import grants
-from subscriptions.iam.tree import Resource, get_resource
-from subscriptions.rpc.calls import Method, Unary
-from subscriptions.rpc.protobuf import to_dict, to_message
-from subscriptions.services.projects import ensure_project
+from subscriptions.api import policies
+from subscriptions.rpc.calls import Method
+from subscriptions.rpc.protobuf import to_dict
+from subscriptions.rpc.unary import answered_by
 
 
-def _resource(name: str, caller: Principal) -> Resource:
-    words = name.split("/")
-    if len(words) == 2 and words[0] == "projects":  # in development, its first use creates it
-        return ensure_project(project=words[1], caller=caller)
-    return get_resource(name)
-
-
-def get_policy(request: Any, caller: Principal) -> Any:
-    policy = grants.get_policy(_resource(request.resource, caller), options=to_dict(request.options))
-    return to_message(policy, policy_pb2.Policy)
-
-
-def set_policy(request: Any, caller: Principal) -> Any:
+def _policy_to_set(request: Any) -> dict[str, Any]:
     values: dict[str, Any] = {"policy": to_dict(request.policy)} if request.HasField("policy") else {}
     if request.update_mask.paths:
         values["updateMask"] = ",".join(request.update_mask.paths)
-    policy = grants.set_policy(_resource(request.resource, caller), values, caller=caller)
-    return to_message(policy, policy_pb2.Policy)
+    return values
 
 
-def list_held_permissions(request: Any, caller: Principal) -> Any:
-    held = grants.list_held_permissions(request.resource, {"permissions": list(request.permissions)}, caller=caller)
-    return to_message(held, iam_policy_pb2.TestIamPermissionsResponse)
-
-
-METHODS: dict[str, Method] = {
-    "GetIamPolicy": Unary(iam_policy_pb2.GetIamPolicyRequest, policy_pb2.Policy, get_policy),
-    "SetIamPolicy": Unary(iam_policy_pb2.SetIamPolicyRequest, policy_pb2.Policy, set_policy),
-    "TestIamPermissions": Unary(
-        iam_policy_pb2.TestIamPermissionsRequest, iam_policy_pb2.TestIamPermissionsResponse, list_held_permissions
-    ),
-}
+METHODS: dict[str, Method] = dict(
+    [
+        answered_by(policies.get_policy, answer=policy_pb2.Policy),
+        answered_by(policies.set_policy, answer=policy_pb2.Policy, body=_policy_to_set),
+        answered_by(policies.list_held_permissions, name="resource"),
+    ]
+)

@@ -1,84 +1,89 @@
-"""Projects over REST, in the form of Resource Manager v1."""
+"""Projects, in the form of Resource Manager v1."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from drf_spectacular.utils import OpenApiParameter
-from rest_framework.request import Request
 
+from pushhub.common.principals import Principal
 from pushhub.common.protojson import format_timestamp
 from subscriptions import selectors
-from subscriptions.api.base import ApiView, caller_of, serve
 from subscriptions.api.openapi import PAGING, list_of
-from subscriptions.api.topics import listed
+from subscriptions.api.routes import PROJECT, listed, serve
 from subscriptions.iam import tree
 from subscriptions.models import Project
 from subscriptions.paging import Page, paged
 from subscriptions.resources import fields
 from subscriptions.services import projects
 
+PROJECTS = "v1/projects"
 TYPES = "type.googleapis.com/google.cloudresourcemanager.v1"
 DEFAULT_PAGE, LARGEST_PAGE = 100, 300
-SERVICE = "google.cloudresourcemanager.v1"
+SERVICE = "google.cloudresourcemanager.v1."
 
 
-class ProjectList(ApiView):
-    """The projects that the caller may get."""
-
-    @serve(
-        f"{SERVICE}.ListProjects",
-        "projects_list",
-        gives=list_of("projects", fields.PROJECT),
-        parameters=[*PAGING, OpenApiParameter("filter", str)],
-    )
-    def get(self, request: Request) -> Any:
-        page = Page.read(request.query_params, default=DEFAULT_PAGE, cap=LARGEST_PAGE)
-        wanted = request.query_params.get("filter", "")
-        rows, token = paged(
-            projects.projects_visible(caller_of(request), filter=wanted), page, keys=("project_id",), scope="projects"
-        )
-        return listed("projects", [projects.project_resource(row) for row in rows], token)
-
-    @serve(f"{SERVICE}.CreateProject", "projects_create", takes=fields.PROJECT, gives=fields.OPERATION)
-    def post(self, request: Request) -> Any:
-        project_row = projects.create_project_request(request=request.data, caller=caller_of(request))
-        return _creation(project_row)
+@serve(
+    "GET",
+    PROJECTS,
+    SERVICE + "ListProjects",
+    "projects_list",
+    gives=list_of("projects", fields.PROJECT),
+    parameters=[*PAGING, OpenApiParameter("filter", str)],
+)
+def list_projects(query: Mapping[str, str], caller: Principal) -> Any:
+    """Return the projects that the caller may get."""
+    page = Page.read(query, default=DEFAULT_PAGE, cap=LARGEST_PAGE)
+    visible = projects.projects_visible(caller, filter=query.get("filter", ""))
+    rows, token = paged(visible, page, keys=("project_id",), scope="projects")
+    return listed("projects", [projects.project_resource(row) for row in rows], token)
 
 
-class ProjectDetail(ApiView):
-    """One project, by its id or its number."""
-
-    @serve(f"{SERVICE}.GetProject", "projects_get", gives=fields.PROJECT)
-    def get(self, request: Request, project: str) -> Any:
-        return projects.project_resource(selectors.get_project(project=project))
-
-    @serve(f"{SERVICE}.UpdateProject", "projects_update", takes=fields.PROJECT, gives=fields.PROJECT)
-    def put(self, request: Request, project: str) -> Any:
-        return projects.project_resource(projects.update_project(project=project, request=request.data))
-
-    @serve(f"{SERVICE}.DeleteProject", "projects_delete")
-    def delete(self, request: Request, project: str) -> None:
-        projects.delete_project(project=project)
+@serve("POST", PROJECTS, SERVICE + "CreateProject", "projects_create", takes=fields.PROJECT, gives=fields.OPERATION)
+def create_project(body: object, caller: Principal) -> Any:
+    """Create a project."""
+    return _creation(projects.create_project_request(request=body, caller=caller))
 
 
-class ProjectUndelete(ApiView):
+@serve("GET", PROJECT, SERVICE + "GetProject", "projects_get", gives=fields.PROJECT)
+def get_project(project: str) -> Any:
+    """Return a project, by its id or its number."""
+    return projects.project_resource(selectors.get_project(project=project))
+
+
+@serve("PUT", PROJECT, SERVICE + "UpdateProject", "projects_update", takes=fields.PROJECT, gives=fields.PROJECT)
+def update_project(project: str, body: object) -> Any:
+    """Replace the name, the labels and the parent of a project."""
+    return projects.project_resource(projects.update_project(project=project, request=body))
+
+
+@serve("DELETE", PROJECT, SERVICE + "DeleteProject", "projects_delete")
+def delete_project(project: str) -> None:
+    """Delete a project, which can be undeleted."""
+    projects.delete_project(project=project)
+
+
+@serve("POST", PROJECT + ":undelete", SERVICE + "UndeleteProject", "projects_undelete", takes=fields.EMPTY)
+def undelete_project(project: str, body: object) -> None:
     """Undelete a project."""
-
-    @serve(f"{SERVICE}.UndeleteProject", "projects_undelete", takes=fields.EMPTY)
-    def post(self, request: Request, project: str) -> None:
-        fields.EMPTY.read(request.data)
-        projects.undelete_project(project=project)
+    fields.EMPTY.read(body)
+    projects.undelete_project(project=project)
 
 
-class ProjectAncestry(ApiView):
-    """The project and the folders and organization above it, nearest first."""
-
-    @serve(f"{SERVICE}.GetAncestry", "projects_getAncestry", takes=fields.EMPTY, gives=fields.ANCESTRY)
-    def post(self, request: Request, project: str) -> Any:
-        fields.EMPTY.read(request.data)
-        lineage = tree.lineage(selectors.get_project(project=project))
-        return {"ancestor": [{"resourceId": projects.resource_id(resource)} for resource in lineage]}
+@serve(
+    "POST",
+    PROJECT + ":getAncestry",
+    SERVICE + "GetAncestry",
+    "projects_getAncestry",
+    takes=fields.EMPTY,
+    gives=fields.ANCESTRY,
+)
+def get_ancestry(project: str, body: object) -> Any:
+    """Return the project and the folders and organization above it, nearest first."""
+    fields.EMPTY.read(body)
+    lineage = tree.lineage(selectors.get_project(project=project))
+    return {"ancestor": [{"resourceId": projects.resource_id(resource)} for resource in lineage]}
 
 
 def _creation(project: Project) -> dict[str, Any]:

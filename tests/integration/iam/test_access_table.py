@@ -30,7 +30,7 @@ ANYBODY = "*"
 PUBLIC_VIEWS = {
     "PemCerts",
     "JwkCerts",
-    "AccountCerts",
+    "list_certificates",
     "TokenInfo",
     "OpenidConfiguration",
     "Discovery",

@@ -1,0 +1,140 @@
+"""How a function becomes a method of the API, at its address.
+
+A module of the API has a function per method. REST calls it by its address, and gRPC by the tables in `rpc/`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, TypeVar
+
+from django.urls import URLPattern, re_path
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from pushhub.common.protojson import Message
+from subscriptions.api.base import ApiView, caller_of
+from subscriptions.api.openapi import EMPTY, body, message
+from subscriptions.paging import Page
+
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+
+PROJECT = "v1/projects/{project}"
+TOPIC = PROJECT + "/topics/{topic}"
+SUBSCRIPTION = PROJECT + "/subscriptions/{subscription}"
+
+#: The headings of operations that are not called like their collection, by the beginning of their ids.
+TAGS = {
+    "serviceAccounts_keys": "service account keys",
+    "serviceAccounts": "service accounts",
+    "timeSeries": "metrics",
+    "metricDescriptors": "metrics",
+}
+#: A segment of an address, such as `{topic}`, or `{metric:.+}` with an expression of its own.
+SEGMENT = re.compile(r"\{(\w+)(?::(.+?))?\}")
+
+#: What a function may take beside the segments of its address, each from the request.
+TAKEN: Mapping[str, Callable[[ApiView, Request, Mapping[str, str]], Any]] = {
+    "request": lambda view, request, segments: request,
+    "body": lambda view, request, segments: request.data,
+    "query": lambda view, request, segments: request.query_params,
+    "page": lambda view, request, segments: Page.read(request.query_params),
+    "caller": lambda view, request, segments: caller_of(request),
+    "name": lambda view, request, segments: view.resource_name(**segments),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A function at an address, as a method of a view."""
+
+    verb: str
+    address: str
+    answer: Callable[..., Response]
+    base: type[ApiView]
+
+
+def serve(
+    verb: str,
+    address: str,
+    rpc: str,
+    operation_id: str,
+    *,
+    takes: Any = None,
+    gives: Any = EMPTY,
+    parameters: Sequence[OpenApiParameter] = (),
+    tag: str = "",
+    base: type[ApiView] = ApiView,
+) -> Callable[[Handler], Handler]:
+    """Return a decorator that serves a function at an address, which is written as Google writes it.
+
+    `rpc` is the RPC that it stands for, which iam/methods.py maps to permissions. The rest describes it in the OpenAPI
+    document, unless `operation_id` is empty: `takes` and `gives` are messages, or parts of the document, and `tag` is
+    its heading, by default the collection. The function gets what its parameters name: segments of the address, and
+    what is in TAKEN. It returns the body of the response, None for an empty one, or a response.
+    """
+
+    def decorate(handler: Handler) -> Handler:
+        wanted = list(inspect.signature(handler).parameters)
+
+        @functools.wraps(handler)
+        def answer(view: ApiView, request: Request, **segments: str) -> Response:
+            given = {word: TAKEN[word](view, request, segments) if word in TAKEN else segments[word] for word in wanted}
+            answered = handler(**given)
+            return answered if isinstance(answered, Response) else Response({} if answered is None else answered)
+
+        answer.rpc = rpc  # type: ignore[attr-defined]
+        described = extend_schema(
+            operation_id=operation_id,
+            tags=[tag or next((own for start, own in TAGS.items() if operation_id.startswith(start)), collection)],
+            parameters=parameters,
+            request=body(takes) if isinstance(takes, Message) else takes,
+            responses=message(gives) if isinstance(gives, Message) else gives,
+            exclude=not operation_id,
+        )(answer)
+        routes = vars(handler).setdefault("routes", [])
+        routes.append(Route(verb, address, described, base))
+        return handler
+
+    collection = operation_id.partition("_")[0]
+    return decorate
+
+
+def list_patterns(*modules: ModuleType) -> list[URLPattern]:
+    """Return the addresses of the functions of these modules.
+
+    Those that end with a verb, as in `topics/t:publish`, come first: the last segment of others may contain a colon.
+    """
+    views: dict[str, list[Route]] = {}
+    for module in modules:
+        for function in vars(module).values():
+            if getattr(function, "__module__", "") == module.__name__:
+                for route in getattr(function, "routes", ()):
+                    views.setdefault(route.address, []).append(route)
+    addresses = sorted(views, key=lambda address: not re.search(r":\w+$", address))
+    return [re_path(_expression(address), _view(views[address]).as_view()) for address in addresses]
+
+
+def _expression(address: str) -> str:
+    pattern = SEGMENT.sub(lambda match: f"(?P<{match[1]}>{match[2] or '[^/]+'})", address)
+    return f"^{pattern}$"
+
+
+def _view(routes: Sequence[Route]) -> type[ApiView]:
+    return type(routes[0].answer.__name__, (routes[0].base,), {route.verb.lower(): route.answer for route in routes})
+
+
+def listed(collection: str, items: list[Any], token: str) -> dict[str, object]:
+    """Return the response of a list, in which empty fields are left out."""
+    answer: dict[str, object] = {}
+    if items:
+        answer[collection] = items
+    if token:
+        answer["nextPageToken"] = token
+    return answer
