@@ -10,7 +10,6 @@ from deliveries.pull.leasing import Received, pull_messages
 from deliveries.pull.settling import acknowledge_messages
 from deliveries.telemetry import kinds
 from deliveries.telemetry.requests import request_counted
-from pushhub.common.names import subscription_name
 from pushhub.common.protojson import Message
 from subscriptions.api.routes import SUBSCRIPTION, serve
 from subscriptions.models import Subscription

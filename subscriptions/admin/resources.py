@@ -28,7 +28,6 @@ from subscriptions.iam.methods import authorize_row
 from subscriptions.identity import agents
 from subscriptions.models import Project, ServiceAccount, Snapshot, Subscription, Topic
 from subscriptions.models.iam import SigningKey
-from subscriptions.resources.topics import FIELDS as TOPIC_FIELDS
 from subscriptions.services import service_accounts, snapshots
 from subscriptions.services.subscriptions import delete_subscription, pause_subscription, resume_subscription
 from subscriptions.services.topics import delete_topic
@@ -106,7 +105,7 @@ class TopicAdmin(TransformsAdmin):
     list_select_related = ("project",)
 
     def initial_of(self, obj: Topic) -> dict[str, Any]:
-        return topic_form.TopicForm.initial_of(TOPIC_FIELDS.show(obj))
+        return topic_form.topic_initial(obj)
 
     def delete_by_service(self, row: Topic) -> None:
         delete_topic(name=row.name)
