@@ -83,7 +83,7 @@ def rollup(quick: bool) -> Row:
     say(
         f"  rollup: Spark {spark['rate']:,.0f} attempts/s steady ({spark['whole']:,.0f} with its start,"
         f" {spark['rss']:.0f} MB), DuckDB {duck['rate']:,.0f} ({duck['query_rate']:,.0f} without SQLite);"
-        f" an idle stream takes {spark['idle']:.1f} % of a core"
+        f" an idle rollup takes {spark['idle']:.1f} % of a core"
     )
     return {
         "rollup_per_second": round(spark["rate"]),

@@ -75,9 +75,9 @@ def main() -> None:
     doom(point, int(number))
     from django.core.management import call_command
 
-    from deliveries.telemetry.counting import rollup
+    from deliveries.telemetry.counting import counter
 
-    rollup.FILES_A_BATCH = 2
+    counter.FILES_A_BATCH = 2
     call_command("pipeline", *arguments)
 
 

@@ -12,9 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from deliveries.models import MetricDay, MetricHour, MetricMinute, Segment
-from deliveries.telemetry.counting import fetching, ledger, rollup
-from deliveries.telemetry.counting.admission import ADMITTED
-from deliveries.telemetry.counting.rollup import CHECKPOINT, Rollup, backfill
+from deliveries.telemetry.counting import fetching, ledger
+from deliveries.telemetry.counting.rollup import LEFT_BEHIND, Rollup, backfill
 from deliveries.telemetry.counting.segments import QUARANTINE
 from deliveries.telemetry.journal import shipping
 from deliveries.telemetry.journal.columns import Rows
@@ -37,17 +36,6 @@ def test_segments_become_metrics(spark: SparkSession, tmp_path: Path) -> None:
     assert_counted(paths)
 
 
-def test_only_the_owner_may_read_what_spark_writes(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark sets the mode of each file of a checkpoint, whatever the umask of the process is."""
-    segments_make(tmp_path, range(2), seed=1)
-
-    Rollup(tmp_path, session=spark).once()
-
-    modes = {path: path.stat().st_mode & 0o777 for path in (tmp_path / CHECKPOINT).rglob("*")}
-    assert len(modes) > 4
-    assert {str(path): oct(mode) for path, mode in modes.items() if mode & 0o077} == {}
-
-
 def test_late_and_disordered_segments_are_counted(spark: SparkSession, tmp_path: Path) -> None:
     """Given segments that come in the wrong order, when the rollup runs in between, then each is counted once."""
     later = segments_make(tmp_path, range(6, 9), seed=2)
@@ -59,23 +47,25 @@ def test_late_and_disordered_segments_are_counted(spark: SparkSession, tmp_path:
     assert_counted([*earlier, *later])
 
 
-def test_a_lost_checkpoint_counts_nothing_twice(spark: SparkSession, tmp_path: Path) -> None:
-    """Given segments that were counted, when the checkpoint is deleted and Spark reads all of them again, then only
-    new segments are added.
+def test_a_rollup_that_knows_nothing_counts_nothing_twice(spark: SparkSession, tmp_path: Path) -> None:
+    """Given counted segments, and what an older version left of its stream, when the next rollup counts, then only
+    new segments are added, and nothing of a stream is left.
     """
     paths = segments_make(tmp_path, range(5), seed=3)
     Rollup(tmp_path, session=spark).once()
-    shutil.rmtree(tmp_path / CHECKPOINT)
-    assert list((tmp_path / ADMITTED).glob("*.parquet")), "Spark can read the links again"
+    for name in LEFT_BEHIND:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / paths[0].name).hardlink_to(paths[0])
     paths += segments_make(tmp_path, range(5, 7), seed=3)
 
     Rollup(tmp_path, session=spark).once()
 
     assert_counted(paths)
+    assert [name for name in LEFT_BEHIND if (tmp_path / name).exists()] == []
 
 
-def test_a_backfill_counts_only_what_the_stream_has_not(spark: SparkSession, tmp_path: Path) -> None:
-    """Given some segments that are counted and some that are not, when a backfill and then the stream go over all of
+def test_a_backfill_counts_only_what_the_rollup_has_not(spark: SparkSession, tmp_path: Path) -> None:
+    """Given some segments that are counted and some that are not, when a backfill and then the rollup go over all of
     them, then each is counted once.
     """
     paths = segments_make(tmp_path, range(4), seed=4)
@@ -99,7 +89,6 @@ def test_segments_of_a_bucket_are_counted_by_a_backfill_and_by_the_rollup(
     A folder stands for the bucket: tests/integration/pipeline/test_journal_bucket.py has an S3 server.
     """
     monkeypatch.setattr(fetching, "FILES_AT_A_TIME", 2)
-    monkeypatch.setattr(rollup, "FILES_AT_A_TIME", 2)
     settings.JOURNAL, settings.JOURNAL_BUCKET = str(tmp_path / "journal"), str(tmp_path / "bucket")
     paths = segments_make(tmp_path / "copies", range(5), seed=9)
     shutil.copytree(tmp_path / "copies", tmp_path / "journal")
@@ -187,18 +176,6 @@ def test_segments_of_an_older_release_are_counted(spark: SparkSession, tmp_path:
     Rollup(tmp_path, session=spark).once()
 
     assert_counted([path])
-
-
-def test_links_are_removed_when_spark_is_done_with_them(spark: SparkSession, tmp_path: Path) -> None:
-    """Given a rollup that has counted a second batch, then the links of the first are gone and its segments stay."""
-    first = segments_make(tmp_path, range(2), seed=8)
-    rollup = Rollup(tmp_path, session=spark)
-    rollup.once()
-    second = segments_make(tmp_path, range(2, 4), seed=8)
-    rollup.once()
-
-    assert {path.name for path in (tmp_path / ADMITTED).glob("*.parquet")} == {path.name for path in second}
-    assert all(path.exists() for path in first)
 
 
 def test_hours_and_days_are_rebuilt_from_the_minutes(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Adds partial sums to the metrics exactly once: their segments are noted in the same transactions.
 
-A segment that is noted already is skipped, wherever it comes from: a restarted stream, a lost checkpoint, a backfill
-over the same files. Sums are added to minutes, hours and days. To add hours and days up from the minutes again would
+A segment that is noted already is skipped, wherever it comes from: another counter, or a backfill over the
+same files. Sums are added to minutes, hours and days. To add hours and days up from the minutes again would
 cost sixty times as much; `rebuild` does that on demand.
 
 SQLite has one writer, for which all publishers wait. A large batch is therefore added in short transactions, in the

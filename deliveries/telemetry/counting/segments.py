@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from django.conf import settings
@@ -13,7 +13,6 @@ from deliveries.telemetry.counting import ledger
 from deliveries.telemetry.counting.fetching import fetch_waiting
 from deliveries.telemetry.journal import files, shipping
 from deliveries.telemetry.journal.columns import event_schema
-from deliveries.telemetry.journal.parquetfiles import damage, first_line
 
 logger = logging.getLogger(__name__)
 
@@ -98,37 +97,3 @@ def fault(path: Path) -> str:
             return f"foreign: column {column.name} is {schema.field(column.name).type} and not {column.type}"
     lacking = {"event", "time", "subscription", "topic"} - set(schema.names)
     return f"foreign: no column {', '.join(sorted(lacking))}" if lacking else ""
-
-
-def count_each(
-    paths: Sequence[Path],
-    *,
-    segments: Segments,
-    count: Callable[[Path], ledger.Added],
-    uncountable: tuple[type[Exception], ...],
-    probe: Callable[[], object] = lambda: None,
-) -> ledger.Added:
-    """Count segments one at a time, and put those that cannot be counted into quarantine.
-
-    `count` raises one of `uncountable` for the content of a segment. Then `probe` must raise if the engine itself is
-    at fault. If no segment can be counted and none is damaged, the machine may be at fault, and the last error is
-    raised.
-    """
-    total = ledger.Added(0, 0, 0)
-    failed: dict[str, Exception] = {}
-    for path in paths:
-        try:
-            if reason := damage(path):
-                segments.put_aside(path.name, reason=reason)
-                continue
-            total += count(path)
-        except FileNotFoundError:
-            continue
-        except uncountable as error:
-            probe()
-            failed[path.name] = error
-    if len(failed) > 1 and not total.segments:
-        raise failed.popitem()[1]
-    for name, cause in failed.items():
-        segments.put_aside(name, reason=f"it cannot be counted: {first_line(cause)}")
-    return total

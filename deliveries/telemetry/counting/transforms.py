@@ -1,4 +1,4 @@
-"""From events to metrics: DataFrame in, DataFrame out. The stream, the backfill and the tests all use these."""
+"""From events to metrics: DataFrame in, DataFrame out. The rollup, the backfill and the tests all use these."""
 
 from __future__ import annotations
 
