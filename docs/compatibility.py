@@ -24,6 +24,15 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "compatibility.md"
 DONE, REFUSED, INVALID, MISSING = "done", "refused: UNIMPLEMENTED", "refused: INVALID_ARGUMENT", "no"
+#: The source of the API's functions, and of what reads pages and names for them.
+READERS = (
+    "subscriptions/rpc/*.py",
+    "deliveries/rpc/*.py",
+    "subscriptions/api/*.py",
+    "deliveries/api/*.py",
+    "subscriptions/paging.py",
+    "subscriptions/iam/methods.py",
+)
 #: If several methods use a message, the best status counts.
 ORDER = [MISSING, INVALID, REFUSED, DONE]
 #: Remarks in place of "done": most of these fields change nothing.
@@ -267,10 +276,13 @@ def proto_fields() -> Iterator[tuple[str, str, int, str]]:
 
 
 def attributes_read() -> set[str]:
-    """Return the names that the source of the gRPC servicers reads from requests or sets in answers."""
+    """Return the names that the source of the API's functions reads from requests or sets in answers.
+
+    gRPC's own functions call fields by their proto names, and those that REST and gRPC share by their JSON names.
+    """
     names = set()
-    for folder in ("subscriptions/rpc", "deliveries/rpc"):
-        for path in (ROOT / folder).glob("*.py"):
+    for pattern in READERS:
+        for path in ROOT.glob(pattern):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Attribute):
                     names.add(node.attr)
@@ -309,7 +321,7 @@ def field_rows(fields: Fields) -> list[list[str]]:
     }
     for key, (_, proto) in numbers.items():
         if key not in rows:  # only gRPC has it: REST has it in its addresses, or not at all
-            rows[key] = DONE if proto in read and key[0] in served else MISSING
+            rows[key] = DONE if {proto, key[1]} & read and key[0] in served else MISSING
     return [
         [
             f"`{message}.{field}`",
