@@ -6,12 +6,16 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from django.db import connection
+
 from deliveries.pipeline.service import database_url as database_url
+from deliveries.store.writelock import write_transaction
 from tests.ports import wait_for
 from tests.preloaded import PreloadedProcess
 
@@ -91,7 +95,17 @@ class Worker:
         self.process.wait(timeout=10)
 
     def suspend(self) -> None:
-        self.process.send_signal(signal.SIGSTOP)
+        """Freeze the worker, and return once each of its threads stands still.
+
+        On SQLite it is frozen outside of transactions: its lock would hold up all others, and nobody could end it.
+        """
+        with write_transaction() if connection.vendor == "sqlite" else nullcontext():
+            self.process.send_signal(signal.SIGSTOP)
+            wait_for(lambda: set(self._thread_states()) <= {"T", "t"}, what="the worker's threads to stop")
+
+    def _thread_states(self) -> Iterator[str]:
+        for stat in Path(f"/proc/{self.process.pid}/task").glob("*/stat"):
+            yield stat.read_text().rpartition(")")[2].split()[0]
 
     def resume(self) -> None:
         self.process.send_signal(signal.SIGCONT)
