@@ -32,7 +32,8 @@ def to_dict(message: Message) -> dict[str, Any]:
 
 
 def to_message(resource: Mapping[str, Any], kind: type[M]) -> M:
-    return json_format.ParseDict(dict(resource), kind())
+    """Return a resource as Google's message, which lacks the fields of PushHub's own that REST shows."""
+    return json_format.ParseDict(dict(resource), kind(), ignore_unknown_fields=True)
 
 
 def update_request(message: Any, field: str, kind: protojson.Message) -> dict[str, Any]:

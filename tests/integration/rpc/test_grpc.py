@@ -33,8 +33,9 @@ from subscriptions.iam.tree import get_resource
 from subscriptions.identity import access_tokens
 from subscriptions.models import Subscription
 from subscriptions.models.iam import AuditEntry
+from subscriptions.resources.subscriptions import subscription_described
 from subscriptions.services.projects import create_project
-from subscriptions.services.subscriptions import create_subscription, modify_push_config
+from subscriptions.services.subscriptions import create_subscription, modify_push_config, pause_subscription
 from subscriptions.services.topics import create_topic
 from tests.grpcservers import GrpcServer
 from tests.ports import wait_for
@@ -281,6 +282,16 @@ def test_a_snapshot_without_a_name_gets_one_in_the_subscriptions_project(channel
     request = pubsub.CreateSnapshotRequest.pb()(subscription=SUBSCRIPTION)
     snapshot = call(channel, "google.pubsub.v1.Subscriber.CreateSnapshot", request, pubsub.Snapshot.pb())
     assert re.fullmatch(r"projects/shop/snapshots/auto-[0-9a-f]{24}", snapshot.name)
+
+
+def test_a_paused_subscription_has_the_fields_that_google_knows(channel: grpc.Channel) -> None:
+    """REST says who paused it, in a field of PushHub's own."""
+    make(pushConfig={"pushEndpoint": "https://push.example.com/"})
+    pause_subscription(name=SUBSCRIPTION)
+    assert subscription_described(Subscription.objects.get()).keys() > {"name", "paused"}
+    request, answer = pubsub.GetSubscriptionRequest.pb()(subscription=SUBSCRIPTION), pubsub.Subscription.pb()
+    shown = call(channel, "google.pubsub.v1.Subscriber.GetSubscription", request, answer)
+    assert (shown.name, shown.topic) == (SUBSCRIPTION, TOPIC)
 
 
 def test_a_missing_topic_is_not_found_whatever_is_published(channel: grpc.Channel) -> None:
