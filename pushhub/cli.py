@@ -65,7 +65,7 @@ def speak_or_manage(name: str) -> None:
     words = (*cli.WORDS, *COMMANDS)
     if name not in (*words, *django_commands()) and (hint := nearest(name, words)):
         sys.exit(f"pushhub: unknown command {name!r}: {hint}")
-    manage(sys.argv)
+    manage(["pushhub", *sys.argv[1:]])
 
 
 def django_commands() -> list[str]:

@@ -232,3 +232,13 @@ def test_the_first_word(
         assert exit_.code == said
     else:
         assert capsys.readouterr().out == said + "\n"
+
+
+def test_a_word_like_none_is_explained_by_the_name_that_was_typed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """bin/pushhub runs code, so that Python calls the program "-c"."""
+    monkeypatch.setattr(sys, "argv", ["-c", "xyzzy"])
+    with pytest.raises(SystemExit):
+        pushhub_main()
+    assert "Type 'pushhub help'" in capsys.readouterr().err
