@@ -21,8 +21,8 @@ from deliveries.models import Message
 from deliveries.pipeline import needs
 from deliveries.pipeline.archiving.archive import Archiver
 from deliveries.pipeline.jobs import ingest, replay
-from deliveries.pipeline.jobs.publishjobs import Target, begin_job, divide_job, progress_of, run_job
 from deliveries.pipeline.jobs.rows import Columns
+from deliveries.pipeline.publishing.publishjobs import Target, begin_job, divide_job, progress_of, run_job
 from deliveries.pipeline.session import spark_session
 from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage

@@ -17,9 +17,9 @@ from deliveries.pipeline.archiving.schedule import schedule as archive_schedule
 from deliveries.retention import sweep
 from deliveries.rules.taskmessage import TASK_NAME, DeliverTask, generation_of, task_id_of
 from deliveries.store import fanout, lostoffers
-from deliveries.telemetry.counting import embedded
+from deliveries.telemetry.counting import counterseries, embedded
 from deliveries.telemetry.journal import upkeep
-from deliveries.telemetry.series import counterseries, expiry, gauges, regiongauges
+from deliveries.telemetry.series import expiry, gauges, regiongauges
 from subscriptions.services.snapshots import sweep_snapshots
 
 

@@ -92,7 +92,7 @@ def manage(arguments: list[str]) -> None:
         os.environ.setdefault("PUSHHUB_SECRET_KEY", "not used: this command only calls a running PushHub")
     from django.core.management import execute_from_command_line
 
-    from pushhub.environment import SettingError
+    from pushhub.common.environment import SettingError
 
     try:
         execute_from_command_line(arguments)

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit, urlunsplit
 
 from pushhub import __version__
-from pushhub import environment as env
+from pushhub.common import environment as env
 from pushhub.common.databases import database_config
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.redisurls import SENTINEL_SCHEMES

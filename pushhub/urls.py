@@ -14,7 +14,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("admin/", admin.site.urls),
     path("i18n/", include("django.conf.urls.i18n")),
     path("", include("deliveries.api.urls")),
-    path("", include("subscriptions.api.urls")),
+    path("", include("subscriptions.urls")),
 ]
 
 if settings.EMULATOR != "OFF":

@@ -1,21 +1,22 @@
 """Checks which unit imports which, from the source alone (docs/architecture.md has the layers).
 
 A *unit* is a folder of an app, or a module at the app's root. Each unit has a layer and imports its own layer and lower
-layers only, and no two units import each other, directly or through others. The modules of the HTTP client, which is a
-library of its own, do not import each other in a cycle either, not even for type checkers.
+layers only, and no two units import each other, directly or through others. Nor do two folders below a unit. The
+modules of the HTTP client, which is a library of its own, do not import each other in a cycle either, not even for type
+checkers.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 APPS = ("subscriptions", "deliveries")
 
-#: The modules of `pushhub` that every part may import. The others are wiring, which only `pushhub` imports.
-OPEN_TO_ALL = frozenset({"common", "environment"})
+#: The cellar: what every part may import of `pushhub`. The rest is the roof, which only `pushhub` imports.
+OPEN_TO_ALL = frozenset({"common"})
 
 #: The units of each app by layer, lowest first.
 LAYERS: dict[str, tuple[frozenset[str], ...]] = {
@@ -26,7 +27,7 @@ LAYERS: dict[str, tuple[frozenset[str], ...]] = {
         frozenset({"iam", "identity"}),
         frozenset({"audit", "services"}),
         frozenset({"admin", "api", "cli", "console", "management", "rpc", "tasks"}),
-        frozenset({"apps", "checks", "receivers"}),
+        frozenset({"apps", "checks", "receivers", "urls"}),
     ),
     "deliveries": (
         frozenset({"rules"}),
@@ -152,14 +153,26 @@ def unit_of(module: str) -> str:
     return ".".join(module.split(".")[:2])
 
 
-def cycles(modules: Mapping[str, str]) -> list[list[str]]:
+def cycles(modules: Mapping[str, str], part_of: Callable[[str], str] = unit_of) -> list[list[str]]:
     """Return the groups of units that import each other, directly or by way of others."""
     targets: dict[str, set[str]] = {}
     for import_ in all_imports(modules):
-        importer, imported = unit_of(import_.importer), unit_of(import_.imported)
+        importer, imported = part_of(import_.importer), part_of(import_.imported)
         if importer != imported and imported.split(".")[0] in ("pushhub", *APPS):
             targets.setdefault(importer, set()).add(imported)
     return _cycles(targets)
+
+
+def folder_cycles(modules: Mapping[str, str]) -> list[list[str]]:
+    """Return the groups of folders that import each other. A module at the root of an app or of `pushhub` is alone."""
+    folders = {name.rpartition(".")[0] for name in modules}
+
+    def folder_of(module: str) -> str:
+        while module.count(".") > 1 and module not in folders:
+            module = module.rpartition(".")[0]
+        return module
+
+    return cycles(modules, folder_of)
 
 
 def module_cycles(modules: Mapping[str, str], folder: str) -> list[list[str]]:

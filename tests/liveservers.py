@@ -7,7 +7,7 @@ from io import BufferedReader
 from django.core.servers.basehttp import WSGIRequestHandler
 from django.test.testcases import QuietWSGIRequestHandler
 
-from pushhub.runtime.forwarding import BEGINNING, read_client
+from pushhub.runtime.httpserver.forwarding import BEGINNING, read_client
 
 
 def learn_clients() -> None:

@@ -117,12 +117,3 @@ def receiver_url() -> str:
     with _starting:
         _receiver = _receiver or DemoReceiver(note_arrival)
         return _receiver.url
-
-
-def stop_receiver() -> None:
-    """Stop this process's receiver, if there is one."""
-    global _receiver
-    with _starting:
-        if _receiver is not None:
-            _receiver.stop()
-        _receiver = None

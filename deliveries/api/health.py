@@ -12,7 +12,7 @@ from deliveries.telemetry.export.exposition import CONTENT_TYPE
 from deliveries.telemetry.export.probes import Status
 from deliveries.telemetry.export.prometheus import metrics_text
 from deliveries.telemetry.export.readiness import CHECKS, overall, probes
-from pushhub import environment as env
+from pushhub.common import environment as env
 from subscriptions.api.authentication import session_principal
 
 

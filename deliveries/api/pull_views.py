@@ -9,7 +9,7 @@ from deliveries.pull.deadlines import modify_ack_deadlines
 from deliveries.pull.leasing import Received, pull_messages
 from deliveries.pull.settling import acknowledge_messages
 from deliveries.telemetry import kinds
-from deliveries.telemetry.requests import request_counted
+from deliveries.telemetry.sinks.requests import request_counted
 from pushhub.common.protojson import Message
 from subscriptions.api.routes import SUBSCRIPTION, serve
 from subscriptions.models import Subscription

@@ -20,7 +20,7 @@ from deliveries.rules.payload import NewMessage, attributes_text, parse_attribut
 from deliveries.rules.regions import is_transit_allowed
 from deliveries.store import statements
 from deliveries.telemetry.events import DeadLettered, Published, Source
-from deliveries.telemetry.observing import observe
+from deliveries.telemetry.sinks.observing import observe
 from pushhub.common.rows import row_or_none
 from subscriptions.iam import access
 from subscriptions.identity.agents import service_agent

@@ -14,7 +14,7 @@ from deliveries.models import Delivery
 from deliveries.store import statements
 from deliveries.store.writelock import write_transaction
 from deliveries.telemetry.events import Settled, Source
-from deliveries.telemetry.observing import observe
+from deliveries.telemetry.sinks.observing import observe
 from pushhub.common.errors import FailedPrecondition
 from subscriptions import audit
 from subscriptions.models import Subscription

@@ -103,7 +103,7 @@ class RegionGaugeMinute(models.Model):
 
 
 class CounterSample(models.Model):
-    """Up to which value a counter in Redis has been added to the metrics (telemetry/series/counterseries.py)."""
+    """Up to which value a counter in Redis has been added to the metrics (telemetry/counting/counterseries.py)."""
 
     field = models.CharField(max_length=200, primary_key=True)
     value = models.BigIntegerField()

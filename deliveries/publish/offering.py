@@ -16,7 +16,7 @@ from deliveries.rules.payload import NewMessage, publish_time_text, wire_message
 from deliveries.rules.taskmessage import escape_message, reference
 from deliveries.store.lostoffers import note_lost
 from deliveries.telemetry.events import Published
-from deliveries.telemetry.observing import observe
+from deliveries.telemetry.sinks.observing import observe
 from subscriptions.selectors import PushSettings
 
 logger = logging.getLogger(__name__)

@@ -9,9 +9,9 @@ from typing import Protocol
 from django.conf import settings
 
 from deliveries.rules.payload import NewMessage
+from pushhub.common.environment import REGION_PATTERN
 from pushhub.common.errors import FailedPrecondition, InvalidArgument, clipped
 from pushhub.common.protojson import Kind, Message, Repeated, String, StringMap, parse_bytes
-from pushhub.environment import REGION_PATTERN
 
 MAX_MESSAGES = 1000
 #: Of the request in its binary form, as gRPC brings it; the JSON body has its own limit at the parser.

@@ -9,7 +9,7 @@ from deliveries.publish.offering import offer_all
 from deliveries.publish.storing import store_messages, take_message_ids
 from deliveries.publish.transforming import transform_messages
 from deliveries.rules.payload import NewMessage
-from deliveries.telemetry.requests import refusals_counted
+from deliveries.telemetry.sinks.requests import refusals_counted
 from pushhub.common.tenantpool import is_called_again
 from subscriptions.models import Topic
 from subscriptions.quotas import charge_publish

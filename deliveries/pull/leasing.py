@@ -28,7 +28,7 @@ from deliveries.rules.taskmessage import DeliverTask, parse_body, parse_own, see
 from deliveries.store import statements
 from deliveries.store.payloads import read_payloads
 from deliveries.telemetry.events import Sent
-from deliveries.telemetry.observing import observe
+from deliveries.telemetry.sinks.observing import observe
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
 from pushhub.common.tenantpool import step_aside
 from subscriptions.models import Subscription

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from deliveries.backlog.backlog import grouped
 from deliveries.rules.ackids import AckId
 from deliveries.telemetry.events import Extended, Settled, Source
-from deliveries.telemetry.observing import observe
+from deliveries.telemetry.sinks.observing import observe
 from subscriptions.selectors import PushSettings
 
 #: Delivery types, as metrics call them.

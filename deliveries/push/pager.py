@@ -7,9 +7,9 @@ from functools import partial
 from deliveries.backlog.backlog import Lane, PageRequest
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.paging import page_in
-from deliveries.push.jobs import Job, Jobs
 from pushhub.common import names
 from pushhub.common.expiring import ExpiringCache
+from pushhub.common.jobs import Job, Jobs
 from subscriptions.selectors import push_settings
 
 #: One project's pages are read one after the other, so a second thread is for those of the others.

@@ -11,12 +11,12 @@ from functools import partial
 from django.db import close_old_connections
 
 from deliveries.push.admission import Admission
-from deliveries.push.jobs import Job, Jobs, Stopped, persistently
 from deliveries.push.sending.engine import Engine
 from deliveries.push.sending.flight import Flight
 from deliveries.rules.outcome import Reason, Verdict
 from deliveries.store import statements
 from deliveries.store.payloads import read_payloads
+from pushhub.common.jobs import Job, Jobs, Stopped, persistently
 
 logger = logging.getLogger(__name__)
 

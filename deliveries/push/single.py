@@ -9,7 +9,6 @@ from functools import cache
 from typing import NamedTuple
 
 from deliveries.backlog.backlog import Lane
-from deliveries.push.jobs import persistently
 from deliveries.push.preparer import with_payloads
 from deliveries.push.results.attempts import attempts_of
 from deliveries.push.results.settler import settle_now
@@ -20,7 +19,8 @@ from deliveries.push.sending.sender import send
 from deliveries.push.transformer import Transformer
 from deliveries.rules.outcome import Reason, Verdict
 from deliveries.rules.taskmessage import DeliverTask
-from deliveries.telemetry.observing import observe
+from deliveries.telemetry.sinks.observing import observe
+from pushhub.common.jobs import persistently
 
 logger = logging.getLogger(__name__)
 

@@ -39,17 +39,17 @@ from deliveries.push.results.attempts import attempts_of
 from deliveries.push.results.settler import Settler
 from deliveries.push.sending.engine import Engine
 from deliveries.push.sending.flight import Batch, Flight
+from deliveries.push.sending.workerlease import WorkerLease
 from deliveries.push.transformer import Transformer
 from deliveries.push.transport import Transport, full_bell
 from deliveries.push.waker import WakerStep
-from deliveries.push.workerlease import WorkerLease
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import wire_size
 from deliveries.rules.taskmessage import TASK_NAME, body_of, parse_any, parse_body, parse_own, task_id_of
 from deliveries.telemetry.journal.journal import journal
-from deliveries.telemetry.observing import observe
 from deliveries.telemetry.sinks.endpointhealth import EndpointLog
 from deliveries.telemetry.sinks.flower import Flower
+from deliveries.telemetry.sinks.observing import observe
 from pushhub.common.background import BackgroundThread, oldest_job_seconds
 
 logger = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from deliveries.rules.payload import parse_attributes
 from deliveries.store import statements
 from deliveries.store.writelock import write_transaction
 from deliveries.telemetry import kinds
-from deliveries.telemetry.requests import request_counted
+from deliveries.telemetry.sinks.requests import request_counted
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
 from pushhub.common.protojson import parse_timestamp
 from subscriptions import selectors

@@ -16,7 +16,7 @@ from deliveries.rpc.bell import bell
 from deliveries.rpc.protobuf import add_received_message
 from deliveries.rpc.streams import leases_changed
 from deliveries.telemetry import kinds
-from deliveries.telemetry.requests import request_counted
+from deliveries.telemetry.sinks.requests import request_counted
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
 from pushhub.common.pubsubtypes import pubsub

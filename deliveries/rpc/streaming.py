@@ -34,8 +34,8 @@ from deliveries.rpc.flow import Outstanding
 from deliveries.rpc.protobuf import add_received_message
 from deliveries.rpc.streams import listening
 from deliveries.telemetry import kinds
-from deliveries.telemetry.requests import count_request
 from deliveries.telemetry.series import openstreams
+from deliveries.telemetry.sinks.requests import count_request
 from pushhub.common.errors import FailedPrecondition, InvalidArgument, PushHubError, Unauthenticated, Unavailable
 from pushhub.common.pubsubtypes import pubsub
 from subscriptions.models import Subscription

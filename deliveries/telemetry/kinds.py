@@ -53,7 +53,7 @@ class Kind:
     #: SUM for the sum of all values.
     counter: tuple[str, ...] | None = None
     #: The event under which the counter is added to the tables of metrics each minute
-    #: (telemetry/series/counterseries.py). What the journal counts has none, and is not added twice.
+    #: (telemetry/counting/counterseries.py). What the journal counts has none, and is not added twice.
     sampled: tuple[str, ...] = ()
 
     #: A column of GaugeMinute.

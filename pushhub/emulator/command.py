@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from pushhub import environment as env
+from pushhub.common import environment as env
 from pushhub.emulator import StartError
 from pushhub.emulator.resources import ResourcesError, read_resources
 

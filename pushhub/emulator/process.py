@@ -17,7 +17,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import connections
 
-from pushhub import environment as env
+from pushhub.common import environment as env
 from pushhub.emulator import StartError
 from pushhub.emulator.resources import StartResources, create_resources
 from pushhub.runtime import embedded

@@ -19,7 +19,7 @@ import django
 import grpc
 import uvloop
 
-from pushhub import environment as env
+from pushhub.common import environment as env
 
 if TYPE_CHECKING:
     from subscriptions.rpc.calls import Method
@@ -106,7 +106,7 @@ async def serve(stop: asyncio.Event) -> None:
     from django.conf import settings
 
     from deliveries.publish.writer import publish_writer
-    from pushhub.runtime.limits import raise_open_files, read_limits
+    from pushhub.runtime.httpserver.limits import raise_open_files, read_limits
     from pushhub.runtime.multiplexer import PortMultiplexer
     from subscriptions.rpc import calls
 

@@ -45,8 +45,8 @@ from tornado.web import RequestHandler
 
 from deliveries.rules.taskmessage import TASK_NAME
 from pushhub.common.clock import Clock, time_text, utcnow
+from pushhub.common.environment import is_loopback
 from pushhub.common.throttle import WINDOW_SECONDS, LocalCounters, bucket_of
-from pushhub.environment import is_loopback
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 
 from pushhub.common.peers import forget_peer, note_peer
-from pushhub.runtime.forwarding import client_line
-from pushhub.runtime.limits import Connections, Limits, client_of
+from pushhub.runtime.httpserver.forwarding import client_line
+from pushhub.runtime.httpserver.limits import Connections, Limits, client_of
 
 logger = logging.getLogger(__name__)
 

@@ -24,8 +24,8 @@ from django.conf import settings
 from kombu.exceptions import OperationalError
 
 from deliveries.telemetry.counting.lag import keeps_up
-from pushhub import environment as env
 from pushhub.common import background
+from pushhub.common import environment as env
 from pushhub.common.redisclient import connect_to_redis
 from pushhub.runtime.redisversion import UnusableRedisError, version_line
 from subscriptions.transforms.systemcalls import why_unrestricted

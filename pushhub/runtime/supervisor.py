@@ -25,7 +25,7 @@ from django.conf import settings
 from django.db import connections
 
 from deliveries.pipeline import needs
-from pushhub import environment as env
+from pushhub.common import environment as env
 from pushhub.runtime import embedded, processes
 from pushhub.runtime.crew import Crew, StartError
 from pushhub.runtime.development import load_or_create_secret

@@ -22,10 +22,10 @@ from typing import Any
 import uvloop
 from django.conf import settings
 
-from pushhub import environment as env
-from pushhub.runtime.admission import Admission
+from pushhub.common import environment as env
+from pushhub.runtime.httpserver.admission import Admission
+from pushhub.runtime.httpserver.limits import raise_open_files, read_limits
 from pushhub.runtime.httpserver.server import HttpServer
-from pushhub.runtime.limits import raise_open_files, read_limits
 
 #: How long current requests may go on after the server was asked to stop, and the time until workers are killed.
 GRACE_SECONDS = 8.0

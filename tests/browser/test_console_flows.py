@@ -17,13 +17,13 @@ from django.db import connection
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
-from deliveries.admin import demoreceiver
 from deliveries.deadletters import jobs
 from deliveries.models import DeadLetter
 from subscriptions.models import Project, Subscription, Topic
 from tests.browser.chromium import TIMEOUT_MS, Chromium, Watched
 from tests.browser.test_accessibility import SERIOUS
 from tests.browser.test_console_pages import PASSWORD, sign_in
+from tests.demoreceivers import stop_receiver
 from tests.integration.deadletters.letters import letters_create, owed_to, source_create
 from tests.restapi import Api
 from tests.workers import Worker
@@ -201,7 +201,7 @@ def test_dead_letters_are_found_redriven_and_discarded(
 @pytest.fixture
 def stops_demo_receiver() -> Iterator[None]:
     yield
-    demoreceiver.stop_receiver()
+    stop_receiver()
 
 
 @pytest.mark.usefixtures("stops_demo_receiver")

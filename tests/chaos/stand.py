@@ -10,7 +10,6 @@ import secrets
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -275,9 +274,6 @@ class Stand:
                 member.send(signal.SIGKILL)
                 assert member.process is not None
                 member.process.wait(timeout=60)
-
-    def of_role(self, role: str) -> Iterator[Member]:
-        return (member for member in self.members.values() if member.name.startswith(role))
 
     def supervise(self) -> list[tuple[str, int]]:
         """Start members again that ended by themselves, as a supervisor does. Return their names and exit statuses."""

@@ -15,7 +15,7 @@ import django
 MODULES = (
     "deliveries.pipeline.datasource.reader",
     "deliveries.pipeline.datasource.writer",
-    "deliveries.pipeline.jobs.parts",
+    "deliveries.pipeline.publishing.parts",
     "deliveries.publish.service",
     "pandas",
     "pyarrow.compute",

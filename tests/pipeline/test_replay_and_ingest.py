@@ -20,9 +20,10 @@ from django.core.management import CommandError, call_command
 from deliveries.admin.publishjobs import start
 from deliveries.models import Delivery, Message, PublishJob, PublishPart
 from deliveries.pipeline.archiving.archive import Archiver
-from deliveries.pipeline.jobs import parts, publishjobs, replay
+from deliveries.pipeline.jobs import replay
 from deliveries.pipeline.jobs.filters import filter_column
 from deliveries.pipeline.jobs.replays import ReplaySpec, begin_replay
+from deliveries.pipeline.publishing import parts, publishjobs
 from deliveries.publish.service import publish_message
 from deliveries.pull.leasing import pull_messages
 from deliveries.rules.payload import NewMessage

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pushhub.runtime import forwarding
+from pushhub.runtime.httpserver import forwarding
 from subscriptions.models.iam import AuditEntry
 from tests.ports import wait_for
 from tests.rawsockets import WHOLE, Ports, ports, received

@@ -14,9 +14,9 @@ from django.db import transaction
 from django.http import HttpResponse
 from django.test import Client
 
-from deliveries.admin import demoreceiver
 from subscriptions.iam import access, grants
 from subscriptions.models import Project, Subscription, Topic
+from tests.demoreceivers import stop_receiver
 from tests.tenants import World, member_of, world_of_tenants
 
 pytestmark = [pytest.mark.django_db, pytest.mark.any_database]
@@ -120,7 +120,7 @@ def world(redis_url: str, settings: Any) -> Iterator[World]:
     Subscription.objects.create(project=project, subscription_id="demo", topic=demo, push_endpoint="https://127.0.0.1/")
     Subscription.objects.update(push_endpoint="https://127.0.0.1/", dead_letter_topic=demo)
     yield world
-    demoreceiver.stop_receiver()
+    stop_receiver()
 
 
 @pytest.mark.parametrize("role", ["roles/viewer", "roles/pubsub.subscriber", "roles/editor"])

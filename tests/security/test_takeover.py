@@ -45,7 +45,6 @@ from tests.restapi import Api, exit_code
 
 THIEF = "user:thief@example.com"
 PUSHER = "pusher@shop.iam.gserviceaccount.com"
-PUSHER_NAME = f"projects/shop/serviceAccounts/{PUSHER}"
 CREATOR = "roles/iam.serviceAccountTokenCreator"
 
 #: Ids that no new project may have. What is left of Google's own is in test_names.py.

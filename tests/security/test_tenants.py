@@ -14,7 +14,7 @@ import requests
 from deliveries.api import pull_views
 from deliveries.models import Message
 from deliveries.publish import service
-from pushhub.runtime import admission
+from pushhub.runtime.httpserver import admission
 from subscriptions.transforms import sandboxes
 from tests.integration.publish.directapi import DirectApi, direct_api
 from tests.ports import wait_for

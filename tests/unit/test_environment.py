@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pushhub import environment as env
+from pushhub.common import environment as env
 
 
 def test_a_secret_may_be_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

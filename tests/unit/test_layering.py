@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.layering import CLIENT, cycles, imports_of, module_cycles, modules_of, violations
+from tests.layering import CLIENT, cycles, folder_cycles, imports_of, module_cycles, modules_of, violations
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,6 +17,22 @@ def test_every_import_goes_the_allowed_way() -> None:
 
 def test_no_folders_import_each_other() -> None:
     assert cycles(modules_of(ROOT)) == []
+
+
+def test_no_folders_below_a_unit_import_each_other() -> None:
+    assert folder_cycles(modules_of(ROOT)) == []
+
+
+def test_a_cycle_of_a_folder_and_one_inside_it_is_seen() -> None:
+    sources = {
+        "pushhub.run.__init__": "",
+        "pushhub.run.limits": "import json",
+        "pushhub.run.web": "from pushhub.run.http.server import Server",
+        "pushhub.run.http.__init__": "",
+        "pushhub.run.http.server": "from pushhub.run.limits import Limits",
+        "pushhub.wsgi": "from pushhub import run",
+    }
+    assert folder_cycles(sources) == [["pushhub.run", "pushhub.run.http"]]
 
 
 def test_the_modules_of_the_http_client_do_not_import_each_other_in_a_cycle() -> None:
@@ -82,6 +98,7 @@ def test_a_folder_without_a_layer_is_seen() -> None:
         ("deliveries.telemetry.counting.transforms", "import django"),
         ("pushhub.common.names", "from subscriptions.models import Topic"),
         ("pushhub.common.errors", "from pushhub.celery import app"),
+        ("deliveries.telemetry.gauges", "from pushhub import leases"),
     ],
 )
 def test_the_checker_sees_a_wrong_import(module: str, line: str) -> None:

@@ -10,7 +10,8 @@ from typing import Any, TextIO
 from django.conf import settings
 
 from deliveries.pipeline.jobs import ingest
-from deliveries.pipeline.jobs.publishjobs import (
+from deliveries.pipeline.jobs.rows import USUAL, Columns, Dialect
+from deliveries.pipeline.publishing.publishjobs import (
     Progress,
     Target,
     bar,
@@ -22,7 +23,6 @@ from deliveries.pipeline.jobs.publishjobs import (
     run_job,
     write_rejects,
 )
-from deliveries.pipeline.jobs.rows import USUAL, Columns, Dialect
 from deliveries.pipeline.session import spark_session
 from deliveries.telemetry.runs import Kind, Run, error_line, running
 from pushhub.common.errors import FailedPrecondition, InvalidArgument

@@ -12,7 +12,8 @@ from django.conf import settings
 from deliveries.models import PublishJob
 from deliveries.pipeline.archiving.locks import reading
 from deliveries.pipeline.jobs import replay
-from deliveries.pipeline.jobs.publishjobs import (
+from deliveries.pipeline.jobs.replays import ReplaySpec, begin_replay
+from deliveries.pipeline.publishing.publishjobs import (
     Progress,
     bar,
     divide_job,
@@ -21,7 +22,6 @@ from deliveries.pipeline.jobs.publishjobs import (
     progress_of,
     run_job,
 )
-from deliveries.pipeline.jobs.replays import ReplaySpec, begin_replay
 from deliveries.pipeline.session import spark_session
 from deliveries.telemetry.runs import Kind, running
 from pushhub.common.errors import InvalidArgument, PushHubError

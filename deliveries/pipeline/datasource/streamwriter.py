@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import datasource as spark
 
 from deliveries.pipeline.datasource.writer import Published, finish, job_of, publish_partition, task_of
-from deliveries.pipeline.jobs.parts import Task
+from deliveries.pipeline.publishing.parts import Task
 from deliveries.pipeline.service import Service
 from pushhub.common.errors import InvalidArgument
 

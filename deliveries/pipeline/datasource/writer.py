@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource as spark
 
-from deliveries.pipeline.jobs.parts import Pace, Row, Task, publish_part
+from deliveries.pipeline.publishing.parts import Pace, Row, Task, publish_part
 from deliveries.pipeline.service import Service
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
 
@@ -127,7 +127,7 @@ def _require_columns(schema: StructType) -> None:
 
 
 def job_of(job_id: str, *, kind: str, topic: str) -> PublishJob:
-    from deliveries.pipeline.jobs.publishjobs import begin_job
+    from deliveries.pipeline.publishing.publishjobs import begin_job
 
     return begin_job(job_id=job_id, kind=kind, spec={"topic": topic})
 

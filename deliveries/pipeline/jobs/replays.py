@@ -9,7 +9,7 @@ from hashlib import sha256
 
 from deliveries.models import PublishJob
 from deliveries.pipeline.jobs.filters import check_filter
-from deliveries.pipeline.jobs.publishjobs import Target, begin_job
+from deliveries.pipeline.publishing.publishjobs import Target, begin_job
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
 from subscriptions.selectors import get_subscription, get_topic
 

@@ -21,7 +21,6 @@ from django.db import close_old_connections, connection
 from deliveries.activity import note_activity
 from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, Settlement, Take, Taken, grouped
 from deliveries.deadletters.forwarding import Forwarded, forward_dead_letters, is_spent, usable_topic_id
-from deliveries.push.jobs import LAST_PAUSE_SECONDS, Stopped, persistently
 from deliveries.push.results.gathering import Gathering
 from deliveries.push.sending.flight import Batch, Flight
 from deliveries.rules.outcome import Reason, Verdict
@@ -32,6 +31,7 @@ from deliveries.store import statements
 from deliveries.store.writelock import write_transaction
 from pushhub.common.background import IDLE_SECONDS, BackgroundThread
 from pushhub.common.clock import utcnow
+from pushhub.common.jobs import LAST_PAUSE_SECONDS, Stopped, persistently
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from deliveries.backlog.backlog import Lane
 from deliveries.push.sending.answers import kept_answers
 from deliveries.push.sending.httpclient import PushResult
 from deliveries.push.sending.plans import PushPlan
-from deliveries.push.workerlease import WorkerLease
+from deliveries.push.sending.workerlease import WorkerLease
 from deliveries.rules.outcome import Verdict, verdict
 from deliveries.rules.payload import data_size
 from deliveries.rules.taskmessage import DeliverTask, generation_of, reference, seek_of

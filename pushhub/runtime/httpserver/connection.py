@@ -17,8 +17,9 @@ from django.core.signing import BadSignature
 
 from pushhub.common.background import threads_stuck
 from pushhub.common.errors import ResourceExhausted
-from pushhub.runtime import forwarding
-from pushhub.runtime.admission import Admission
+from pushhub.runtime.httpserver import forwarding
+from pushhub.runtime.httpserver.admission import Admission
+from pushhub.runtime.httpserver.limits import ByteBudget, Connections, Limits, Reservation, client_of
 from pushhub.runtime.httpserver.requests import (
     BODY_BYTES,
     HEAD_BYTES,
@@ -29,7 +30,6 @@ from pushhub.runtime.httpserver.requests import (
     path_of,
 )
 from pushhub.runtime.httpserver.responses import Direct, Response, direct_response, refusal
-from pushhub.runtime.limits import ByteBudget, Connections, Limits, Reservation, client_of
 
 logger = logging.getLogger(__name__)
 

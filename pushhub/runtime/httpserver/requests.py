@@ -9,7 +9,7 @@ from urllib.parse import unquote_to_bytes
 
 import httptools
 
-from pushhub.runtime.limits import Reservation
+from pushhub.runtime.httpserver.limits import Reservation
 
 #: The application gets a larger body's length without the body, and refuses it.
 BODY_BYTES = 11 * 1024 * 1024

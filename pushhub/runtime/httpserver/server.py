@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pushhub.runtime.admission import Admission
+from pushhub.runtime.httpserver.admission import Admission
 from pushhub.runtime.httpserver.connection import HttpConnection
+from pushhub.runtime.httpserver.limits import ByteBudget, Connections, Limits
 from pushhub.runtime.httpserver.requests import Request
 from pushhub.runtime.httpserver.responses import Direct, Response
-from pushhub.runtime.limits import ByteBudget, Connections, Limits
 
 #: The memory for bodies of all clients, and of one address.
 BODIES_BYTES = 256 * 1024 * 1024

@@ -22,6 +22,7 @@ from deliveries.telemetry.counting.lease import Counter, Lease
 from pushhub.common.clock import utcnow
 from subscriptions.iam import grants
 from subscriptions.models import Project, Subscription, Topic
+from tests.demoreceivers import stop_receiver
 from tests.ports import wait_for
 from tests.restapi import Api
 from tests.workers import Worker
@@ -217,7 +218,7 @@ def test_a_quiet_console_says_that_all_is_well(api: Api, client: Client) -> None
 @pytest.fixture
 def stops_demo_receiver() -> Iterator[None]:
     yield
-    demoreceiver.stop_receiver()
+    stop_receiver()
 
 
 @pytest.mark.usefixtures("stops_demo_receiver")
@@ -250,7 +251,7 @@ def test_an_empty_console_shows_three_steps_and_a_demo_that_delivers(api: Api, c
         wait_for(lambda: client.get(f"{demo}?project=shop").context["rows"])
         [arrival] = client.get(f"{demo}?project=shop").context["rows"]
         assert (arrival["data"], arrival["message_id"].isdecimal()) == ("Hello from PushHub", True)
-        demoreceiver.stop_receiver()
+        stop_receiver()
         client.post(demo, {"project": "shop"})
         wait_for(lambda: not Delivery.objects.exists())
     assert len(client.get(f"{demo}?project=shop").context["rows"]) == 2, "a new receiver took over"

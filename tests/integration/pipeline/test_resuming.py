@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from deliveries.models import Message, PublishPart
-from deliveries.pipeline.jobs import resuming
-from deliveries.pipeline.jobs.parts import Pace, Task, publish_part
-from deliveries.pipeline.jobs.publishjobs import begin_job
+from deliveries.pipeline.publishing import resuming
+from deliveries.pipeline.publishing.parts import Pace, Task, publish_part
+from deliveries.pipeline.publishing.publishjobs import begin_job
 from deliveries.pipeline.service import Service
 from subscriptions.selectors import get_topic
 from subscriptions.services.topics import create_topic

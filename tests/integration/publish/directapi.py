@@ -13,9 +13,9 @@ import orjson
 
 from deliveries.api.direct import DirectPublish
 from deliveries.publish.writer import publish_writer
-from pushhub.runtime.admission import Admission
+from pushhub.runtime.httpserver.admission import Admission
+from pushhub.runtime.httpserver.limits import Limits
 from pushhub.runtime.httpserver.server import HttpServer
-from pushhub.runtime.limits import Limits
 from pushhub.wsgi import application
 from tests.restapi import Answer, Api
 

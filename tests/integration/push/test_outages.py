@@ -91,7 +91,7 @@ def test_results_wait_for_the_database_however_long_it_is_away(
         wait_for(lambda: not Delivery.objects.exists(), what="a first ack")
         published = publish(3)
         with outage.lasting():
-            wait_for(lambda: " WARNING deliveries.push.jobs: the database " in worker.log, what="a thread noticing")
+            wait_for(lambda: " WARNING pushhub.common.jobs: the database " in worker.log, what="a thread noticing")
             wait_for(lambda: len(receiver.requests) >= 4, what="pushes during the outage")
         wait_for(lambda: not Delivery.objects.exists(), what="the results of the outage")
         later = publish(2)

@@ -40,7 +40,6 @@ WIDER = orjson.dumps(
     {"type": "record", "name": "Order", "fields": [{"name": "id", "type": ["null", "long", "string"]}]}
 ).decode()
 PROTO = 'syntax = "proto3"; package shop; message Order { int64 id = 1; string note = 2; enum E { A = 0; } }'
-DEEP = ['{"type":"array","items":'] * 80
 GOOD = b'{"id":7,"note":{"string":"x"}}'
 
 

@@ -11,8 +11,9 @@ import pytest
 
 from deliveries.backlog.default import default_backlog
 from deliveries.models import CounterSample
-from deliveries.telemetry.series import counterseries, openstreams
-from deliveries.telemetry.series.counterseries import sample_counters
+from deliveries.telemetry.counting import counterseries
+from deliveries.telemetry.counting.counterseries import sample_counters
+from deliveries.telemetry.series import openstreams
 from deliveries.telemetry.series.gauges import take_gauges
 from deliveries.telemetry.series.regiongauges import take_region_gauges
 from deliveries.telemetry.sinks import counters as module

@@ -15,10 +15,10 @@ from deliveries.telemetry.events import DeadLettered, Event, Extended, Sent, Set
 from deliveries.telemetry.journal.files import journals
 from deliveries.telemetry.journal.journal import Journal
 from deliveries.telemetry.journal.sealing import read_lines
-from deliveries.telemetry.observing import observe
 from deliveries.telemetry.sinks.counters import Counters, read_counters
 from deliveries.telemetry.sinks.journal import JournalSink
 from deliveries.telemetry.sinks.log import AttemptLog
+from deliveries.telemetry.sinks.observing import observe
 from tests.attempts import SOURCE, attempt, attempts
 
 #: Two acks, a nack, the last nack of a dead letter, a filtered message, a drop, a release, and one that was cut off.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deliveries.pipeline.jobs.parts import BATCH, Pace
+from deliveries.pipeline.publishing.parts import BATCH, Pace
 
 
 class Clock:

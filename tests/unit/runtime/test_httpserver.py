@@ -11,13 +11,12 @@ from typing import Any
 import orjson
 import pytest
 
-from pushhub.runtime import admission
-from pushhub.runtime.admission import Admission
+from pushhub.runtime.httpserver import admission, requests
 from pushhub.runtime.httpserver import connection as connections
-from pushhub.runtime.httpserver import requests
 from pushhub.runtime.httpserver import server as servers
+from pushhub.runtime.httpserver.admission import Admission
+from pushhub.runtime.httpserver.limits import ByteBudget, Connections, Limits, Reservation, client_of
 from pushhub.runtime.httpserver.server import Application, HttpServer
-from pushhub.runtime.limits import ByteBudget, Connections, Limits, Reservation, client_of
 
 LIMITS = Limits(head_seconds=30, body_seconds=30, idle_seconds=30, connections=0)
 Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]

@@ -30,6 +30,8 @@ def test_the_web_server_has_imported_everything_before_its_first_request() -> No
     assert imported("import pushhub.wsgi") == set(PAGES)
 
 
-@pytest.mark.parametrize("code", ["import deliveries.push.worker", WORKER, "import deliveries.pipeline.jobs.parts"])
+@pytest.mark.parametrize(
+    "code", ["import deliveries.push.worker", WORKER, "import deliveries.pipeline.publishing.parts"]
+)
 def test_a_process_without_pages_does_not_import_them(code: str) -> None:
     assert imported(code) == set()

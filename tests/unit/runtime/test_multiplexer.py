@@ -13,8 +13,8 @@ import pytest
 import uvloop
 
 from pushhub.common import peers
-from pushhub.runtime.forwarding import read_client
-from pushhub.runtime.limits import Limits
+from pushhub.runtime.httpserver.forwarding import read_client
+from pushhub.runtime.httpserver.limits import Limits
 from pushhub.runtime.multiplexer import PREFACE, PortMultiplexer
 from tests.certificates import Authority
 from tests.ports import free_port

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from deliveries.push import jobs as module
-from deliveries.push.jobs import Jobs
 from pushhub.common import background
+from pushhub.common import jobs as module
 from pushhub.common.background import oldest_job_seconds
+from pushhub.common.jobs import Jobs
 from tests.ports import wait_for
 
 

@@ -13,7 +13,7 @@ BEGINNING = b"PUSHHUB-CLIENT "
 MOST_BYTES = 512
 #: How long a line counts; the clocks of two machines may differ.
 MOST_AGE_SECONDS = 3600
-_SALT = "pushhub.runtime.forwarding"
+_SALT = "pushhub.runtime.httpserver.forwarding"
 
 
 def client_line(address: str, *, is_secure: bool) -> bytes:

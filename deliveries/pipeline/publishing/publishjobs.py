@@ -17,7 +17,7 @@ from django.db import connection, transaction
 from django.db.models import Sum
 
 from deliveries.models import PublishJob, PublishPart, PublishReject
-from deliveries.pipeline.jobs.parts import TAKEN, Task, publish
+from deliveries.pipeline.publishing.parts import TAKEN, Task, publish
 from deliveries.pipeline.service import Service
 from deliveries.telemetry.runs import Run, error_line
 from pushhub.common.clock import utcnow

@@ -14,7 +14,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from deliveries.pipeline.jobs.resuming import Fingerprint, messages_left
+from deliveries.pipeline.publishing.resuming import Fingerprint, messages_left
 from deliveries.pipeline.service import Service
 
 if TYPE_CHECKING:
