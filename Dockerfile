@@ -11,6 +11,14 @@ RUN install="/opt/pushhub/bin/pip install --require-hashes --no-cache-dir --disa
     && $install -r locks/service.txt \
     && if [ "$WITH_SPARK" = 1 ]; then $install --no-build-isolation -r locks/spark.txt; fi
 
+FROM python:3.12-slim-bookworm AS guide
+RUN python -m venv /opt/guide
+COPY locks locks
+RUN /opt/guide/bin/pip install --require-hashes --no-cache-dir --disable-pip-version-check -r locks/docs.txt
+WORKDIR /srv/pushhub
+COPY . .
+RUN /opt/guide/bin/python docs/site/build.py build/guide
+
 FROM python:3.12-slim-bookworm
 ARG WITH_SPARK=0
 RUN if [ "$WITH_SPARK" = 1 ]; then \
@@ -25,6 +33,7 @@ COPY manage.py ./
 COPY pushhub pushhub
 COPY subscriptions subscriptions
 COPY deliveries deliveries
+COPY --from=guide /srv/pushhub/build/guide build/guide
 RUN if [ "$WITH_SPARK" = 1 ]; then /opt/pushhub/bin/python -m deliveries.pipeline.classarchive || true; fi
 ENV PATH=/opt/pushhub/bin:$PATH \
     PYTHONUNBUFFERED=1 \

@@ -28,7 +28,7 @@ DOTS := awk '/^Collecting/ { printf "."; fflush() } END { print " done" }'
 HAS_JAVA = $(RUN) -c 'import sys; from deliveries.pipeline.javaruntime import *; sys.exit(prepare_java() < JAVA_LEAST)'
 
 .PHONY: help install install-spark install-java install-tests up test quick lint types migrations storm soak power bench check \
-	lock audit sbom digests clean
+	docs lock audit sbom digests clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -125,6 +125,18 @@ power: install-tests ## power cuts while messages are published; SEED=n of the f
 bench: install-tests install-spark ## the table of the engine; bench/README.md says what it needs and names the others
 	$(RUN) -m bench
 
+# Sphinx needs packages in other versions than PushHub.
+$(VENV)/guide/.installed: locks/docs.txt | $(VENV)/.made
+	@echo -n "installing what builds the guide "
+	@$(RUN) -m venv $(VENV)/guide
+	@$(VENV)/guide/bin/python -m pip --disable-pip-version-check install --require-hashes -r locks/docs.txt | $(DOTS)
+	@touch $@
+
+GUIDE ?= build/guide
+docs: $(VENV)/guide/.installed ## the guide, from docs/, which PushHub then serves at /docs/guide/
+	@$(VENV)/guide/bin/python docs/site/build.py $(GUIDE)
+	@echo $(GUIDE)/index.html
+
 # Versions that a lock has stay, unless a pin contradicts; `make lock UPGRADE=--upgrade` takes the newest that fit.
 COMPILE = $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	--no-annotate $(UPGRADE)
@@ -136,6 +148,7 @@ lock: $(TOOLS)/.installed ## locks/ anew, after a version in requirements.txt, t
 	@grep -E '^falkordb' requirements.txt | $(COMPILE) --no-deps -o locks/redis.txt -
 	@$(COMPILE) -c locks/service.txt -c locks/spark.txt -o locks/tests.txt tests/requirements.txt
 	@$(COMPILE) -o locks/tools.txt locks/tools.in
+	@$(COMPILE) -o locks/docs.txt locks/docs.in
 
 RUNTIME := locks/service.txt locks/spark.txt locks/java.txt locks/redis.txt
 

@@ -16,6 +16,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("healthz", pages.healthz, name="healthz"),
     path("schema", pages.for_staff(SpectacularJSONAPIView.as_view()), name="schema"),
     path("docs", pages.for_staff(SpectacularSwaggerSplitView.as_view(url_name="schema")), name="docs"),
+    re_path(r"^docs/guide/(?P<path>.*)$", pages.guide, name="guide"),
     path("$discovery/rest", Discovery.as_view()),
     path("oauth2/v1/certs", oauth2.PemCerts.as_view(), name="certs-v1"),
     path("oauth2/v3/certs", oauth2.JwkCerts.as_view(), name="certs-v3"),

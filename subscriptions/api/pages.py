@@ -8,11 +8,13 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.core.exceptions import SuspiciousFileOperation
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
+from django.views.static import serve
 
 from pushhub.common.background import threads_stuck
 from subscriptions.api.authentication import session_principal
@@ -35,6 +37,19 @@ def for_staff(view: View) -> View:
 @require_safe
 def index(request: HttpRequest) -> HttpResponse:
     return render(request, "subscriptions/index.html")
+
+
+@for_staff
+@require_safe
+def guide(request: HttpRequest, path: str) -> HttpResponseBase:
+    """Send a file of the guide, or say how to build it if `make docs` has not."""
+    if not (settings.GUIDE / "index.html").exists():
+        return render(request, "subscriptions/no_guide.html", status=404)
+    name = f"{path}index.html" if path.endswith("/") or not path else path
+    try:
+        return serve(request, name, settings.GUIDE)
+    except SuspiciousFileOperation:
+        raise Http404 from None
 
 
 @require_safe
