@@ -19,6 +19,7 @@ from deliveries.push.sending.sender import send
 from deliveries.push.transformer import Transformer
 from deliveries.rules.outcome import Reason, Verdict
 from deliveries.rules.taskmessage import DeliverTask
+from deliveries.telemetry.events import Attempts
 from deliveries.telemetry.sinks.observing import observe
 from pushhub.common.jobs import persistently
 
@@ -43,8 +44,8 @@ def _sender() -> Sender:
     return Sender(client, PlanBook(client), threading.Lock())
 
 
-def deliver_one(task: DeliverTask, *, task_id: str) -> str:
-    """Push a message, wait for the result, settle it, and return the result as text.
+def deliver_one(task: DeliverTask, *, task_id: str) -> Attempts:
+    """Push a message, wait for the result, settle it, and return the event of the attempt.
 
     It waits out any outage of the database and of Redis. If it can't settle for another reason, it raises that error,
     and the audit sends the message again.
@@ -62,8 +63,9 @@ def deliver_one(task: DeliverTask, *, task_id: str) -> str:
         logger.exception("push of message %d failed", flight.message_id)
         flight.settle_as(Verdict.NACK, Reason.INTERNAL)
     flows = persistently(lambda: settle_now([flight]), stopping=NEVER, what="to settle a push")
-    observe(attempts_of([flight], flows, worker="single"))
-    return f"{flight.verdict} {flight.result_text}"
+    [event] = attempts_of([flight], flows, worker="single")
+    observe([event])
+    return event
 
 
 def _prepare(flight: Flight) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from celery.worker.strategy import default
 
 from deliveries.push import waker
+from deliveries.push.stockevents import Arguments
 from deliveries.rules.taskmessage import parse_body
 
 
@@ -23,7 +24,8 @@ def deliver_strategy(task: Any, app: Any, consumer: Any, **kwargs: Any) -> Calla
 
 
 def _noting(here: waker.Waker, handler: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a handler that notes for the audit which deliveries this stock worker has."""
+    """Return a handler that notes for the audit which deliveries this stock worker has, and names them in Flower."""
+    arguments = Arguments()
 
     def handle(message: Any, body: Any, ack: Callable[..., Any], reject: Callable[..., Any], *args: Any) -> Any:
         task = parse_body(message.body)
@@ -33,6 +35,7 @@ def _noting(here: waker.Waker, handler: Callable[..., Any]) -> Callable[..., Any
             return ack(*ack_args, **kwargs)
 
         here.note(task)
+        message.headers |= {"argsrepr": "()", "kwargsrepr": arguments.text_of(task)}
         return handler(message, body, ended, reject, *args)
 
     return handle

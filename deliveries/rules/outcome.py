@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 #: The only statuses that acknowledge. 203 and 206 are not among them, and 102 is, although HTTP calls it interim.
 ACK_STATUSES = frozenset({102, 200, 201, 202, 204})
@@ -108,3 +110,14 @@ def response_class(status: int | None, reason: str | None = None) -> ResponseCla
     if 500 <= status <= 599:
         return ResponseClass.REMOTE_SERVER_5XX
     return ResponseClass.INVALID
+
+
+class Nack(Exception):
+    """A push that was nacked. It carries the fields of its event from the process of the push to the main process."""
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        super().__init__(fields)
+        self.fields = fields
+
+    def __repr__(self) -> str:
+        return str(self.fields["exception"])

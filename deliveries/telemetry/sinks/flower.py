@@ -92,7 +92,8 @@ class Flower:
         if not attempt.shown:
             self._show(source, attempt, attempt.ended - attempt.latency_ms / 1000)
         if attempt.verdict in RETRIED:
-            self._waiting.append((RETRIED[attempt.verdict], _retried(source, attempt)))
+            fields = {"uuid": attempt.task_id, **retried_fields(source, attempt)}
+            self._waiting.append((RETRIED[attempt.verdict], fields))
         else:
             self._waiting.append(("task-succeeded", _succeeded(attempt)))
 
@@ -101,17 +102,12 @@ class Flower:
         self._waiting.append(("task-started", {"uuid": attempt.task_id, "timestamp": started}))
 
     def _received(self, source: Source, attempt: Attempt, started: float) -> dict[str, Any]:
-        arguments = {
-            "subscription": self._name_of(source.subscription_id),
-            "topic": source.topic,
-            "message_id": attempt.message_id,
-            "attempt": attempt.attempt,
-        }
+        name = self._name_of(source.subscription_id)
         return {
             "uuid": attempt.task_id,
             "name": TASK_NAME,
             "args": "()",
-            "kwargs": repr(arguments),
+            "kwargs": arguments_text(name, source.topic, attempt.message_id, attempt.attempt),
             "retries": attempt.attempt - 1,
             # Clears the time of the next attempt that the previous attempt set.
             "eta": None,
@@ -171,21 +167,30 @@ class Flower:
                 dispatcher.connection.release()
 
 
+def arguments_text(subscription: str, topic: str, message_id: str, attempt: int) -> str:
+    """Return what Flower shows as the arguments of a push."""
+    return repr({"subscription": subscription, "topic": topic, "message_id": message_id, "attempt": attempt})
+
+
+def success_text(attempt: Attempt) -> str:
+    """Return what Flower shows as the result of a push that was not retried."""
+    return f"{SUCCESSES[attempt.verdict]} {attempt.result_text}"
+
+
 def _succeeded(attempt: Attempt) -> dict[str, Any]:
-    result = f"{SUCCESSES[attempt.verdict]} {attempt.result_text}"
+    result = success_text(attempt)
     if attempt.shown > 1:
         result += f", stands for {attempt.shown} pushes"
     return {"uuid": attempt.task_id, "result": result, "runtime": attempt.latency_ms / 1000}
 
 
-def _retried(source: Source, attempt: Attempt) -> dict[str, Any]:
-    """Return the fields of a nack, with the time of the next attempt that Redis has as Celery's `eta`.
+def retried_fields(source: Source, attempt: Attempt) -> dict[str, Any]:
+    """Return the fields of a nack but the task's id. Celery's `eta` is the time of the next attempt that Redis has.
 
     A push backoff of the subscription may hold the message back for longer.
     """
     text = attempt.result_text
     fields: dict[str, Any] = {
-        "uuid": attempt.task_id,
         # Flower searches in results and not in exceptions.
         "result": f"nack {text}",
         "exception": f"Nack({text})",
