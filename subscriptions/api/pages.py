@@ -47,7 +47,7 @@ def guide(request: HttpRequest, path: str) -> HttpResponseBase:
         return render(request, "subscriptions/no_guide.html", status=404)
     name = f"{path}index.html" if path.endswith("/") or not path else path
     try:
-        return serve(request, name, settings.GUIDE)
+        return serve(request, name, str(settings.GUIDE))
     except SuspiciousFileOperation:
         raise Http404 from None
 
