@@ -97,8 +97,9 @@ quick: check ## the checks and the unit tests, in about a minute
 
 check: lint types migrations ## the checks of `make test` without its tests
 
-lint: install-tests ## style, by ruff
+lint: install-tests ## style, by ruff, and whether migrations keep the previous release alive
 	$(VENV)/bin/ruff check .
+	@PUSHHUB_SECRET_KEY=unused PUSHHUB_DATABASE_URL=sqlite://:memory: $(RUN) -m tests.online_migrations
 
 types: install-tests ## types, by mypy
 	PUSHHUB_SECRET_KEY=mypy-reads-the-settings $(VENV)/bin/mypy

@@ -29,6 +29,7 @@ GROUPS = {
 SCATTERED = (
     "tests/chaos/test_storms.py",
     "tests/chaos/test_power.py",
+    "tests/chaos/test_upgrade.py",
     "tests/endtoend/test_bench.py",
     "tests/unit/rules/test_simulation.py",
 )
@@ -36,6 +37,7 @@ SCATTERED = (
 #: that compute take turns, as four processes that all wait leave the machine idle.
 LONGEST = (
     "tests/chaos/test_storms.py",
+    "tests/chaos/test_upgrade.py",
     "tests/endtoend/test_bench.py",
     "spark jobs",
     "spark",

@@ -1,5 +1,7 @@
 from django.db import migrations, models
 
+from pushhub.common.migrations import AddColumn
+
 
 class Migration(migrations.Migration):
 
@@ -10,7 +12,7 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
-        migrations.AddField(
+        AddColumn(
             model_name='delivery',
             name='seek',
             field=models.IntegerField(db_default=0, editable=False, help_text='The number of the last seek that made the subscription owe it, or 0'),

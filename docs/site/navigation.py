@@ -5,7 +5,7 @@ from __future__ import annotations
 #: Caption and pages. A page is docs/<name>.md, or the file of that name in capitals at the top of the repository.
 PAGES = [
     ("Use it", ["console", "cli", "emulator", "transforms", "schemas", "receivers/README", "pipeline"]),
-    ("Run it", ["settings", "backup", "monitoring/README", "metrics", "celery", "iam", "identity"]),
+    ("Run it", ["settings", "backup", "upgrading", "monitoring/README", "metrics", "celery", "iam", "identity"]),
     ("Understand it", ["architecture", "reliability", "flow-control", "push-client", "security", "design"]),
     ("Look it up", ["compatibility", "spec", "performance", "measurements", "changelog", "contributing"]),
 ]

@@ -97,6 +97,10 @@ class RestPublisher(Publisher):
         #: A publisher stays with its server while that answers.
         self._server = first
 
+    def use(self, server: int) -> None:
+        """Publish to the server with that number from the next request on."""
+        self._server = server
+
     def publish(self) -> int:
         key = self._dice.choice(self._keys) if self._keys else ""
         batch = list(self.messages(1 if key else BATCH))
