@@ -16,11 +16,11 @@ from pushhub.common.outages import outage_of
 from pushhub.common.rows import row_or_none
 from subscriptions import audit
 from subscriptions.iam import access, epoch, tree
-from subscriptions.models import Folder, Project
+from subscriptions.models import Folder, Project, Subscription, Topic
 from subscriptions.models.iam import GroupMember, Perimeter, Policy, RoleResource
 
-#: The tables that decisions of access depend on.
-DECISIVE: tuple[type[Model], ...] = (Policy, RoleResource, GroupMember, Project, Folder)
+#: The tables that decisions of access depend on, and what the publish writer keeps of a topic.
+DECISIVE: tuple[type[Model], ...] = (Policy, RoleResource, GroupMember, Project, Folder, Topic, Subscription)
 #: Rows that aren't administrative changes: the log itself, and what calls leave behind.
 NOT_AUDITED = frozenset({"AccessEpoch", "AuditEntry", "UsedAssertion"})
 #: PostgreSQL ends a transaction in which nothing has come for so long. None that works waits for that.

@@ -40,6 +40,7 @@ from deliveries.rules.regions import storage_region
 from deliveries.telemetry.events import Published
 from pushhub.common.background import IDLE_SECONDS, BackgroundThread
 from pushhub.common.errors import PushHubError, ResourceExhausted
+from pushhub.common.expiring import ExpiringCache
 from pushhub.common.principals import Principal
 from subscriptions.iam import access, epoch
 from subscriptions.iam.methods import authorize
@@ -57,6 +58,8 @@ GROUP_SIZE = 256
 MAX_DELIVERIES = 100
 #: As is a request for which more filters might have to be evaluated: all publishers would wait for that.
 MAX_FILTERED = 1_000
+#: Topics that are kept for a second. Beyond that, all are forgotten and read again.
+MOST_TOPICS = 1_000
 STOP_SECONDS = 10.0
 CHECK_SECONDS = 1.0
 
@@ -83,6 +86,12 @@ class _Checked(NamedTuple):
     future: Future[Published | None]
 
 
+#: The name of a topic, and the region of a publish.
+_Key = tuple[str, str]
+#: A topic with the region where its messages are stored, and its subscriptions.
+_Found = tuple[Topic, str, Sequence[PushSettings]]
+_Topics = ExpiringCache[_Key, _Found]
+
 #: A publish with its message ids, or with None if it is given back.
 _Answer = tuple[SmallPublish, list[str] | None]
 
@@ -99,6 +108,8 @@ class PublishWriter:
         #: Taken from the queue and not answered yet; the thread's own.
         self._taken: deque[SmallPublish | _Checked] = deque()
         self._epoch = 0
+        #: What was found of topics in this access epoch; the thread's own.
+        self._topics: _Topics = ExpiringCache(seconds=epoch.KEPT_SECONDS, max_entries=MOST_TOPICS)
         #: When the connection is checked next (time.monotonic).
         self._checks_at = 0.0
         self._has_ended = threading.Event()
@@ -202,7 +213,7 @@ class PublishWriter:
     def _read(self) -> _Reading:
         """Look at the first of the requests, as many as one transaction should store."""
         self._forget_changed_access()
-        reading = _Reading()
+        reading = _Reading(self._topics)
         for publish in self._taken:
             if not reading.take(publish):
                 break
@@ -210,11 +221,12 @@ class PublishWriter:
         return reading
 
     def _forget_changed_access(self) -> None:
-        """Forget who may do what if another process has changed it."""
+        """Forget who may do what, and the topics, if any process has changed them."""
         token = epoch.current()
         if token != self._epoch:
             access.forget_decisions()
             recent_callers.clear()
+            self._topics.clear()
             self._epoch = token
 
 
@@ -288,14 +300,15 @@ class _Group:
 class _Reading:
     """Sorts publishes by topic and region; what several of them share is read once."""
 
-    def __init__(self) -> None:
+    def __init__(self, topics: _Topics) -> None:
+        self._topics = topics
         #: How many publishes it has taken.
         self.taken = 0
         self.checked: list[_Checked] = []
         self._given_back: list[SmallPublish] = []
         self._weight = 0
         self._allowed: dict[tuple[str | None, str], bool] = {}
-        self._groups: dict[tuple[str, str], _Group | None] = {}
+        self._groups: dict[_Key, _Group | None] = {}
 
     @property
     def groups(self) -> list[_Group]:
@@ -344,8 +357,14 @@ class _Reading:
         if not is_allowed:
             return None
         if key not in self._groups:
-            self._groups[key] = _group_of(*key)
+            self._groups[key] = self._new_group(key)
         return self._groups[key]
+
+    def _new_group(self, key: _Key) -> _Group | None:
+        found = self._topics.get(key)
+        if found is None and (found := _find_topic(*key)) is not None:
+            self._topics.put(key, found)
+        return _Group(*found) if found is not None else None
 
 
 def _is_allowed(authorization: str | None, topic: str) -> bool:
@@ -363,8 +382,8 @@ def _is_allowed(authorization: str | None, topic: str) -> bool:
     return True
 
 
-def _group_of(name: str, region: str) -> _Group | None:
-    """Return an empty group for a topic and region; None if a publish needs more than to be stored, or is refused."""
+def _find_topic(name: str, region: str) -> _Found | None:
+    """Find what a publish to a topic needs; None if it needs more than to be stored, or is refused."""
     try:
         topic = get_topic(name=name, field="topic")
         region = storage_region(topic.message_storage_policy, region or settings.REGION, own_region=settings.REGION)
@@ -372,7 +391,7 @@ def _group_of(name: str, region: str) -> _Group | None:
         return None
     if topic.schema_settings or topic.message_transforms:
         return None
-    return _Group(topic, region, subscriptions_of_topic(topic.pk))
+    return topic, region, subscriptions_of_topic(topic.pk)
 
 
 def _answer(answers: Sequence[_Answer]) -> None:

@@ -12,25 +12,23 @@ from pushhub.common.errors import PermissionDenied
 from pushhub.common.expiring import ExpiringCache
 from pushhub.common.principals import Principal
 from pushhub.common.rows import row_or_none
-from subscriptions.iam import members, tree
+from subscriptions.iam import epoch, members, tree
 from subscriptions.iam.roles import PREDEFINED
 from subscriptions.models.iam import GroupMember, Policy, RoleResource
 
-#: How long a process may use a decision after another process has changed a policy.
-CACHE_SECONDS = 1.0
 #: Enough for every pair of caller and topic that is busy within a second.
 CACHE_ENTRIES = 20_000
 
 Key = tuple[str, ...]
 
 #: With these caches, a hundred publishes per second ask the database once.
-decisions: ExpiringCache[Key, bool] = ExpiringCache(seconds=CACHE_SECONDS, max_entries=CACHE_ENTRIES)
+decisions: ExpiringCache[Key, bool] = ExpiringCache(seconds=epoch.KEPT_SECONDS, max_entries=CACHE_ENTRIES)
 #: The roles that a caller holds on a project or above, which all its topics share.
-_inherited: ExpiringCache[Key, frozenset[str]] = ExpiringCache(seconds=CACHE_SECONDS, max_entries=CACHE_ENTRIES)
+_inherited: ExpiringCache[Key, frozenset[str]] = ExpiringCache(seconds=epoch.KEPT_SECONDS, max_entries=CACHE_ENTRIES)
 #: Each role that a policy binds to a caller, with the kind and primary key of the resource. A page of the console asks
 #: for some twenty permissions, and only the first question reads the policies.
 _bound: ExpiringCache[Key, frozenset[tuple[str, int, str]]] = ExpiringCache(
-    seconds=CACHE_SECONDS, max_entries=CACHE_ENTRIES
+    seconds=epoch.KEPT_SECONDS, max_entries=CACHE_ENTRIES
 )
 
 

@@ -8,12 +8,10 @@ from pushhub.common.expiring import ExpiringCache
 from pushhub.common.principals import Principal
 from subscriptions.iam import epoch
 
-#: How long a process may accept a credential that another process has revoked meanwhile.
-CACHE_SECONDS = 1.0
 CACHE_ENTRIES = 10_000
 
 #: Principals by the SHA-256 of the credential that they sent.
-recent_callers: ExpiringCache[bytes, Principal] = ExpiringCache(seconds=CACHE_SECONDS, max_entries=CACHE_ENTRIES)
+recent_callers: ExpiringCache[bytes, Principal] = ExpiringCache(seconds=epoch.KEPT_SECONDS, max_entries=CACHE_ENTRIES)
 
 
 def forget_callers() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import Error, connection
 from django.test.utils import CaptureQueriesContext
 
 from pushhub.common.errors import PermissionDenied
 from pushhub.common.principals import OPERATOR, Principal
-from subscriptions.iam import access, grants
+from subscriptions.iam import access, epoch, grants
 from subscriptions.iam.methods import authorize
 from subscriptions.iam.tree import get_resource
 from subscriptions.models import Organization, Project, Topic
@@ -236,7 +236,7 @@ def test_other_processes_keep_a_decision_for_a_second_without_a_query(
         connection,
     ) as queries:
         authorize(Principal(ADA), PUBLISH, {"topic": ORDERS})
-    now[0] += access.CACHE_SECONDS
+    now[0] += epoch.KEPT_SECONDS
 
     assert len(queries) == 0
     with pytest.raises(PermissionDenied):
@@ -264,3 +264,20 @@ def test_the_policies_are_read_once_for_many_permissions(ada: Api) -> None:
     assert deletable == set()
     revoke(ORDERS, "roles/pubsub.viewer")
     assert access.resources_granting(caller, "pubsub.topics.get") == set()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_change_that_others_cannot_be_told_is_answered_when_they_have_forgotten_what_they_kept(
+    ada: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(epoch.time, "sleep", waits.append)
+
+    def refuse_epoch(execute: Any, sql: str, *others: Any) -> Any:
+        if "accessepoch" in sql:
+            raise Error("the disk is full")
+        return execute(sql, *others)
+
+    with connection.execute_wrapper(refuse_epoch):
+        grant(ORDERS, "roles/pubsub.publisher")
+    assert waits == [epoch.KEPT_SECONDS]

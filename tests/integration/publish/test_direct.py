@@ -19,7 +19,7 @@ from deliveries.backlog.default import default_backlog
 from deliveries.models import Delivery, Message
 from deliveries.publish.writer import SmallPublish, publish_writer
 from deliveries.rules.payload import NewMessage
-from subscriptions.iam import grants, tree
+from subscriptions.iam import epoch, grants, tree
 from subscriptions.identity.access_tokens import create_access_token, revoke_access_token
 from subscriptions.models import Subscription, Topic
 from tests.integration.publish.directapi import DirectApi, direct_api
@@ -166,6 +166,22 @@ def test_filters_are_applied(api: DirectApi) -> None:
     api.post(PUBLISH, {"messages": [{"attributes": {"a": "2"}}]})
     assert Delivery.objects.count() == 3
     assert api.outcomes == ["direct", "direct"]
+
+
+def test_a_topic_is_read_once_until_it_or_a_subscription_changes(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(epoch, "KEPT_SECONDS", 3600.0)
+    with direct_api() as api:
+        api.create("topics/orders")
+        api.create("subscriptions/pulled", {"topic": "projects/shop/topics/orders"})
+        assert api.post(PUBLISH, BODY).status == 200
+        Subscription.objects.update(detached=True)  # as no process does: no signal is sent
+        assert (api.post(PUBLISH, BODY).status, Delivery.objects.count()) == (200, 2)
+        Subscription.objects.get().save()
+        assert (api.post(PUBLISH, BODY).status, Delivery.objects.count()) == (200, 2)
+        Topic.objects.get().delete()
+        assert api.post(PUBLISH, BODY).status == 404
 
 
 def test_nothing_is_lost_while_redis_is_away(api: DirectApi, settings: Any) -> None:
