@@ -14,7 +14,7 @@ GATHER_SECONDS = 0.02
 WORTH_A_COMMIT = 64
 #: The pause is this much longer while fewer than WORTH_A_COMMIT acks wait, all of quiet lanes: those that had at least
 #: as many spare tokens when they were settled last, so that nothing needs their tokens back sooner.
-QUIET_SECONDS = 0.08
+QUIET_SECONDS = 0.48
 #: Lanes that are remembered for being quiet, or for their keys. Beyond that, all are forgotten.
 MOST_LANES = 10_000
 
