@@ -43,6 +43,8 @@ class LeasedScheduler(Scheduler):
         super().__init__(*args, **kwargs | {"max_interval": LOOK_SECONDS})
         self._lease = leases.lease("beat", seconds=LEASE_SECONDS)
         self._is_holder = False
+        #: When the lease was last renewed (time.monotonic).
+        self._renewed_at = 0.0
         #: The worker that this beat is a child process of, unless it runs by itself or in a thread.
         self.worker_pid: int | None = None
 
@@ -85,15 +87,19 @@ class LeasedScheduler(Scheduler):
                 self._lease.release()
 
     def _hold(self) -> bool:
-        """Renew the lease, or take it if it is free; return whether this process has it."""
+        """Renew the lease once a second, or take it if it is free; return whether this process has it."""
+        now = time.monotonic()
+        if self._is_holder and now - self._renewed_at < LOOK_SECONDS:
+            return True
         if self._is_holder:
             try:
-                return self._lease.reacquire()
+                self._lease.reacquire()
             except LockError:
                 self._is_holder = False
-        if leases.take(self._lease):
+        if not self._is_holder and leases.take(self._lease):
             self._go_on()
             self._is_holder = True
+        self._renewed_at = now
         return self._is_holder
 
     def _go_on(self) -> None:
