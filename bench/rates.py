@@ -22,7 +22,7 @@ from tests.ports import free_port
 
 RATES = (20, 100, 500)
 SECONDS, CONNECTIONS = 20, 8
-#: A process is the first of these that its command line contains. What is left is the supervisor and its fork server.
+#: A process is the first of these that its command line contains. What is left is the supervisor.
 PROCESSES = {
     "webserver": "web",
     "grpcserver": "grpc",

@@ -24,7 +24,7 @@ from asgiref.local import Local
 from django.conf import empty, settings
 from django.db import connections
 
-from pushhub.runtime.forkserver import LIBRARIES
+from pushhub.runtime.forking import LIBRARIES
 
 #: These read settings that tests change while they are imported, and no test forks the monitor.
 LEFT_OUT = {"pushhub.celery", "pushhub.runtime.monitor", "pushhub.wsgi"}

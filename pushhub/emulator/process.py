@@ -21,7 +21,6 @@ from pushhub.common import environment as env
 from pushhub.emulator import StartError
 from pushhub.emulator.resources import StartResources, create_resources
 from pushhub.runtime import embedded
-from pushhub.runtime.crew import END_WITH_PARENT
 from pushhub.runtime.processes import answers_redis
 
 logger = logging.getLogger(__name__)
@@ -72,7 +71,7 @@ class Emulator:
             command = embedded.command(socket=server.socket, folder=folder)
         except embedded.RedisServerMissingError as error:
             raise StartError(str(error)) from None
-        return subprocess.Popen([*END_WITH_PARENT, *command])  # noqa: S603
+        return subprocess.Popen([*embedded.END_WITH_PARENT, *command])  # noqa: S603
 
     def _database_prepare(self) -> None:
         """Create the tables. A temporary database gets them directly, without the migrations."""

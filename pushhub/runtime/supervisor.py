@@ -29,8 +29,8 @@ from pushhub.common import environment as env
 from pushhub.runtime import embedded, processes
 from pushhub.runtime.crew import Crew, StartError
 from pushhub.runtime.development import load_or_create_secret
-from pushhub.runtime.forkserver import ForkServer
-from pushhub.runtime.preparation import DatabasePreparation, PreparationError
+from pushhub.runtime.forking import Child, fork_and_call, import_everything
+from pushhub.runtime.preparation import PreparationError, prepare_database, wait_for_preparation
 from pushhub.runtime.redisversion import UnusableRedisError, version_line
 from pushhub.runtime.sparkinstall import SparkInstall
 from subscriptions.transforms.systemcalls import why_unrestricted
@@ -131,7 +131,15 @@ def wait_until(crew: Crew, condition: Callable[[], bool], *, seconds: float, oth
 
 
 def start_redis(crew: Crew) -> None:
-    """Start the embedded Redis, or wait for the Redis of PUSHHUB_REDIS_URL."""
+    """Start the embedded Redis, unless PUSHHUB_REDIS_URL names one."""
+    if not env.secret("REDIS_URL"):
+        server = embedded.RedisServer(url=settings.REDIS_URL, folder=settings.REDIS_FOLDER)
+        server.prepare()
+        crew.start(server.process())
+
+
+def wait_for_redis(crew: Crew) -> None:
+    """Wait for Redis. Raises StartError if it doesn't answer or is too old."""
     url = settings.REDIS_URL
     if env.secret("REDIS_URL"):
         address = url.partition("?")[0].rpartition("@")[2]
@@ -142,22 +150,10 @@ def start_redis(crew: Crew) -> None:
             otherwise=f"the Redis of PUSHHUB_REDIS_URL does not answer within {REDIS_SECONDS:.0f} s: {address}",
         )
         crew.say(f"ready: Redis at {address}")
-        report_redis_version(crew, url)
-        return
-    server = embedded.RedisServer(url=url, folder=settings.REDIS_FOLDER)
-    server.prepare()
-    crew.start(server.process())
-    wait_until(
-        crew,
-        crew.is_ready,
-        seconds=REDIS_SECONDS,
-        otherwise=f"the embedded Redis does not answer: see {server.log}",
-    )
-    report_redis_version(crew, url)
-
-
-def report_redis_version(crew: Crew, url: str) -> None:
-    """Report the version of Redis. Raises StartError if it is too old."""
+    else:
+        log = embedded.RedisServer(url=url, folder=settings.REDIS_FOLDER).log
+        otherwise = f"the embedded Redis does not answer: see {log}"
+        wait_until(crew, crew.is_ready, seconds=REDIS_SECONDS, otherwise=otherwise)
     try:
         crew.say(version_line(url))
     except UnusableRedisError as error:
@@ -166,11 +162,10 @@ def report_redis_version(crew: Crew, url: str) -> None:
         raise StartError(f"Redis does not tell its version: {error}") from None
 
 
-def wait_for_database(crew: Crew, preparation: DatabasePreparation) -> None:
+def wait_for_database(crew: Crew, preparation: Child) -> None:
     """Wait until the database is up to date; on the first run, show the admin login, once."""
-    crew.say("migrating the database")
     try:
-        password = preparation.wait()
+        password = wait_for_preparation(preparation, crew.say)
     except PreparationError as error:
         raise StartError(f"the database cannot be used ({error}); PUSHHUB_DATABASE_URL names it") from None
     config = connections["default"].settings_dict
@@ -252,10 +247,8 @@ def run(names: Sequence[str]) -> int:
     require_free_port("GRPC", settings.GRPC_ADDRESS)
     require_free_port("FLOWER", settings.FLOWER_ADDRESS)
     django.setup()
-    # The fork server starts before the data folder is locked. Otherwise its processes would keep the lock after a kill.
-    with contextlib.closing(ForkServer()) as fork_server, data_folder(settings.DATA_DIR):
-        preparation = DatabasePreparation()
-        crew = Crew(fork_server=fork_server)
+    with data_folder(settings.DATA_DIR):
+        crew = Crew()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda *_: crew.ask_to_stop())
         try:
@@ -264,7 +257,11 @@ def run(names: Sequence[str]) -> int:
             if why := why_unrestricted():
                 crew.say(processes.UNRESTRICTED % why)
             start_redis(crew)
+            crew.say("migrating the database")
+            preparation = fork_and_call(prepare_database)
+            import_everything()
             wait_for_database(crew, preparation)
+            wait_for_redis(crew)
             start_processes(crew, [*names, *rollup_names(crew)])
             keep_running(crew)
         except KeyboardInterrupt:

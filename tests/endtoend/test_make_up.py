@@ -37,7 +37,7 @@ def readme_lines(pushhub: Running, *, receiver_port: int) -> str:
     blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     (block,) = [block for block in blocks if "curl" in block]
     assert len(block.splitlines()) <= 10
-    block = block.replace("127.0.0.1:8000", pushhub.common.environment["PUSHHUB_HTTP"])
+    block = block.replace("127.0.0.1:8000", pushhub.environment["PUSHHUB_HTTP"])
     return block.replace("--port 8080", f"--port {receiver_port}").replace(":8080/", f":{receiver_port}/")
 
 
@@ -47,7 +47,7 @@ def test_the_lines_of_the_readme_deliver_a_verified_message(pushhub: Running, tm
     with terminal.open("wb") as output:
         shell = subprocess.Popen(
             ["bash", "-eu", "-c", readme_lines(pushhub, receiver_port=free_port()) + "wait\n"],
-            cwd=ROOT, env=pushhub.common.environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            cwd=ROOT, env=pushhub.environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
     # When the README's lines are pasted
     try:
@@ -65,8 +65,8 @@ def test_the_lines_of_the_readme_deliver_a_verified_message(pushhub: Running, tm
 def test_every_service_that_is_ready_is_printed_with_its_address(pushhub: Running) -> None:
     printed = pushhub.printed()
     for line in [
-        f"ready: embedded Redis at {pushhub.common.environment['PUSHHUB_DATA']}/redis.sock",
-        f"ready: database {pushhub.common.environment['PUSHHUB_DATA']}/pushhub.sqlite3",
+        f"ready: embedded Redis at {pushhub.environment['PUSHHUB_DATA']}/redis.sock",
+        f"ready: database {pushhub.environment['PUSHHUB_DATA']}/pushhub.sqlite3",
         f"ready: REST and admin at {pushhub.api}",
         f"ready: Flower at {pushhub.flower}",
         "ready: push worker on queue deliveries.local",
@@ -85,7 +85,7 @@ def test_the_version_of_the_embedded_redis_is_printed(pushhub: Running) -> None:
 
 def test_only_the_owner_can_read_the_data_folder(pushhub: Running) -> None:
     """PushHub was started with a umask that allows everybody everything."""
-    folder = Path(pushhub.common.environment["PUSHHUB_DATA"])
+    folder = Path(pushhub.environment["PUSHHUB_DATA"])
     modes = {path: path.lstat().st_mode & 0o777 for path in [folder, *folder.rglob("*")]}
     assert len(modes) > 8
     assert {path: oct(mode) for path, mode in modes.items() if mode & 0o077} == {}
@@ -111,7 +111,7 @@ def test_the_admin_login_is_shown_once_and_opens_the_admin(pushhub: Running) -> 
         form = {"language": "zh-hans", "csrfmiddlewaretoken": token, "next": "/admin/"}
         chinese = session.post(f"{pushhub.api}/i18n/setlang/", data=form, headers={"Referer": login}, timeout=10)
         assert '<html lang="zh-hans"' in chinese.text
-    data = Path(pushhub.common.environment["PUSHHUB_DATA"])
+    data = Path(pushhub.environment["PUSHHUB_DATA"])
     assert not [path for path in data.rglob("*") if path != pushhub.log and _holds(path, password)]
 
 
@@ -182,9 +182,9 @@ def test_attempts_become_metrics(pushhub: Running, receiver: Receiver) -> None:
 
 def test_a_second_start_says_which_port_is_taken_and_how_to_move_it(pushhub: Running) -> None:
     second_start = subprocess.run(
-        COMMAND, cwd=ROOT, env=pushhub.common.environment, capture_output=True, text=True, timeout=30, check=False
+        COMMAND, cwd=ROOT, env=pushhub.environment, capture_output=True, text=True, timeout=30, check=False
     )
-    port = pushhub.common.environment["PUSHHUB_HTTP"].rpartition(":")[2]
+    port = pushhub.environment["PUSHHUB_HTTP"].rpartition(":")[2]
     assert second_start.returncode == 1
     assert second_start.stdout == ""
     assert second_start.stderr == (

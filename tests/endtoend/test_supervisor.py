@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import socket
@@ -14,7 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import honcho.process
 import psutil
 import pytest
 
@@ -22,6 +22,7 @@ from deliveries.pipeline import needs
 from pushhub.runtime import crew as crews
 from pushhub.runtime import supervisor
 from pushhub.runtime.crew import Crew, StartError
+from pushhub.runtime.forking import Child
 from pushhub.runtime.processes import Process
 from tests.endtoend.running import COMMAND, ROOT, environment
 from tests.ports import free_port, wait_for
@@ -93,24 +94,46 @@ def test_a_process_that_dies_is_started_again(crew: Crew, output: io.StringIO, t
     wait_for(lambda: len(pids.read_text().split()) == 2)
 
 
-def test_a_process_whose_lines_cannot_be_read_is_started_again(
+def test_a_process_that_cannot_be_run_is_tried_again(
     crew: Crew, output: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    errors = [RuntimeError("of the test")]
-    send = honcho.process.Process._send_message
+    errors = [BlockingIOError(errno.EAGAIN, "too many processes")]
+    start_process = crews.start_process
 
-    def fail_once(self: Any, data: Any, type: str = "line") -> None:
-        if type == "line" and errors:
+    def fail_once(*arguments: Any) -> Child:
+        if errors:
             raise errors.pop()
-        send(self, data, type)
+        return start_process(*arguments)
 
-    monkeypatch.setattr(honcho.process.Process, "_send_message", fail_once)
-    # Ready only after a line that was read, so in its second life.
-    has_line = lambda: " one         | hello\n" in output.getvalue()  # noqa: E731
-    crew.start(Process("one", "the one", [sys.executable, "-c", SLEEP], "here", has_line))
+    monkeypatch.setattr(crews, "start_process", fail_once)
+    crew.start(script("one", SLEEP))
     printed = turn_until(crew, output, "ready: the one here")
-    assert "cannot be run: of the test" in printed
+    assert "one         | cannot be run: [Errno 11] too many processes" in printed
     assert "the one ended (status 71): starting it again" in printed
+
+
+def test_a_program_that_does_not_exist_is_named(crew: Crew, output: io.StringIO) -> None:
+    crew.start(Process("one", "the one", ["/nowhere/program"], "here", lambda: False))
+    turn_until(crew, output, "FileNotFoundError: [Errno 2] No such file or directory: '/nowhere/program'")
+
+
+def test_what_a_process_writes_last_and_in_pieces_is_printed(crew: Crew, output: io.StringIO) -> None:
+    pieces = "import os, time; os.write(1, b'a \\xff '); time.sleep(0.1); os.write(2, b'b\\nlast')"
+    crew.start(script("one", f"{pieces}; os.close(1); os.close(2); time.sleep(0.1)"))
+    turn_until(crew, output, "one         | a \ufffd b\n", "one         | last\n", "the one ended (status 0)")
+
+
+def test_the_error_of_a_probe_is_told(crew: Crew) -> None:
+    def is_ready() -> bool:
+        raise RuntimeError("of the test")
+
+    crew.start(Process("one", "the one", [sys.executable, "-c", SLEEP], "here", is_ready))
+
+    def is_told() -> bool:
+        crew.turn(0.02)
+        return crew.not_ready() == "the one does not answer (RuntimeError: of the test)"
+
+    wait_for(is_told)
 
 
 def test_children_that_a_dead_process_leaves_are_ended(crew: Crew, output: io.StringIO, tmp_path: Path) -> None:
@@ -156,7 +179,6 @@ def test_a_stop_waits_for_slow_processes_and_ends_the_base_last(crew: Crew, outp
     assert printed.index("bye from base") > max(printed.index("bye from one"), printed.index("bye from two"))
 
 
-@pytest.mark.skipif(not crews.END_WITH_PARENT, reason="no setpriv on this machine")
 def test_the_processes_of_a_killed_supervisor_end_too(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     supervisor_source = textwrap.dedent("""
