@@ -169,7 +169,8 @@ PUSH_SOURCE_ADDRESSES = env.words("PUSH_SOURCE_ADDRESSES")
 PUSH_USER_AGENT = env.text("PUSH_USER_AGENT", "CloudPubSub-Google")
 
 #: The folder of the journal and its sealed segments, which the data pipeline reads. Empty: no journal.
-JOURNAL = env.folder("JOURNAL", DATA_DIR / "segments")
+if JOURNAL := env.folder("JOURNAL", DATA_DIR / "segments"):
+    env.require_package("pyarrow", extra="service", why="PUSHHUB_JOURNAL, unless it is off,")
 #: Where sealed segments go and are read: `s3://bucket/folder` or `gs://bucket/folder`. Empty: they stay in the folder.
 JOURNAL_BUCKET = env.text("JOURNAL_BUCKET")
 #: With less free disk space than this the journal pauses and leaves the space to the database.
@@ -179,7 +180,8 @@ JOURNAL_DAYS = env.number("JOURNAL_DAYS", 7, least=1)
 
 #: The archive's folder, and whether messages stay in the database until they are archived.
 ARCHIVE = env.text("ARCHIVE", str(DATA_DIR / "archive"))
-ARCHIVING = env.switch("ARCHIVING")
+if ARCHIVING := env.switch("ARCHIVING"):
+    env.require_package("pyarrow", extra="service", why="PUSHHUB_ARCHIVING")
 #: Seconds between two runs of the archive that beat starts.
 ARCHIVE_SECONDS = env.number("ARCHIVE_SECONDS", 300, least=10)
 #: Whether `make up` starts the rollup on Spark. Without it the embedded counter counts attempts into metrics.
@@ -275,6 +277,8 @@ def _database() -> dict[str, Any]:
 DATABASES = {"default": _database()}
 #: SQLite has one writer at a time, so a second web process would only wait, and less efficiently than a thread.
 IS_SQLITE = DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3"
+if not IS_SQLITE:
+    env.require_package("psycopg", extra="postgres", why="the database of PUSHHUB_DATABASE_URL")
 WEB_WORKERS = env.number("WEB_WORKERS", 1 if IS_SQLITE else 2, least=1)
 #: A request occupies a thread only after its body has arrived.
 WEB_THREADS = env.number("WEB_THREADS", 4, least=1)

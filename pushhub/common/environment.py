@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 PREFIX = "PUSHHUB_"
@@ -19,6 +20,12 @@ FALSE_WORDS = frozenset({"", "0", "false", "no", "off"})
 
 class SettingError(ValueError):
     """The value of a setting can't be used. The text names the setting and the values that it accepts."""
+
+
+def require_package(name: str, *, extra: str, why: str) -> None:
+    """Raise SettingError, which says how to install a package that a small installation lacks, unless it is there."""
+    if find_spec(name) is None:
+        raise SettingError(f"{why} needs the package {name}: pip install 'pushhub[{extra}]'")
 
 
 def text(name: str, default: str = "") -> str:

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 
 from pushhub.common import environment as env
@@ -84,6 +85,7 @@ def prepare_environment(options: argparse.Namespace, address: tuple[str, int], c
     else:
         folder = options.data_dir.absolute()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    journal = "on" if options.data_dir and find_spec("pyarrow") else "off"
     os.environ |= {
         "DJANGO_SETTINGS_MODULE": "pushhub.settings",
         "PUSHHUB_EMULATOR": "folder" if options.data_dir else "memory",
@@ -96,7 +98,7 @@ def prepare_environment(options: argparse.Namespace, address: tuple[str, int], c
         "PUSHHUB_HTTP": _joined(web),
         "PUSHHUB_LOG_LEVEL": options.log_level,
         "PUSHHUB_TIME_SCALE": str(options.time_scale),
-        "PUSHHUB_JOURNAL": os.environ.get("PUSHHUB_JOURNAL", "on" if options.data_dir else "off"),
+        "PUSHHUB_JOURNAL": os.environ.get("PUSHHUB_JOURNAL", journal),
     }
     for name in ("PUSHHUB_DATABASE_URL", "PUSHHUB_REDIS_URL"):
         os.environ.pop(name, None)

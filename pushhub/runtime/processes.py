@@ -186,6 +186,7 @@ def maintenance() -> Process:
 
 def flower() -> Process:
     """Flower, the monitor, behind a guard. It can stop workers, so on a public address it requires a login."""
+    env.require_package("flower", extra="service", why="the process flower")
     host, port = settings.FLOWER_ADDRESS
     login = env.secret("FLOWER_LOGIN")
     if not login and not env.is_loopback(host):

@@ -243,6 +243,8 @@ def keep_running(crew: Crew) -> None:
 
 def run(names: Sequence[str]) -> int:
     """Start everything and keep it running until asked to stop. Return the exit status."""
+    for name in names:
+        processes.BY_NAME[name]()  # raises SettingError where one could not be started
     require_free_port("HTTP", settings.HTTP_ADDRESS)
     require_free_port("GRPC", settings.GRPC_ADDRESS)
     require_free_port("FLOWER", settings.FLOWER_ADDRESS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 import sys
@@ -12,9 +13,17 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from pushhub import __version__
+from tests.endtoend.running import environment as new_environment
+
 ROOT = Path(__file__).parents[2]
+#: What an installation without extras lacks.
+EXTRAS = ("pyarrow", "flower", "psycopg", "grpc_tools", "pyspark", "pandas")
 #: A build only copies files: the checkout's tools are used, and nothing is fetched.
 BUILD = "import sys, setuptools.build_meta as build; print(getattr(build, sys.argv[1])(sys.argv[2]))"
+
+
+MAIN = "import pushhub.cli; pushhub.cli.main()"
 
 
 def run(*command: str | Path, cwd: Path) -> str:
@@ -27,9 +36,9 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fresh virtual environment with the wheel that was built from the source distribution.
+    """A fresh virtual environment with the wheel that was built from the source distribution, without extras.
 
-    It uses the checkout's installed dependencies, as fetching them again would take minutes.
+    It uses the checkout's installed dependencies, as fetching them again would take minutes, but not those of extras.
     """
     folder = tmp_path_factory.mktemp("package")
     tracked = run("git", "ls-files", cwd=ROOT).splitlines()
@@ -48,6 +57,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--target", packages, wheel, cwd=folder)
     site_packages = next(path for path in sys.path if path.endswith("site-packages"))
     (packages / "dependencies.pth").write_text(f"{site_packages}\n{Path(sys.prefix) / 'redis'}\n")
+    (packages / "extras.pth").write_text(f"import sys; sys.modules.update(dict.fromkeys({EXTRAS}))\n")
     return folder / "environment"
 
 
@@ -69,18 +79,60 @@ def test_the_emulator_starts_without_a_checkout(environment: Path, tmp_path: Pat
     assert "Server started, listening on" in printed
 
 
+def test_the_small_emulator_says_which_extra_it_lacks_for_a_schema(environment: Path, tmp_path: Path) -> None:
+    script = (
+        "import pushhub.testing as testing, requests, os\n"
+        "with testing.Emulator(projects=['demo']) as emulator:\n"
+        "    body = {'type': 'PROTOCOL_BUFFER', 'definition': 'syntax = \"proto3\"; message A { string b = 1; }'}\n"
+        "    url = f'http://{emulator.host_port}/v1/projects/demo/schemas?schemaId=order'\n"
+        "    print(requests.post(url, json=body, timeout=60).json()['error'])"
+    )
+    printed = run(environment / "bin" / "python", "-c", script, cwd=tmp_path)
+    assert "FAILED_PRECONDITION" in printed and "pip install 'pushhub[schemas]'" in printed
+
+
 def test_the_command_runs(environment: Path, tmp_path: Path) -> None:
-    main = "import sys, pushhub.cli; sys.argv[1:] = ['--help']; pushhub.cli.main()"
-    assert "emulator" in run(environment / "bin" / "python", "-c", main, cwd=tmp_path)
+    assert "emulator" in run(environment / "bin" / "python", "-c", MAIN, "--help", cwd=tmp_path)
+    assert run(environment / "bin" / "python", "-c", MAIN, "--version", cwd=tmp_path) == f"pushhub {__version__}\n"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["scripts"]["pushhub"] == "pushhub.cli:main"
+
+
+@pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [
+        (
+            {"PUSHHUB_JOURNAL": "on"},
+            "PUSHHUB_JOURNAL, unless it is off, needs the package pyarrow: pip install 'pushhub[service]'",
+        ),
+        ({}, "the process flower needs the package flower: pip install 'pushhub[service]'"),
+        (
+            {"PUSHHUB_DATABASE_URL": "postgres://db.example/pushhub"},
+            "the database of PUSHHUB_DATABASE_URL needs the package psycopg: pip install 'pushhub[postgres]'",
+        ),
+    ],
+)
+def test_the_whole_service_says_which_extra_it_lacks(
+    environment: Path, tmp_path: Path, settings: dict[str, str], remedy: str
+) -> None:
+    refused = subprocess.run(
+        [environment / "bin" / "python", "-c", MAIN, "up"], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env=new_environment(tmp_path / "data", **settings),
+    )  # fmt: skip
+    assert (refused.returncode, refused.stderr) == (1, f"PushHub cannot start: {remedy}\n")
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    first = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
+    assert first is not None and first[1] == __version__
 
 
 def test_the_package_allows_the_versions_that_are_tested() -> None:
     """pyproject.toml has ranges; requirements.txt has the version of each dependency that the tests run with."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    allowed = [*project["dependencies"], *project["optional-dependencies"]["spark"]]
-    ranges = {requirement.name: requirement for requirement in map(Requirement, allowed)}
+    extras = {name: it for name, it in project["optional-dependencies"].items() if name != "tracing"}
+    allowed = map(Requirement, [*project["dependencies"], *itertools.chain(*extras.values())])
+    ranges = {requirement.name: requirement for requirement in allowed if requirement.name != "pushhub"}
     lines = re.findall(r"^[A-Za-z0-9][^#\n]*", (ROOT / "requirements.txt").read_text(), re.M)
     pins = {requirement.name: requirement for requirement in map(Requirement, lines)}
     assert set(ranges) == set(pins)
