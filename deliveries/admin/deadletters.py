@@ -36,6 +36,7 @@ from pushhub.common.principals import Principal
 from pushhub.common.rows import row_or_none
 from subscriptions.console import navigation
 from subscriptions.console.base import caller_of, check_row
+from subscriptions.console.navigation import short_name
 from subscriptions.console.tabs import tabs_of
 from subscriptions.iam import access
 from subscriptions.iam.methods import may_call
@@ -114,7 +115,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
             "admin/deliveries/dead_letters.html",
             title=capfirst(self.opts.verbose_name_plural),
             cl=True,  # for the breadcrumbs: this page stands for the list of the model
-            rows=_rows_shown(shown),
+            rows=_rows_shown(request, shown),
             count=len(listed),
             next_page=start // PER_PAGE + 1 if len(listed) > start + PER_PAGE else None,
         )
@@ -254,7 +255,7 @@ def _visible_subscriptions(request: HttpRequest) -> Any:
     return rows.filter(project__project_id=project) if project else rows
 
 
-def _rows_shown(listed: Sequence[Summary]) -> list[dict[str, Any]]:
+def _rows_shown(request: HttpRequest, listed: Sequence[Summary]) -> list[dict[str, Any]]:
     """The texts of each subscription's line: two queries, however many there are."""
     ids = [summary.subscription_id for summary in listed]
     received = Exists(Subscription.objects.filter(topic=OuterRef("dead_letter_topic"), detached=False))
@@ -266,17 +267,18 @@ def _rows_shown(listed: Sequence[Summary]) -> list[dict[str, Any]]:
         source: Any = rows.get(summary.subscription_id)
         if source is None:  # it was deleted, and the sweep has not come by yet
             continue
-        job = running.get(summary.subscription_id)
+        job, topic = running.get(summary.subscription_id), source.dead_letter_topic
         shown.append(
             {
-                "name": source.name,
+                "name": short_name(request, source.project.project_id, source.subscription_id),
+                "full_name": source.name,
                 "url": reverse("admin:deliveries_deadletters_of", args=[source.pk]),
                 "count": summary.count,
                 "since": _time_text(summary.first_id),
                 "latest": _time_text(summary.last_id),
                 "attempts": summary.max_attempts,
                 "reasons": [(words.nack_text(result), count) for result, count in summary.reasons[:REASONS_SHOWN]],
-                "topic": source.dead_letter_topic,
+                "topic": topic and short_name(request, topic.project.project_id, topic.topic_id),
                 "is_received": source.is_received,
                 "job": _job_shown(job) if job is not None else None,
             }

@@ -26,7 +26,7 @@ from deliveries.telemetry.series.coverage import Counting
 from pushhub.common.outages import outage_or_raise
 from pushhub.common.principals import Principal
 from subscriptions.console.base import caller_of
-from subscriptions.console.navigation import chosen_project
+from subscriptions.console.navigation import chosen_project, short_name
 from subscriptions.iam import access
 from subscriptions.iam.visible import rows_callable
 from subscriptions.models import Project, Subscription
@@ -75,13 +75,10 @@ def _standing(request: HttpRequest) -> dict[str, Any]:
     hosts: dict[str, list[Failing]] = {}
     for endpoint in failing:
         hosts.setdefault(endpoint.host, []).append(endpoint)
-    is_short = bool(chosen_project(request))
     return {
         "figures": _figures(overview(_projects(request))),
         "health": _health() if access.is_root(caller) else [],
-        "failing": [
-            (host, [_failing_row(endpoint, is_short) for endpoint in of_host]) for host, of_host in hosts.items()
-        ],
+        "failing": [(host, [_failing_row(request, each) for each in of_host]) for host, of_host in hosts.items()],
         "failing_count": len(failing) + more,
         "failing_more": more,
         "failing_unknown": unknown,
@@ -105,11 +102,11 @@ def _may_diagnose(caller: Principal) -> Exists:
     return Exists(rows_callable(caller, DIAGNOSE, own))
 
 
-def _failing_row(failing: Failing, is_short: bool) -> dict[str, Any]:
+def _failing_row(request: HttpRequest, failing: Failing) -> dict[str, Any]:
     row, lane = failing.subscription, failing.lane
     return {
         "url": reverse("admin:deliveries_state", args=[row.pk]),
-        "name": row.subscription_id if is_short else f"{row.project.project_id} / {row.subscription_id}",
+        "name": short_name(request, row.project.project_id, row.subscription_id),
         "why": words.failing_text(failing.condition, lane, failing.last_result),
         "share": f"{lane.failures} / {lane.results}" if lane.results else "-",
         "undelivered": failing.undelivered,

@@ -14,11 +14,14 @@ from deliveries.inspection.overview import rates
 from deliveries.telemetry.series import charts
 from pushhub.common.clock import utcnow
 from subscriptions.console.base import ProjectChangeList
-from subscriptions.console.navigation import chosen_project
+from subscriptions.console.navigation import short_name
 
 
 class RatedChangeList(ProjectChangeList):
-    """The rows of a page. Each knows its `rates` and whether its project goes without saying (`is_short`)."""
+    """The rows of a page. Each knows its `rates` and its `short_name`."""
+
+    #: The field of a row that has its own id.
+    own_id: ClassVar[str]
 
     event: ClassVar[str]
 
@@ -27,15 +30,14 @@ class RatedChangeList(ProjectChangeList):
         rows: list[Any] = list(self.result_list)
         rates_by_name = rates(self.event, [row.name for row in rows], now=utcnow())
         for row in rows:
-            row.is_short = bool(chosen_project(request))
+            row.short_name = short_name(request, row.project.project_id, getattr(row, self.own_id))
             row.rates = rates_by_name.get(row.name, [])
         self.result_list = rows
 
 
-def name_link(row: Any, own_id: str, page: str) -> str:
+def name_link(row: Any, page: str) -> str:
     """Return a row's short name, as a link to its page with this URL name."""
-    text = own_id if row.is_short else f"{row.project.project_id} / {own_id}"
-    return format_html('<a href="{}" title="{}">{}</a>', reverse(page, args=[row.pk]), row.name, text)
+    return format_html('<a href="{}" title="{}">{}</a>', reverse(page, args=[row.pk]), row.name, row.short_name)
 
 
 def curve(values: Sequence[float]) -> SafeString:

@@ -85,6 +85,7 @@ class SubscriptionChangeList(RatedChangeList):
     """The subscriptions of a page, with the state of their lanes and the rates of their pushes."""
 
     event = "push"
+    own_id = "subscription_id"
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -105,7 +106,7 @@ class SubscriptionList(ConsoleAdmin):
 
     @admin.display(description=_("name"), ordering="subscription_id")
     def page_link(self, row: Any) -> str:
-        return name_link(row, row.subscription_id, "admin:deliveries_state")
+        return name_link(row, "admin:deliveries_state")
 
     @admin.display(description=_("topic"), ordering="topic__topic_id")
     def topic_name(self, row: Any) -> str:

@@ -56,6 +56,7 @@ class TopicChangeList(RatedChangeList):
     """The topics of a page, with the rates of their publishes."""
 
     event = "publish"
+    own_id = "topic_id"
 
 
 class TopicPages(ConsoleAdmin):
@@ -141,7 +142,7 @@ class TopicPages(ConsoleAdmin):
 
     @admin.display(description=_("name"), ordering="topic_id")
     def page_link(self, row: Any) -> str:
-        return name_link(row, row.topic_id, "admin:deliveries_topic")
+        return name_link(row, "admin:deliveries_topic")
 
     @admin.display(description=_("Subscriptions"), ordering="subscription_total")
     def subscription_count(self, row: Any) -> str:

@@ -151,7 +151,9 @@ def _workers() -> Step:
             % {"age": workers.figures["oldest_job_seconds"]},
             _("Look at the workers' logs and at the load of the database."),
         )
-    return ok(StepName.WORKER, _("%(count)d push workers give signs of life.") % {"count": workers.figures["workers"]})
+    return ok(
+        StepName.WORKER, _("Push workers that give signs of life: %(count)d.") % {"count": workers.figures["workers"]}
+    )
 
 
 def _filter(subscription: Subscription) -> Step:

@@ -26,6 +26,7 @@ from subscriptions.models import Subscription
 #: Failing subscriptions that are shown, those with the oldest message first.
 MAX_SHOWN = 200
 SINCE_PERIOD = timedelta(days=1)
+CLASSES_PERIOD = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,8 @@ class Failing:
     condition: Condition
     lane: LaneView
     undelivered: int
-    #: The HTTP status or the reason of the last failed push; "" if none is known.
+    #: The HTTP status or the reason of the last failed push. If no message that waits has failed, as after a dead
+    #: letter, the class of its response; "" if none is known.
     last_result: str
     next_attempt_ms: float | None
     since: datetime | None
@@ -64,13 +66,14 @@ def failing_subscriptions(
     shown = dict(ranked_rows[:MAX_SHOWN])
     conditions = {pk: pair for pk, pair in conditions_of(list(shown)).items() if pair[0] in FAILING}
     results = last_results({pk: lane for pk, (_, lane) in conditions.items()})
-    since = _failing_since([row.name for row in shown if row.pk in conditions], now)
+    resources = [row.name for row in shown if row.pk in conditions]
+    since, classes = _failing_since(resources, now), _last_classes(resources, now)
     failing = [
         Failing(
             row,
             *conditions[row.pk],
             undelivered,
-            results.get(row.pk, ""),
+            results.get(row.pk) or classes.get(row.name, ""),
             next_attempt_ms(*conditions[row.pk]),
             since.get(row.name),
         )
@@ -128,6 +131,13 @@ def _failing_since(resources: Sequence[str], now: datetime) -> dict[str, datetim
             if bad:
                 since[resource] = bad[-1][0]
     return since
+
+
+def _last_classes(resources: Sequence[str], now: datetime) -> dict[str, str]:
+    """Return the class of the last failed pushes of each subscription, as they were counted."""
+    pushes = MetricMinute.objects.filter(resource__in=resources, event="push", at__gte=now - CLASSES_PERIOD)
+    failed = pushes.exclude(response_class=ResponseClass.ACK).order_by("at")
+    return dict(failed.values_list("resource", "response_class"))
 
 
 def _shares(

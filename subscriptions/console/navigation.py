@@ -137,6 +137,11 @@ def chosen_project(request: HttpRequest) -> str:
     return str(request.session.get(PROJECT_KEY, ""))
 
 
+def short_name(request: HttpRequest, project_id: str, own_id: str) -> str:
+    """Return a resource's name as lists show it: its own id, after its project's where lists have several projects."""
+    return own_id if chosen_project(request) else f"{project_id} / {own_id}"
+
+
 def is_path_of_console(address: str) -> bool:
     """Whether a form's `next` leads back into the console and nowhere else."""
     parts = urlsplit(address)

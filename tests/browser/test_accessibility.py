@@ -81,6 +81,15 @@ def test_no_page_is_wider_than_a_phone(shop: Subscription, live_server: LiveServ
             assert page.evaluate(RIGHTMOST_EDGE) <= PHONE_PIXELS, path
 
 
+def test_a_page_without_a_menu_has_the_width_of_a_phone(live_server: LiveServer, chromium: Chromium) -> None:
+    with chromium(live_server.url, width=PHONE_PIXELS) as browser:
+        page = browser.page
+        page.goto(f"{live_server.url}/nothing")
+        box = page.locator("#content").bounding_box()
+        assert box and box["width"] == PHONE_PIXELS
+        browser.problems.clear()  # the browser reports the 404
+
+
 def test_no_list_covers_its_heading(shop: Subscription, live_server: LiveServer, chromium: Chromium) -> None:
     with chromium(live_server.url) as browser:
         sign_in(browser)

@@ -93,7 +93,7 @@ def maintenance_in(client: redis.Redis) -> Component:
     """Check the maintenance workers by what this Redis knows of the last audit."""
     left_ms: Any = client.pttl(AUDIT_KEY)
     if left_ms < 0:
-        return Component(Status.DEGRADED, f"no audit for {AUDIT_KEPT_SECONDS} s or more")
+        return Component(Status.DEGRADED, f"no audit yet, or none for {AUDIT_KEPT_SECONDS} s")
     silence = max(AUDIT_KEPT_SECONDS - left_ms / 1000, 0.0)
     status = Status.OK if silence < AUDIT_LATE_SECONDS else Status.DEGRADED
     reason = "" if status == Status.OK else f"no audit for {silence:.0f} s"

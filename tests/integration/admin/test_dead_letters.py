@@ -51,7 +51,7 @@ def test_the_list_shows_number_age_reasons_and_attempts_of_each_subscription(api
     letters_create(api, source, 2)
     letters_create(api, source, 1, result="connect_failed")
     [row] = client.get(LIST).context["rows"]
-    assert (row["name"], row["count"], row["attempts"]) == (source.name, 3, 5)
+    assert (row["name"], row["count"], row["attempts"]) == ("shop / worker", 3, 5)
     assert row["reasons"] == [("the endpoint answered 503", 2), ("connect_failed (no connection was accepted)", 1)]
     assert row["is_received"]
     Subscription.objects.filter(subscription_id="reader").delete()

@@ -105,6 +105,15 @@ def test_a_failing_endpoint_is_shown_below_the_figures_with_its_reason_and_its_h
     assert figures(client)["Undelivered messages"] == "1"
 
 
+def test_the_last_result_is_the_counted_class_where_no_message_that_failed_waits(api: Api) -> None:
+    failing_subscription(api)
+    gauge(backoff_ms=500, undelivered=1)
+    for ago, response_class in ((3, "remote_server_4xx"), (2, "remote_server_5xx"), (1, "ack")):
+        pushes(utcnow() - timedelta(minutes=ago), response_class)
+    [[failing], _] = failing_endpoints.failing_subscriptions(Subscription.objects.all())
+    assert failing.last_result == "remote_server_5xx"
+
+
 @pytest.fixture
 def noon(monkeypatch: pytest.MonkeyPatch) -> datetime:
     """Let it be 12:30 for the page."""
