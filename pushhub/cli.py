@@ -63,8 +63,11 @@ def speak_or_manage(name: str) -> None:
     if name in cli.WORDS:
         sys.exit(cli.main(sys.argv[1:]))
     words = (*cli.WORDS, *COMMANDS)
-    if name not in (*words, *django_commands()) and (hint := nearest(name, words)):
-        sys.exit(f"pushhub: unknown command {name!r}: {hint}")
+    if name not in (*words, *django_commands()):
+        close = cli.commands_of(name)
+        hint = f"did you mean {' or '.join(close)}?" if close else nearest(name, words)
+        if hint:
+            sys.exit(f"pushhub: unknown command {name!r}: {hint}")
     manage(["pushhub", *sys.argv[1:]])
 
 

@@ -33,6 +33,12 @@ def _noun(word: str) -> ModuleType:
     return import_module(f"subscriptions.cli.nouns.{word.replace('-', '_')}")
 
 
+def commands_of(verb: str) -> list[str]:
+    """Return the commands that end with a verb, such as `subscriptions diagnose`."""
+    nouns = [word for word in WORDS if word not in (PUBSUB, "iam")]
+    return [f"{word} {verb}" for word in nouns if verb in tree_of(word)]
+
+
 def main(arguments: Sequence[str], *, program: str = "pushhub") -> int:
     """Run a command line that begins with one of WORDS; return the exit code."""
     word, *rest = arguments

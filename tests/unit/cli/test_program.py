@@ -220,7 +220,11 @@ def test_djangos_commands_are_not_taken_for_mistakes(command: str) -> None:
 
 @pytest.mark.parametrize(
     ("word", "said"),
-    [("topcs", "pushhub: unknown command 'topcs': did you mean topics?"), ("--version", f"pushhub {__version__}")],
+    [
+        ("topcs", "pushhub: unknown command 'topcs': did you mean topics?"),
+        ("diagnose", "pushhub: unknown command 'diagnose': did you mean subscriptions diagnose?"),
+        ("--version", f"pushhub {__version__}"),
+    ],
 )
 def test_the_first_word(
     word: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
