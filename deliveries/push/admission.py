@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import islice
 
-from deliveries.push.sending.flight import Flight
+from deliveries.push.sending.delivery import PushDelivery
 
 #: Subscriptions with waiting messages that are tried at a time. They then move to the end of the queue.
 MAX_TRIED = 256
@@ -30,61 +30,61 @@ TRIED_AFTER = 1 / 1024
 class Admission:
     """Counts bytes per subscription. Its methods may be called from any thread."""
 
-    def __init__(self, limit_bytes: int, *, resume: Callable[[list[Flight]], None]) -> None:
-        """`resume` is called with flights that have waited and may go on."""
+    def __init__(self, limit_bytes: int, *, resume: Callable[[list[PushDelivery]], None]) -> None:
+        """`resume` is called with deliveries that have waited and may go on."""
         self._limit = limit_bytes
         self._resume = resume
         self._lock = threading.Lock()
         self._total = 0
-        #: Bytes that have become free since the waiting flights were tried.
+        #: Bytes that have become free since the waiting deliveries were tried.
         self._freed = 0
         self._held: dict[int, int] = {}
-        #: Flights and the bytes that each needs; the subscription that has waited longest comes first.
-        self._waiting: dict[int, deque[tuple[Flight, int]]] = {}
+        #: Deliveries and the bytes that each needs; the subscription that has waited longest comes first.
+        self._waiting: dict[int, deque[tuple[PushDelivery, int]]] = {}
 
     @property
     def held_bytes(self) -> int:
         return self._total
 
-    def take(self, flights: Iterable[tuple[Flight, int]]) -> list[Flight]:
-        """Return the flights that may go on; the others wait. Each comes with the bytes that it needs."""
+    def take(self, deliveries: Iterable[tuple[PushDelivery, int]]) -> list[PushDelivery]:
+        """Return the deliveries that may go on; the others wait. Each comes with the bytes that it needs."""
         admitted = []
         with self._lock:
-            for flight, size in flights:
-                subscription_id = flight.lane.subscription_id
+            for delivery, size in deliveries:
+                subscription_id = delivery.lane.subscription_id
                 if subscription_id not in self._waiting and self._fits(subscription_id, size):
-                    self._hold(flight, size)
-                    admitted.append(flight)
+                    self._hold(delivery, size)
+                    admitted.append(delivery)
                 else:
-                    flight.drop_payload()
-                    self._waiting.setdefault(subscription_id, deque()).append((flight, size))
+                    delivery.drop_payload()
+                    self._waiting.setdefault(subscription_id, deque()).append((delivery, size))
         return admitted
 
-    def grow(self, flight: Flight, size: int) -> bool:
-        """Hold more bytes for a flight that needs them; return False if it has to wait for them without its payload."""
-        if size <= flight.held_bytes:
+    def grow(self, delivery: PushDelivery, size: int) -> bool:
+        """Hold more bytes for a delivery that needs them. Return False if it has to wait, without its payload."""
+        if size <= delivery.held_bytes:
             return True
         with self._lock:
-            subscription_id = flight.lane.subscription_id
-            if flight.held_bytes:
-                self._give_back(flight)
+            subscription_id = delivery.lane.subscription_id
+            if delivery.held_bytes:
+                self._give_back(delivery)
             is_admitted = subscription_id not in self._waiting and self._fits(subscription_id, size)
             if is_admitted:
-                self._hold(flight, size)
+                self._hold(delivery, size)
             else:
-                flight.drop_payload()
-                self._waiting.setdefault(subscription_id, deque()).append((flight, size))
+                delivery.drop_payload()
+                self._waiting.setdefault(subscription_id, deque()).append((delivery, size))
             resumed = self._next_waiting(subscription_id)
         if resumed:
             self._resume(resumed)
         return is_admitted
 
-    def release(self, flight: Flight) -> None:
-        """Release the bytes of a flight that has ended, and resume others."""
+    def release(self, delivery: PushDelivery) -> None:
+        """Release the bytes of a delivery that has ended, and resume others."""
         with self._lock:
-            if flight.held_bytes:
-                self._give_back(flight)
-            resumed = self._next_waiting(flight.lane.subscription_id)
+            if delivery.held_bytes:
+                self._give_back(delivery)
+            resumed = self._next_waiting(delivery.lane.subscription_id)
         if resumed:
             self._resume(resumed)
 
@@ -96,45 +96,45 @@ class Admission:
             return not self._total or self._total + size <= limit
         return held_bytes + size <= limit - self._total
 
-    def _hold(self, flight: Flight, size: int) -> None:
-        subscription_id = flight.lane.subscription_id
-        flight.held_bytes = size
+    def _hold(self, delivery: PushDelivery, size: int) -> None:
+        subscription_id = delivery.lane.subscription_id
+        delivery.held_bytes = size
         self._total += size
         self._held[subscription_id] = self._held.get(subscription_id, 0) + size
 
-    def _give_back(self, flight: Flight) -> None:
-        subscription_id = flight.lane.subscription_id
-        self._total -= flight.held_bytes
-        self._held[subscription_id] -= flight.held_bytes
-        self._freed += flight.held_bytes
-        flight.held_bytes = 0
+    def _give_back(self, delivery: PushDelivery) -> None:
+        subscription_id = delivery.lane.subscription_id
+        self._total -= delivery.held_bytes
+        self._held[subscription_id] -= delivery.held_bytes
+        self._freed += delivery.held_bytes
+        delivery.held_bytes = 0
         if not self._held[subscription_id]:
             del self._held[subscription_id]
 
-    def _next_waiting(self, subscription_id: int) -> list[Flight]:
-        """Take the flights that fit now out of the queues, one flight of each subscription at a time.
+    def _next_waiting(self, subscription_id: int) -> list[PushDelivery]:
+        """Take the deliveries that fit now out of the queues, one delivery of each subscription at a time.
 
-        They are tried if much has become free, or this subscription, of which a flight has ended, waits itself.
+        They are tried if much has become free, or this subscription, of which a delivery has ended, waits itself.
         """
         is_due = subscription_id in self._waiting or not self._total or self._freed >= self._limit * TRIED_AFTER
         if not self._waiting or not is_due:
             return []
         self._freed = 0
-        resumed: list[Flight] = []
+        resumed: list[PushDelivery] = []
         while fitting := self._next_of_each():
             resumed += fitting
         return resumed
 
-    def _next_of_each(self) -> list[Flight]:
+    def _next_of_each(self) -> list[PushDelivery]:
         fitting = []
         for subscription_id in list(islice(self._waiting, MAX_TRIED)):
             queue = self._waiting.pop(subscription_id)
             while queue and queue[0][0].finished:
                 queue.popleft()
             if queue and self._fits(subscription_id, queue[0][1]):
-                flight, size = queue.popleft()
-                self._hold(flight, size)
-                fitting.append(flight)
+                delivery, size = queue.popleft()
+                self._hold(delivery, size)
+                fitting.append(delivery)
             if queue:
                 self._waiting[subscription_id] = queue
         return fitting

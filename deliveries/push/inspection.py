@@ -20,7 +20,7 @@ from deliveries.rules.taskmessage import TASK_NAME, parse_body
 from pushhub.common import background
 
 if TYPE_CHECKING:
-    from deliveries.push.sending.flight import Flight
+    from deliveries.push.sending.delivery import PushDelivery
     from deliveries.push.worker import PushWorker
 
 #: The most messages that are listed. A push worker may have tens of thousands.
@@ -84,14 +84,14 @@ def _listing(rows: Callable[[PushWorker, str], list[Row]]) -> Extension:
 
 
 def _active(push_worker: PushWorker, hostname: str) -> list[Row]:
-    started = (flight for flight in list(push_worker.outstanding.values()) if flight.started)
-    return _flight_rows(started, push_worker, hostname)
+    started = (delivery for delivery in list(push_worker.outstanding.values()) if delivery.started)
+    return _delivery_rows(started, push_worker, hostname)
 
 
 def _reserved(push_worker: PushWorker, hostname: str) -> list[Row]:
     """Return what the worker has fetched and not begun to push."""
-    unstarted = (flight for flight in list(push_worker.outstanding.values()) if not flight.started)
-    return _flight_rows(unstarted, push_worker, hostname)
+    unstarted = (delivery for delivery in list(push_worker.outstanding.values()) if not delivery.started)
+    return _delivery_rows(unstarted, push_worker, hostname)
 
 
 def _scheduled(push_worker: PushWorker, hostname: str) -> list[Row]:
@@ -112,9 +112,9 @@ def _scheduled(push_worker: PushWorker, hostname: str) -> list[Row]:
 def _query(original: Command, state: Any, push_worker: PushWorker, *, ids: Sequence[str] | str, **kwargs: Any) -> Any:
     """Return the state of the tasks with these ids, as Celery does of its own requests."""
     wanted = [ids] if isinstance(ids, str) else ids
-    known = [flight for flight in map(push_worker.outstanding.get, wanted) if flight is not None]
-    states = ("active" if flight.started else "reserved" for flight in known)
-    rows = _flight_rows(known, push_worker, state.hostname)
+    known = [delivery for delivery in map(push_worker.outstanding.get, wanted) if delivery is not None]
+    states = ("active" if delivery.started else "reserved" for delivery in known)
+    rows = _delivery_rows(known, push_worker, state.hostname)
     pushes = {row["id"]: [place, row] for place, row in zip(states, rows, strict=False)}
     return {**original(state, ids=ids, **kwargs), **pushes}
 
@@ -160,13 +160,13 @@ def _refusal(reason: str) -> Row:
     return {"error": reason}
 
 
-def _flight_rows(flights: Iterable[Flight], push_worker: PushWorker, hostname: str) -> list[Row]:
+def _delivery_rows(deliveries: Iterable[PushDelivery], push_worker: PushWorker, hostname: str) -> list[Row]:
     rows = []
-    for flight, _ in zip(flights, range(MAX_LISTED), strict=False):
-        task = flight.task
+    for delivery, _ in zip(deliveries, range(MAX_LISTED), strict=False):
+        task = delivery.task
         arguments = [task.region, task.attempt, {"messageId": task.message["messageId"]}]
-        row = _row(flight.task_id, task.subscription_id, arguments, push_worker, hostname)
-        rows.append({**row, "time_start": flight.started or None})
+        row = _row(delivery.task_id, task.subscription_id, arguments, push_worker, hostname)
+        rows.append({**row, "time_start": delivery.started or None})
     return rows
 
 

@@ -11,8 +11,8 @@ from functools import partial
 from django.db import close_old_connections
 
 from deliveries.push.admission import Admission
+from deliveries.push.sending.delivery import PushDelivery
 from deliveries.push.sending.engine import Engine
-from deliveries.push.sending.flight import Flight
 from deliveries.rules.outcome import Reason, Verdict
 from deliveries.store import statements
 from deliveries.store.payloads import read_payloads
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 #: Payloads that one statement reads: at most so many, and about so many bytes.
 PAYLOADS, PAYLOAD_BYTES = 100, 4_000_000
 
-Step = Callable[[Sequence[Flight]], None]
+Step = Callable[[Sequence[PushDelivery]], None]
 
 
 class Preparer:
@@ -33,11 +33,11 @@ class Preparer:
         self._engine = engine
         self._admission = admission
         self._jobs = Jobs("push-preparer")
-        self._unprepared: deque[Flight] = deque()
+        self._unprepared: deque[PushDelivery] = deque()
         #: Subscriptions whose plans end soon.
         self._ending: deque[int] = deque()
-        #: Flights for whose payloads there is memory.
-        self._unread: deque[Flight] = deque()
+        #: Deliveries for whose payloads there is memory.
+        self._unread: deque[PushDelivery] = deque()
 
     def start(self) -> None:
         self._jobs.start()
@@ -45,9 +45,9 @@ class Preparer:
     def stop(self) -> None:
         self._jobs.stop()
 
-    def prepare(self, flights: Sequence[Flight]) -> None:
-        """Make the plans of these flights and, as soon as there is memory, read their payloads; then push them."""
-        self._unprepared.extend(flights)
+    def prepare(self, deliveries: Sequence[PushDelivery]) -> None:
+        """Make the plans of these deliveries and, as soon as there is memory, read their payloads; then push them."""
+        self._unprepared.extend(deliveries)
         self.run(self._prepare_waiting)
 
     def renew(self, subscription_ids: Iterable[int]) -> None:
@@ -55,9 +55,9 @@ class Preparer:
         self._ending.extend(subscription_ids)
         self.run(self._renew_plans)
 
-    def read(self, flights: Sequence[Flight]) -> None:
-        """Read the payloads of these flights, for which there is memory, then push them."""
-        self._unread.extend(flights)
+    def read(self, deliveries: Sequence[PushDelivery]) -> None:
+        """Read the payloads of these deliveries, for which there is memory, then push them."""
+        self._unread.extend(deliveries)
         self.run(self._read_some)
 
     def run(self, job: Job) -> None:
@@ -65,67 +65,71 @@ class Preparer:
         self._jobs.put(job, job, job)
 
     def _prepare_waiting(self) -> None:
-        flights = [self._unprepared.popleft() for _ in range(len(self._unprepared))]
-        self._take_step(flights, self._prepare)
+        deliveries = [self._unprepared.popleft() for _ in range(len(self._unprepared))]
+        self._take_step(deliveries, self._prepare)
 
     def _renew_plans(self) -> None:
         """Try once: a message whose plan has ended waits until its plan can be made."""
         self._engine.plans.load([self._ending.popleft() for _ in range(len(self._ending))])
 
     def _read_some(self) -> None:
-        flights: list[Flight] = []
+        deliveries: list[PushDelivery] = []
         size = 0
-        while self._unread and len(flights) < PAYLOADS and size < PAYLOAD_BYTES:
-            flight = self._unread.popleft()
-            flights.append(flight)
-            size += flight.held_bytes
+        while self._unread and len(deliveries) < PAYLOADS and size < PAYLOAD_BYTES:
+            delivery = self._unread.popleft()
+            deliveries.append(delivery)
+            size += delivery.held_bytes
         if self._unread:
             self.run(self._read_some)
-        self._take_step(flights, lambda flights: self._engine.accept(with_payloads(flights)))
+        self._take_step(deliveries, lambda deliveries: self._engine.accept(with_payloads(deliveries)))
 
-    def _prepare(self, flights: Sequence[Flight]) -> None:
-        make_plans(self._engine, flights)
-        unread = [flight for flight in flights if flight.task.is_reference]
-        sizes = statements.payload_sizes([flight.message_id for flight in unread])
+    def _prepare(self, deliveries: Sequence[PushDelivery]) -> None:
+        make_plans(self._engine, deliveries)
+        unread = [delivery for delivery in deliveries if delivery.task.is_reference]
+        sizes = statements.payload_sizes([delivery.message_id for delivery in unread])
         # A push body holds the data in base64. A message that is gone from the database needs next to no memory.
-        needs = [(flight, sizes.get(flight.message_id, 0) * 4 // 3 + 1) for flight in unread if not flight.held_bytes]
-        self.read([*(flight for flight in unread if flight.held_bytes), *self._admission.take(needs)])
-        self._engine.accept([flight for flight in flights if not flight.task.is_reference])
+        needs = [
+            (delivery, sizes.get(delivery.message_id, 0) * 4 // 3 + 1) for delivery in unread if not delivery.held_bytes
+        ]
+        self.read([*(delivery for delivery in unread if delivery.held_bytes), *self._admission.take(needs)])
+        self._engine.accept([delivery for delivery in deliveries if not delivery.task.is_reference])
 
-    def _take_step(self, flights: Sequence[Flight], step: Step) -> None:
-        """Call `step` with these flights. If it fails, find those that are at fault: they are nacked."""
-        if not flights:
+    def _take_step(self, deliveries: Sequence[PushDelivery], step: Step) -> None:
+        """Call `step` with these deliveries. If it fails, find those that are at fault: they are nacked."""
+        if not deliveries:
             return
         try:
-            persistently(partial(step, flights), stopping=self._jobs.stopping, what=f"to prepare {len(flights)} pushes")
+            persistently(
+                partial(step, deliveries), stopping=self._jobs.stopping, what=f"to prepare {len(deliveries)} pushes"
+            )
         except Stopped:
             raise
         except Exception:
-            logger.exception("%d messages could not be prepared", len(flights))
+            logger.exception("%d messages could not be prepared", len(deliveries))
             close_old_connections()
-            if len(flights) == 1:
-                flights[0].settle_as(Verdict.NACK, Reason.INTERNAL)
+            if len(deliveries) == 1:
+                deliveries[0].settle_as(Verdict.NACK, Reason.INTERNAL)
                 return
-            middle = len(flights) // 2
-            self._take_step(flights[:middle], step)
-            self._take_step(flights[middle:], step)
+            middle = len(deliveries) // 2
+            self._take_step(deliveries[:middle], step)
+            self._take_step(deliveries[middle:], step)
 
 
-def make_plans(engine: Engine, flights: Sequence[Flight]) -> None:
-    """Make the plans that these flights lack."""
+def make_plans(engine: Engine, deliveries: Sequence[PushDelivery]) -> None:
+    """Make the plans that these deliveries lack."""
     now = time.monotonic()
-    ids = {flight.task.subscription_id for flight in flights}
+    ids = {delivery.task.subscription_id for delivery in deliveries}
     engine.plans.load(subscription_id for subscription_id in ids if engine.plans.get(subscription_id, now=now) is None)
 
 
-def with_payloads(flights: Sequence[Flight]) -> list[Flight]:
-    """Return the flights with their payloads, without those whose messages the database no longer has: they end."""
-    references = [flight for flight in flights if flight.task.is_reference]
-    payloads = read_payloads({flight.message_id for flight in references})
-    for flight in references:
-        message = payloads.get(flight.message_id)
+def with_payloads(deliveries: Sequence[PushDelivery]) -> list[PushDelivery]:
+    """Return the deliveries with their payloads, without those whose messages the database no longer has: they end."""
+    references = [delivery for delivery in deliveries if delivery.task.is_reference]
+    payloads = read_payloads({delivery.message_id for delivery in references})
+    for delivery in references:
+        message = payloads.get(delivery.message_id)
         if message is None:
-            flight.settle_as(Verdict.DROP, "gone")
+            delivery.settle_as(Verdict.DROP, "gone")
         else:
-            flight.task = flight.task._replace(message=message)
-    return [flight for flight in flights if not flight.finished]
+            delivery.task = delivery.task._replace(message=message)
+    return [delivery for delivery in deliveries if not delivery.finished]

@@ -12,7 +12,7 @@ from deliveries.backlog.backlog import Lane
 from deliveries.push.preparer import with_payloads
 from deliveries.push.results.attempts import attempts_of
 from deliveries.push.results.settler import settle_now
-from deliveries.push.sending.flight import Flight
+from deliveries.push.sending.delivery import PushDelivery
 from deliveries.push.sending.httpclient import Client, blocking_client
 from deliveries.push.sending.plans import PlanBook
 from deliveries.push.sending.sender import send
@@ -52,37 +52,37 @@ def deliver_one(task: DeliverTask, *, task_id: str) -> Attempts:
     """
     ended = threading.Event()
     lane = Lane(task.subscription_id, task.region)
-    flight = Flight(task, task_id, batch=None, lane=lane, finish=lambda _: ended.set())
+    delivery = PushDelivery(task, task_id, batch=None, lane=lane, finish=lambda _: ended.set())
     try:
-        persistently(lambda: _prepare(flight), stopping=NEVER, what="to prepare a push")
-        if flight.plan is not None and flight.plan.functions and not flight.finished:
-            _transform(flight, ended)
-        if flight.plan is not None and not flight.finished:
-            send(_sender().client, flight, flight.plan, time.time_ns() // 1_000_000)
+        persistently(lambda: _prepare(delivery), stopping=NEVER, what="to prepare a push")
+        if delivery.plan is not None and delivery.plan.functions and not delivery.finished:
+            _transform(delivery, ended)
+        if delivery.plan is not None and not delivery.finished:
+            send(_sender().client, delivery, delivery.plan, time.time_ns() // 1_000_000)
     except Exception:
-        logger.exception("push of message %d failed", flight.message_id)
-        flight.settle_as(Verdict.NACK, Reason.INTERNAL)
-    flows = persistently(lambda: settle_now([flight]), stopping=NEVER, what="to settle a push")
-    [event] = attempts_of([flight], flows, worker="single")
+        logger.exception("push of message %d failed", delivery.message_id)
+        delivery.settle_as(Verdict.NACK, Reason.INTERNAL)
+    flows = persistently(lambda: settle_now([delivery]), stopping=NEVER, what="to settle a push")
+    [event] = attempts_of([delivery], flows, worker="single")
     observe([event])
     return event
 
 
-def _prepare(flight: Flight) -> None:
+def _prepare(delivery: PushDelivery) -> None:
     """Make the plan anew, as nobody tells this process of changes, and read the payload."""
-    subscription_id, plans = flight.task.subscription_id, _sender().plans
+    subscription_id, plans = delivery.task.subscription_id, _sender().plans
     with _sender().lock:
         plans.load([subscription_id])
-        flight.plan = plans.get(subscription_id, now=time.monotonic())
-    if flight.plan is not None and flight.plan.endpoint is not None:
-        with_payloads([flight])
+        delivery.plan = plans.get(subscription_id, now=time.monotonic())
+    if delivery.plan is not None and delivery.plan.endpoint is not None:
+        with_payloads([delivery])
 
 
-def _transform(flight: Flight, ended: threading.Event) -> None:
-    """Apply the subscription's functions, which may settle the flight."""
+def _transform(delivery: PushDelivery, ended: threading.Event) -> None:
+    """Apply the subscription's functions, which may settle the delivery."""
     transformer = Transformer(resume=lambda _: ended.set(), admit=lambda _: True)
     try:
-        transformer.take_on([flight])
+        transformer.take_on([delivery])
         ended.wait()
     finally:
         transformer.stop()

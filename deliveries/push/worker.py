@@ -37,8 +37,8 @@ from deliveries.push.preparer import Preparer
 from deliveries.push.rejected import reject
 from deliveries.push.results.attempts import attempts_of
 from deliveries.push.results.settler import Settler
+from deliveries.push.sending.delivery import Batch, PushDelivery
 from deliveries.push.sending.engine import Engine
-from deliveries.push.sending.flight import Batch, Flight
 from deliveries.push.sending.workerlease import WorkerLease
 from deliveries.push.transformer import Transformer
 from deliveries.push.transport import Transport, full_bell
@@ -62,11 +62,11 @@ COPIES = 2
 
 
 class Arrival:
-    """A batch that has arrived, and its flights with the memory that each needs."""
+    """A batch that has arrived, and its deliveries with the memory that each needs."""
 
     def __init__(self, batch: Batch | None) -> None:
         self.batch = batch
-        self.flights: list[tuple[Flight, int]] = []
+        self.deliveries: list[tuple[PushDelivery, int]] = []
 
 
 class PushWorker:
@@ -78,22 +78,22 @@ class PushWorker:
         self.lease = self._new_lease()
         self.settler = Settler(self.name, on_settled=self._settled, renew=lambda: self._heart.renew(), intake=self)
         self.transformer = Transformer(
-            resume=lambda flights: self.engine.accept(flights), admit=self._admit_transformed
+            resume=lambda deliveries: self.engine.accept(deliveries), admit=self._admit_transformed
         )
         self.engine = Engine(
-            unprepared=lambda flights: self.preparer.prepare(flights),
+            unprepared=lambda deliveries: self.preparer.prepare(deliveries),
             transform=self.transformer.take_on,
             starting=self._starting,
             renew=lambda subscription_ids: self.preparer.renew(subscription_ids),
         )
         self.admission = Admission(
-            settings.WORKER_OUTSTANDING_MB * 1_000_000, resume=lambda flights: self.preparer.read(flights)
+            settings.WORKER_OUTSTANDING_MB * 1_000_000, resume=lambda deliveries: self.preparer.read(deliveries)
         )
         self.preparer = Preparer(self.engine, self.admission)
         self.pager = Pager()
         self.flower = Flower(app, hostname, name_of=self.engine.plans.name_of)
         self.endpoints = EndpointLog()
-        self.outstanding: dict[str, Flight] = {}
+        self.outstanding: dict[str, PushDelivery] = {}
         #: Regions without a living worker of their own, which this worker has taken over.
         self.adopted: tuple[str, ...] = ()
         #: Regions whose queues the worker consumes, as far as it has requested their messages yet.
@@ -165,16 +165,16 @@ class PushWorker:
         return True
 
     def _take(self, arrival: Arrival, task_id: str, body: str | bytes) -> None:
-        flight = self._flight(arrival.batch, task_id, body)
-        if flight is not None and flight.task_id in self._revoked:
-            flight.settle_as(Verdict.DROP, "revoked")
-        elif flight is not None:
-            arrival.flights.append((flight, COPIES * len(body)))
+        delivery = self._delivery(arrival.batch, task_id, body)
+        if delivery is not None and delivery.task_id in self._revoked:
+            delivery.settle_as(Verdict.DROP, "revoked")
+        elif delivery is not None:
+            arrival.deliveries.append((delivery, COPIES * len(body)))
 
     def hand_back(self, message: dict[str, Any]) -> None:
-        flight = self._flight(self._arrival.batch, task_id_of(message["headers"]), body_of(message))
-        if flight is not None:
-            flight.settle_as(Verdict.RELEASE)
+        delivery = self._delivery(self._arrival.batch, task_id_of(message["headers"]), body_of(message))
+        if delivery is not None:
+            delivery.settle_as(Verdict.RELEASE)
 
     def ring(self, region: str) -> None:
         try:
@@ -182,27 +182,27 @@ class PushWorker:
         except redis.RedisError:
             logger.debug("no ring: Redis is away")
 
-    def _flight(self, batch: Batch | None, task_id: str, body: str | bytes) -> Flight | None:
+    def _delivery(self, batch: Batch | None, task_id: str, body: str | bytes) -> PushDelivery | None:
         try:
             task = parse_body(body)
             lane = self._lane(task.subscription_id, task.region)
-            flight = Flight(task, task_id, batch=batch, lane=lane, finish=self._finished)
+            delivery = PushDelivery(task, task_id, batch=batch, lane=lane, finish=self._finished)
         except (ValueError, TypeError, KeyError) as error:
             reject(repr(body)[:4096], reason=type(error).__name__)
             return None
         if batch is not None:
             batch.left += 1
-        self.outstanding[task_id] = flight
-        return flight
+        self.outstanding[task_id] = delivery
+        return delivery
 
     def delivered(self) -> None:
         self._accept(self._arrival)
-        self._arrival.flights = []
+        self._arrival.deliveries = []
 
     def _accept(self, arrival: Arrival) -> None:
-        if arrival.flights:
-            inline = [(flight, size) for flight, size in arrival.flights if not flight.by_reference]
-            references = [flight for flight, _ in arrival.flights if flight.by_reference]
+        if arrival.deliveries:
+            inline = [(delivery, size) for delivery, size in arrival.deliveries if not delivery.by_reference]
+            references = [delivery for delivery, _ in arrival.deliveries if delivery.by_reference]
             self.engine.accept([*self.admission.take(inline), *references])
         elif arrival.batch is not None and not arrival.batch.left:
             # No message of the batch could be decoded, so that no settle will remove its record.
@@ -289,29 +289,29 @@ class PushWorker:
             logger.warning("regions of other workers that this worker serves now: %s", ", ".join(regions) or "none")
             self.adopted = regions
 
-    def _admit_transformed(self, flight: Flight) -> bool:
-        """Return whether there is memory for the transformed message of a flight. Otherwise the flight waits."""
-        return self.admission.grow(flight, COPIES * wire_size(flight.transformed or {}))
+    def _admit_transformed(self, delivery: PushDelivery) -> bool:
+        """Return whether there is memory for the transformed message of a delivery. Otherwise the delivery waits."""
+        return self.admission.grow(delivery, COPIES * wire_size(delivery.transformed or {}))
 
-    def _starting(self, flights: Sequence[Flight]) -> None:
+    def _starting(self, deliveries: Sequence[PushDelivery]) -> None:
         now = time.time()
-        for flight in flights:
-            flight.started = now
-        weights = self.flower.sample(len(flights))
-        for flight, weight in zip(flights, weights, strict=False):
-            flight.shown = weight
-        self.flower.started(attempts_of(flights[: len(weights)], {}, worker=self.name))
+        for delivery in deliveries:
+            delivery.started = now
+        weights = self.flower.sample(len(deliveries))
+        for delivery, weight in zip(deliveries, weights, strict=False):
+            delivery.shown = weight
+        self.flower.started(attempts_of(deliveries[: len(weights)], {}, worker=self.name))
 
-    def _finished(self, flight: Flight) -> None:
-        self.settler.finish(flight)
-        self.admission.release(flight)
+    def _finished(self, delivery: PushDelivery) -> None:
+        self.settler.finish(delivery)
+        self.admission.release(delivery)
 
-    def _settled(self, flights: Sequence[Flight], flows: Mapping[Lane, LaneFlow]) -> None:
-        for flight in flights:
+    def _settled(self, deliveries: Sequence[PushDelivery], flows: Mapping[Lane, LaneFlow]) -> None:
+        for delivery in deliveries:
             # The next attempt may be outstanding already.
-            if self.outstanding.get(flight.task_id) is flight:
-                del self.outstanding[flight.task_id]
-        observe(attempts_of(flights, flows, worker=self.name), self.endpoints, self.flower)
+            if self.outstanding.get(delivery.task_id) is delivery:
+                del self.outstanding[delivery.task_id]
+        observe(attempts_of(deliveries, flows, worker=self.name), self.endpoints, self.flower)
         if self._was_full and not self._stopping:
             try:
                 default_backlog().client.lpush(full_bell(work_key(self.name)), "1")
@@ -320,9 +320,9 @@ class PushWorker:
 
     def terminate(self, task_ids: Iterable[str]) -> int:
         """Drop these deliveries, and end their pushes if they have begun. Return how many the worker had."""
-        flights = [flight for flight in map(self.outstanding.get, task_ids) if flight is not None]
-        self.engine.cut(flights)
-        return len(flights)
+        deliveries = [delivery for delivery in map(self.outstanding.get, task_ids) if delivery is not None]
+        self.engine.cut(deliveries)
+        return len(deliveries)
 
     # Shutdown.
 
@@ -335,8 +335,8 @@ class PushWorker:
         unfinished = len(self.outstanding)
         self.transformer.stop()
         self.engine.stop()
-        for flight in list(self.outstanding.values()):
-            flight.settle_as(Verdict.RELEASE)
+        for delivery in list(self.outstanding.values()):
+            delivery.settle_as(Verdict.RELEASE)
         if unfinished:
             logger.warning("%d pushes did not finish in %d s and were handed back", unfinished, settings.DRAIN_SECONDS)
         self.settler.stop(timeout=30)

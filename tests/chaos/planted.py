@@ -72,10 +72,10 @@ def retry_dropped() -> None:
     store = settler._store
 
     def forget_some(lanes: Mapping[Any, Sequence[Any]]) -> None:
-        for flights in lanes.values():
-            for flight in flights:
-                if flight.verdict is Verdict.NACK and random.random() < 0.1:
-                    flight.verdict = Verdict.DROP
+        for deliveries in lanes.values():
+            for delivery in deliveries:
+                if delivery.verdict is Verdict.NACK and random.random() < 0.1:
+                    delivery.verdict = Verdict.DROP
         store(lanes)
 
     settler._store = forget_some
@@ -116,12 +116,12 @@ def settle_repeated() -> None:
 
     def give_back_twice(self: settler.Settler, lanes: Mapping[Any, Sequence[Any]], *more: Any) -> Any:
         given_back, backlog = give_back(self, lanes, *more), self._backlog
-        for lane, flights in lanes.items():
-            for flight in flights:
-                if flight.verdict is Verdict.ACK and random.random() < 0.02:
-                    name = str(flight.message_id)
+        for lane, deliveries in lanes.items():
+            for delivery in deliveries:
+                if delivery.verdict is Verdict.ACK and random.random() < 0.02:
+                    name = str(delivery.message_id)
                     key = lane.state_key.removesuffix("s")
-                    backlog.client.hset(f"{key}m", name, settler.next_task(flight, flight.task.attempt))
+                    backlog.client.hset(f"{key}m", name, settler.next_task(delivery, delivery.task.attempt))
                     backlog.client.hset(f"{key}d", name, Place.RETRYING)
                     backlog.client.zadd(f"{key}z", {name: 0})
         return given_back

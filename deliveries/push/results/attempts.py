@@ -5,37 +5,39 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from deliveries.backlog.backlog import Lane, LaneFlow, grouped
-from deliveries.push.sending.flight import Flight
+from deliveries.push.sending.delivery import PushDelivery
 from deliveries.push.sending.plans import PushPlan
 from deliveries.rules.payload import data_size
 from deliveries.telemetry.events import Attempt, Attempts, Source
 
 
-def attempts_of(flights: Sequence[Flight], flows: Mapping[Lane, LaneFlow], *, worker: str) -> list[Attempts]:
+def attempts_of(deliveries: Sequence[PushDelivery], flows: Mapping[Lane, LaneFlow], *, worker: str) -> list[Attempts]:
     """Return an event for each lane and plan, of which a lane nearly always has one."""
-    groups = grouped(flights, lambda flight: (flight.lane, id(flight.plan)))
+    groups = grouped(deliveries, lambda delivery: (delivery.lane, id(delivery.plan)))
     return [
-        Attempts(_source(lane, group[0].plan, flows.get(lane), worker=worker), [_attempt(flight) for flight in group])
+        Attempts(
+            _source(lane, group[0].plan, flows.get(lane), worker=worker), [_attempt(delivery) for delivery in group]
+        )
         for (lane, _), group in groups.items()
     ]
 
 
-def _attempt(flight: Flight) -> Attempt:
-    task = flight.task
+def _attempt(delivery: PushDelivery) -> Attempt:
+    task = delivery.task
     return Attempt(
-        flight.task_id,
+        delivery.task_id,
         task.message["messageId"],
         task.attempt,
-        flight.verdict,
-        flight.status,
-        flight.reason,
-        flight.latency_ms,
-        flight.ended,
-        flight.data_bytes or data_size(task.message),
-        flight.answer,
-        flight.retry_in_ms,
-        flight.trace,
-        flight.shown,
+        delivery.verdict,
+        delivery.status,
+        delivery.reason,
+        delivery.latency_ms,
+        delivery.ended,
+        delivery.data_bytes or data_size(task.message),
+        delivery.answer,
+        delivery.retry_in_ms,
+        delivery.trace,
+        delivery.shown,
     )
 
 

@@ -22,7 +22,7 @@ from deliveries.activity import note_activity
 from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, Settlement, Take, Taken, grouped
 from deliveries.deadletters.forwarding import Forwarded, forward_dead_letters, is_spent, usable_topic_id
 from deliveries.push.results.gathering import Gathering
-from deliveries.push.sending.flight import Batch, Flight
+from deliveries.push.sending.delivery import Batch, PushDelivery
 from deliveries.rules.outcome import Reason, Verdict
 from deliveries.rules.payload import LEAN_BYTES, wire_size
 from deliveries.rules.retry import countdown_ms
@@ -36,8 +36,8 @@ from pushhub.common.jobs import LAST_PAUSE_SECONDS, Stopped, persistently
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-#: Called after each turn with its flights and the new state of their lanes.
-OnSettled = Callable[[Sequence[Flight], Mapping[Lane, LaneFlow]], None]
+#: Called after each turn with its deliveries and the new state of their lanes.
+OnSettled = Callable[[Sequence[PushDelivery], Mapping[Lane, LaneFlow]], None]
 
 #: Results per turn: a longer transaction would hold SQLite's write lock too long.
 TURN_SIZE = 1000
@@ -73,11 +73,11 @@ class Settler:
         self._worker = worker
         self._on_settled = on_settled
         self._renew = renew
-        self._results: list[Flight] = []
+        self._results: list[PushDelivery] = []
         #: Results that the current turn has taken and not settled yet.
-        self._taken: list[Flight] = []
+        self._taken: list[PushDelivery] = []
         #: Results that Redis refused, and when to try them again (time.monotonic).
-        self._refused: list[Flight] = []
+        self._refused: list[PushDelivery] = []
         self._retry_at = 0.0
         self._gathering = Gathering()
         self._ready = threading.Event()
@@ -94,16 +94,16 @@ class Settler:
     def start(self) -> None:
         self._thread.start()
 
-    def finish(self, flight: Flight) -> None:
+    def finish(self, delivery: PushDelivery) -> None:
         """Queue a result. This is called on the engine's loop, so it does nothing else."""
         waiting = len(self._results)
-        self._results.append(flight)
+        self._results.append(delivery)
         if self._is_complete():
             self._complete.set()
         if not self._ready.is_set():
             self._ready.set()
         if not self._urgent.is_set() and not self._gathering.can_wait(
-            flight.lane, is_ack=flight.verdict is Verdict.ACK, waiting=waiting
+            delivery.lane, is_ack=delivery.verdict is Verdict.ACK, waiting=waiting
         ):
             self._urgent.set()
 
@@ -140,7 +140,7 @@ class Settler:
 
     def _oldest_seconds(self) -> float:
         firsts = [*self._taken[:1], *self._results[:1], *self._refused[:1]]
-        return time.time() - min(flight.ended for flight in firsts) if firsts else 0.0
+        return time.time() - min(delivery.ended for delivery in firsts) if firsts else 0.0
 
     def _end(self) -> None:
         """Settle the remaining results, with one try."""
@@ -179,53 +179,53 @@ class Settler:
             self._ready.set()
         return count
 
-    def _settle(self, flights: Sequence[Flight]) -> None:
-        """Settle these flights. An outage costs time, never a result; other failures affect only the lane at fault."""
-        lanes = grouped(flights, attrgetter("lane"))
-        batches = _count_batches(flights)
+    def _settle(self, deliveries: Sequence[PushDelivery]) -> None:
+        """Settle these deliveries. An outage costs time, never a result; other failures only the lane at fault."""
+        lanes = grouped(deliveries, attrgetter("lane"))
+        batches = _count_batches(deliveries)
         finished = [batch.name for batch, count in batches.items() if batch.left == count]
         if not all(batch.lease.is_lost or batch.lease.holds() for batch in batches):
             with suppress(redis.RedisError):  # results reach the database whatever has become of Redis
                 self._renew()
-        _withdraw_late_nacks(flights)
+        _withdraw_late_nacks(deliveries)
         try:
-            self._persistently(lambda: _store(lanes), count=len(flights))
+            self._persistently(lambda: _store(lanes), count=len(deliveries))
         except Stopped:
             raise
         except Exception:
             close_old_connections()
             if len(lanes) > 1:
                 return self._settle_apart(lanes)
-            logger.exception("%d results cannot be stored; their messages are sent again", len(flights))
-            _make_nacks(flights)
+            logger.exception("%d results cannot be stored; their messages are sent again", len(deliveries))
+            _make_nacks(deliveries)
         try:
-            flows, taken = self._persistently(lambda: self._give_back(lanes, finished), count=len(flights))
+            flows, taken = self._persistently(lambda: self._give_back(lanes, finished), count=len(deliveries))
         except Stopped:
             raise
         except Exception:
             if len(lanes) > 1:
                 return self._settle_apart(lanes)
-            logger.exception("Redis refused %d results; they will be tried again", len(flights))
-            self._refused += flights
+            logger.exception("Redis refused %d results; they will be tried again", len(deliveries))
+            self._refused += deliveries
             self._retry_at = time.monotonic() + LAST_PAUSE_SECONDS
-            return self._leave_turn(flights)
+            return self._leave_turn(deliveries)
         self._gathering.settled(flows)
         for batch, count in batches.items():
             batch.left -= count
-        self._leave_turn(flights)
+        self._leave_turn(deliveries)
         self._take_in(taken)
-        return self._report(flights, flows)
+        return self._report(deliveries, flows)
 
     def _give_back(
-        self, lanes: Mapping[Lane, Sequence[Flight]], finished: Sequence[str]
+        self, lanes: Mapping[Lane, Sequence[PushDelivery]], finished: Sequence[str]
     ) -> tuple[dict[Lane, LaneFlow], list[Taken]]:
         """Settle in Redis. Of lanes in which messages wait for their ordering keys, take in the next ones."""
         counts = Counter[str]()
-        for lane, flights in lanes.items():
+        for lane, deliveries in lanes.items():
             if self._gathering.waits_for_keys(lane):
-                counts[lane.region] += len(flights)
+                counts[lane.region] += len(deliveries)
         return self._backlog.settle_and_take(
-            {lane: _settlement(flights, self._dice, worker=self._worker) for lane, flights in lanes.items()},
+            {lane: _settlement(deliveries, self._dice, worker=self._worker) for lane, deliveries in lanes.items()},
             dice=self._dice.random(),
             finished={self._worker: list(finished)},
             takes=self._intake.takes(counts) if self._intake is not None and counts else [],
@@ -240,155 +240,159 @@ class Settler:
                 # The batch is put back when its worker ends. The results are settled whatever becomes of it.
                 logger.exception("a batch of %d messages could not be taken in", len(batch.messages))
 
-    def _settle_apart(self, lanes: Mapping[Lane, Sequence[Flight]]) -> None:
+    def _settle_apart(self, lanes: Mapping[Lane, Sequence[PushDelivery]]) -> None:
         logger.exception("%d lanes could not be settled together; settling them one by one", len(lanes))
-        for flights in lanes.values():
-            self._settle(flights)
+        for deliveries in lanes.values():
+            self._settle(deliveries)
 
-    def _leave_turn(self, flights: Sequence[Flight]) -> None:
-        """Remove these flights from the current turn, because they are settled or wait for a retry."""
-        done = set(flights)
-        self._taken = [flight for flight in self._taken if flight not in done]
+    def _leave_turn(self, deliveries: Sequence[PushDelivery]) -> None:
+        """Remove these deliveries from the current turn, because they are settled or wait for a retry."""
+        done = set(deliveries)
+        self._taken = [delivery for delivery in self._taken if delivery not in done]
 
-    def _report(self, flights: Sequence[Flight], flows: Mapping[Lane, LaneFlow]) -> None:
+    def _report(self, deliveries: Sequence[PushDelivery], flows: Mapping[Lane, LaneFlow]) -> None:
         try:
-            self._on_settled(flights, flows)
+            self._on_settled(deliveries, flows)
         except Exception:
-            # An error of the listener must not make the flights settle again.
-            logger.exception("%d settled deliveries could not be reported in full", len(flights))
+            # An error of the listener must not make the deliveries settle again.
+            logger.exception("%d settled deliveries could not be reported in full", len(deliveries))
 
     def _persistently(self, call: Callable[[], Result], *, count: int) -> Result:
         """Repeat the call while the database or Redis is away. Raises Stopped if the thread is asked to stop."""
         return persistently(call, stopping=self._thread.stopping, what=f"to settle {count} results")
 
 
-def settle_now(flights: Sequence[Flight]) -> dict[Lane, LaneFlow]:
+def settle_now(deliveries: Sequence[PushDelivery]) -> dict[Lane, LaneFlow]:
     """Settle once, in the caller's thread. Raises the errors of the database and of Redis."""
-    lanes = grouped(flights, attrgetter("lane"))
+    lanes = grouped(deliveries, attrgetter("lane"))
     _write(lanes).announce_all()
     dice = random.Random()  # noqa: S311 - jitter
-    settlements = {lane: _settlement(flights, dice, worker="") for lane, flights in lanes.items()}
+    settlements = {lane: _settlement(deliveries, dice, worker="") for lane, deliveries in lanes.items()}
     return Backlog().settle(settlements, dice=dice.random(), finished={})
 
 
-def _settlement(flights: Sequence[Flight], dice: random.Random, *, worker: str) -> Settlement:
+def _settlement(deliveries: Sequence[PushDelivery], dice: random.Random, *, worker: str) -> Settlement:
     settlement = Settlement()
-    for flight in flights:
+    for delivery in deliveries:
         settlement.add(
-            str(flight.task.message["messageId"]),
-            flight.verdict,
-            flight.latency_ms,
-            attempt=flight.task.attempt,
-            generation=flight.generation,
-            lease=flight.batch.lease.name if flight.batch is not None else "",
-            batch=f"{worker}/{flight.batch.name}" if flight.batch is not None else "",
+            str(delivery.task.message["messageId"]),
+            delivery.verdict,
+            delivery.latency_ms,
+            attempt=delivery.task.attempt,
+            generation=delivery.generation,
+            lease=delivery.batch.lease.name if delivery.batch is not None else "",
+            batch=f"{worker}/{delivery.batch.name}" if delivery.batch is not None else "",
         )
-        if flight.verdict is Verdict.NACK:
-            flight.retry_in_ms = _countdown_ms(flight, dice)
-            settlement.returned += [flight.retry_in_ms, next_task(flight, flight.task.attempt + 1)]
-        elif flight.verdict is Verdict.RELEASE:
-            settlement.returned += [0, next_task(flight, flight.task.attempt)]
+        if delivery.verdict is Verdict.NACK:
+            delivery.retry_in_ms = _countdown_ms(delivery, dice)
+            settlement.returned += [delivery.retry_in_ms, next_task(delivery, delivery.task.attempt + 1)]
+        elif delivery.verdict is Verdict.RELEASE:
+            settlement.returned += [0, next_task(delivery, delivery.task.attempt)]
     return settlement
 
 
-def _countdown_ms(flight: Flight, dice: random.Random) -> int:
-    push = flight.plan.settings if flight.plan else None
+def _countdown_ms(delivery: PushDelivery, dice: random.Random) -> int:
+    push = delivery.plan.settings if delivery.plan else None
     countdown = countdown_ms(
-        flight.task.attempt,
+        delivery.task.attempt,
         minimum_ms=push.minimum_backoff_ms if push else None,
         maximum_ms=push.maximum_backoff_ms if push else None,
         dice=dice.random(),
-        at_least_ms=flight.retry_after_s * 1000,
+        at_least_ms=delivery.retry_after_s * 1000,
     )
     scaled: float = settings.TIME_SCALE * countdown
     return round(scaled)
 
 
-def next_task(flight: Flight, attempt: int) -> str:
+def next_task(delivery: PushDelivery, attempt: int) -> str:
     """Return the Celery message of the next attempt, with a reference unless the message is small."""
-    task = flight.task
+    task = delivery.task
     template = TaskTemplate(
         subscription_id=task.subscription_id,
         region=task.region,
         attempt=attempt,
-        generation=flight.generation,
-        seek=flight.seek,
+        generation=delivery.generation,
+        seek=delivery.seek,
     )
-    is_reference = flight.by_reference or wire_size(task.message) > LEAN_BYTES
-    message = reference(flight.message_id) if is_reference else task.message
+    is_reference = delivery.by_reference or wire_size(task.message) > LEAN_BYTES
+    message = reference(delivery.message_id) if is_reference else task.message
     return template.render(str(task.message["messageId"]), escape_message(message))
 
 
-def _write(lanes: dict[Lane, list[Flight]]) -> Forwarded:
+def _write(lanes: dict[Lane, list[PushDelivery]]) -> Forwarded:
     """Delete acked deliveries, and count nacks or forward them as dead letters, in one transaction.
 
     If a power cut undoes it, the messages are sent again.
     """
     now = utcnow()
-    forwarded: list[tuple[list[Flight], Forwarded]] = []
-    unowed: list[Flight] = []
+    forwarded: list[tuple[list[PushDelivery], Forwarded]] = []
+    unowed: list[PushDelivery] = []
     topic_ids = {lane: usable_topic_id(lane.subscription_id) for lane in lanes if any(map(_is_spent, lanes[lane]))}
     with write_transaction(durable=False):
-        for lane, flights in lanes.items():
-            for seek, sought in grouped(flights, attrgetter("seek")).items():
+        for lane, deliveries in lanes.items():
+            for seek, sought in grouped(deliveries, attrgetter("seek")).items():
                 topic_id = topic_ids.get(lane)
                 if letters := _write_lane(lane, sought, topic_id=topic_id, seek=seek, now=now, unowed=unowed):
                     forwarded.append((sought, letters))
-    for flight in unowed:
-        flight.verdict = Verdict.DROP
+    for delivery in unowed:
+        delivery.verdict = Verdict.DROP
     return _marked(forwarded)
 
 
 def _write_lane(
     lane: Lane,
-    flights: Sequence[Flight],
+    deliveries: Sequence[PushDelivery],
     *,
     topic_id: int | None,
     seek: int,
     now: datetime,
-    unowed: list[Flight],
+    unowed: list[PushDelivery],
 ) -> Forwarded | None:
     """Do as `_write` with attempts of one lane that had the same `seek`. Return what was forwarded.
 
     Nacks of messages that are no longer owed are added to `unowed`.
     """
-    settled_ids = [flight.message_id for flight in flights if flight.verdict in NO_LONGER_OWED]
+    settled_ids = [delivery.message_id for delivery in deliveries if delivery.verdict in NO_LONGER_OWED]
     if settled_ids:
         statements.delete_deliveries(
             subscription_id=lane.subscription_id, region=lane.region, message_ids=settled_ids, seek=seek
         )
-    last_flights = [flight for flight in flights if _is_spent(flight)]
+    last_deliveries = [delivery for delivery in deliveries if _is_spent(delivery)]
     forwarded = None
-    if last_flights:
+    if last_deliveries:
         forwarded = forward_dead_letters(
             subscription_id=lane.subscription_id,
             region=lane.region,
-            attempts={flight.message_id: flight.task.attempt for flight in last_flights},
+            attempts={delivery.message_id: delivery.task.attempt for delivery in last_deliveries},
             topic_id=topic_id,
             seek=seek,
-            results={flight.message_id: flight.result_text for flight in last_flights},
+            results={delivery.message_id: delivery.result_text for delivery in last_deliveries},
         )
     letters = forwarded.message_ids if forwarded else set()
-    nacked = [flight for flight in flights if flight.verdict is Verdict.NACK and flight.message_id not in letters]
+    nacked = [
+        delivery for delivery in deliveries if delivery.verdict is Verdict.NACK and delivery.message_id not in letters
+    ]
     if nacked:
         unowed += _note_nacks(lane, nacked, seek=seek, now=now)
     return forwarded
 
 
-def _note_nacks(lane: Lane, flights: Sequence[Flight], *, seek: int, now: datetime) -> list[Flight]:
+def _note_nacks(lane: Lane, deliveries: Sequence[PushDelivery], *, seek: int, now: datetime) -> list[PushDelivery]:
     """Count nacks in the database. Return those of messages that are not owed, as an earlier attempt was acked late."""
-    nacks = [statements.Nack(flight.message_id, flight.task.attempt, flight.result_text) for flight in flights]
+    nacks = [
+        statements.Nack(delivery.message_id, delivery.task.attempt, delivery.result_text) for delivery in deliveries
+    ]
     count = statements.deliveries_nacked(
         subscription_id=lane.subscription_id, region=lane.region, nacks=nacks, at=now, seek=seek
     )
     if count == len(nacks):
         return []
-    ids = [flight.message_id for flight in flights]
+    ids = [delivery.message_id for delivery in deliveries]
     owed = statements.still_waiting(subscription_id=lane.subscription_id, region=lane.region, message_ids=ids)
-    return [flight for flight in flights if flight.message_id not in owed]
+    return [delivery for delivery in deliveries if delivery.message_id not in owed]
 
 
-def _store(lanes: dict[Lane, list[Flight]]) -> None:
+def _store(lanes: dict[Lane, list[PushDelivery]]) -> None:
     """Commit the results, then offer dead letters and note activity.
 
     A failure after the commit is harmless: the audit finds dead letters that were not offered, and the next ack notes
@@ -404,46 +408,46 @@ def _store(lanes: dict[Lane, list[Flight]]) -> None:
             logger.exception("a step after the commit of %d lanes failed", len(lanes))
 
 
-def _make_nacks(flights: Sequence[Flight]) -> None:
+def _make_nacks(deliveries: Sequence[PushDelivery]) -> None:
     """Turn these results into nacks, so that the messages are sent again: the database still owes them."""
-    for flight in flights:
-        if flight.verdict is not Verdict.RELEASE:
-            flight.verdict = Verdict.NACK
-            flight.reason = Reason.INTERNAL
+    for delivery in deliveries:
+        if delivery.verdict is not Verdict.RELEASE:
+            delivery.verdict = Verdict.NACK
+            delivery.reason = Reason.INTERNAL
 
 
-def _withdraw_late_nacks(flights: Sequence[Flight]) -> None:
+def _withdraw_late_nacks(deliveries: Sequence[PushDelivery]) -> None:
     """Turn nacks of ordered messages that another worker has taken over into releases, which Redis ignores.
 
     The worker was frozen, so the time was probably up without the endpoint's fault. An ack is true all the same.
     """
-    for flight in flights:
-        if flight.verdict is Verdict.NACK and flight.is_lost:
-            push = flight.plan.settings if flight.plan else None
+    for delivery in deliveries:
+        if delivery.verdict is Verdict.NACK and delivery.is_lost:
+            push = delivery.plan.settings if delivery.plan else None
             if push is None or push.ordered:
-                flight.verdict = Verdict.RELEASE
+                delivery.verdict = Verdict.RELEASE
 
 
-def _has_ack(flights: Sequence[Flight]) -> bool:
-    return any(flight.verdict is Verdict.ACK for flight in flights)
+def _has_ack(deliveries: Sequence[PushDelivery]) -> bool:
+    return any(delivery.verdict is Verdict.ACK for delivery in deliveries)
 
 
-def _is_spent(flight: Flight) -> bool:
+def _is_spent(delivery: PushDelivery) -> bool:
     """Return whether this nack was the last attempt that a dead-letter policy allows."""
-    settings = flight.plan.settings if flight.plan else None
-    return flight.verdict is Verdict.NACK and is_spent(settings, attempts=flight.task.attempt)
+    settings = delivery.plan.settings if delivery.plan else None
+    return delivery.verdict is Verdict.NACK and is_spent(settings, attempts=delivery.task.attempt)
 
 
-def _marked(forwarded: Iterable[tuple[Sequence[Flight], Forwarded]]) -> Forwarded:
-    """Mark the forwarded flights as dead letters after the commit, and return everything forwarded."""
+def _marked(forwarded: Iterable[tuple[Sequence[PushDelivery], Forwarded]]) -> Forwarded:
+    """Mark the forwarded deliveries as dead letters after the commit, and return everything forwarded."""
     total = Forwarded()
-    for flights, letters in forwarded:
+    for deliveries, letters in forwarded:
         total.announce += letters.announce
-        for flight in flights:
-            if flight.verdict is Verdict.NACK and flight.message_id in letters.message_ids:
-                flight.verdict = Verdict.DEAD_LETTER
+        for delivery in deliveries:
+            if delivery.verdict is Verdict.NACK and delivery.message_id in letters.message_ids:
+                delivery.verdict = Verdict.DEAD_LETTER
     return total
 
 
-def _count_batches(flights: Sequence[Flight]) -> Counter[Batch]:
-    return Counter(flight.batch for flight in flights if flight.batch is not None)
+def _count_batches(deliveries: Sequence[PushDelivery]) -> Counter[Batch]:
+    return Counter(delivery.batch for delivery in deliveries if delivery.batch is not None)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import uvloop
 
-from deliveries.push.sending.flight import Flight
+from deliveries.push.sending.delivery import PushDelivery
 from deliveries.push.sending.httpclient import push_client
 from deliveries.push.sending.plans import PlanBook, PushPlan
 from deliveries.push.sending.sender import send
@@ -27,18 +27,18 @@ TERMINATED = "terminated"
 
 
 class Engine:
-    """Turns flights into requests.
+    """Turns deliveries into requests.
 
-    Flights that need preparation go to `unprepared`, and flights with message transforms to `transform`. `starting` is
-    told of those that are pushed now, and `renew` of subscriptions whose plans end soon.
+    Deliveries that need preparation go to `unprepared`, and those with message transforms to `transform`. `starting`
+    is told of those that are pushed now, and `renew` of subscriptions whose plans end soon.
     """
 
     def __init__(
         self,
         *,
-        unprepared: Callable[[list[Flight]], None],
-        transform: Callable[[list[Flight]], None],
-        starting: Callable[[list[Flight]], None],
+        unprepared: Callable[[list[PushDelivery]], None],
+        transform: Callable[[list[PushDelivery]], None],
+        starting: Callable[[list[PushDelivery]], None],
         renew: Callable[[set[int]], None],
     ) -> None:
         self._loop = uvloop.new_event_loop()
@@ -65,26 +65,26 @@ class Engine:
         self._thread.beat()
         self._beat = self._loop.call_later(BEAT_SECONDS, self._beat_regularly)
 
-    def accept(self, flights: Sequence[Flight]) -> None:
-        """Push these flights. May be called from any thread."""
-        self._loop.call_soon_threadsafe(self._push_all, flights)
+    def accept(self, deliveries: Sequence[PushDelivery]) -> None:
+        """Push these deliveries. May be called from any thread."""
+        self._loop.call_soon_threadsafe(self._push_all, deliveries)
 
-    def cut(self, flights: Sequence[Flight]) -> None:
-        """Drop the messages of these flights, and end the requests of those that are on their way.
+    def cut(self, deliveries: Sequence[PushDelivery]) -> None:
+        """Drop the messages of these deliveries, and end the requests of those that are on their way.
 
         May be called from any thread.
         """
-        self._loop.call_soon_threadsafe(self._cut_all, flights)
+        self._loop.call_soon_threadsafe(self._cut_all, deliveries)
 
-    def _cut_all(self, flights: Sequence[Flight]) -> None:
-        for flight in flights:
-            flight.is_cut = True
-            if flight.request is not None:
-                flight.settle_as(Verdict.DROP, TERMINATED)
-                self.client.abort(flight.request)
+    def _cut_all(self, deliveries: Sequence[PushDelivery]) -> None:
+        for delivery in deliveries:
+            delivery.is_cut = True
+            if delivery.request is not None:
+                delivery.settle_as(Verdict.DROP, TERMINATED)
+                self.client.abort(delivery.request)
 
     def stop(self) -> None:
-        """Close all connections and end the thread; flights that are still outstanding are released."""
+        """Close all connections and end the thread; deliveries that are still outstanding are released."""
         future = asyncio.run_coroutine_threadsafe(self.client.close(drain_s=0), self._loop)
         try:
             future.result(timeout=5)
@@ -94,40 +94,40 @@ class Engine:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.stop(timeout=5)
 
-    def _push_all(self, flights: Sequence[Flight]) -> None:
-        if len(flights) > SLICE:
-            self._loop.call_soon(self._push_all, flights[SLICE:])
-            flights = flights[:SLICE]
+    def _push_all(self, deliveries: Sequence[PushDelivery]) -> None:
+        if len(deliveries) > SLICE:
+            self._loop.call_soon(self._push_all, deliveries[SLICE:])
+            deliveries = deliveries[:SLICE]
         now = time.monotonic()
         now_ms = time.time_ns() // 1_000_000
-        unprepared: list[Flight] = []
-        untransformed: list[Flight] = []
+        unprepared: list[PushDelivery] = []
+        untransformed: list[PushDelivery] = []
         ending: set[int] = set()
-        ready: list[tuple[Flight, PushPlan]] = []
+        ready: list[tuple[PushDelivery, PushPlan]] = []
         get = self.plans.get
-        for flight in flights:
-            if flight.is_cut:
-                flight.settle_as(Verdict.DROP, TERMINATED)
+        for delivery in deliveries:
+            if delivery.is_cut:
+                delivery.settle_as(Verdict.DROP, TERMINATED)
                 continue
-            plan = get(flight.task.subscription_id, now=now)
-            if plan is None or (flight.task.is_reference and plan.endpoint is not None):
-                unprepared.append(flight)
+            plan = get(delivery.task.subscription_id, now=now)
+            if plan is None or (delivery.task.is_reference and plan.endpoint is not None):
+                unprepared.append(delivery)
                 continue
-            flight.plan = plan
-            if self.plans.is_ending(flight.task.subscription_id, plan, now=now):
-                ending.add(flight.task.subscription_id)
-            if plan.functions and flight.transformed is None:
-                untransformed.append(flight)
+            delivery.plan = plan
+            if self.plans.is_ending(delivery.task.subscription_id, plan, now=now):
+                ending.add(delivery.task.subscription_id)
+            if plan.functions and delivery.transformed is None:
+                untransformed.append(delivery)
             else:
-                ready.append((flight, plan))
-        self._tell_of_start([flight for flight, _ in ready])
-        for flight, plan in ready:
+                ready.append((delivery, plan))
+        self._tell_of_start([delivery for delivery, _ in ready])
+        for delivery, plan in ready:
             try:
-                send(self.client, flight, plan, now_ms)
+                send(self.client, delivery, plan, now_ms)
             except Exception:
                 # A message that can't be turned into a request must not stop the loop or other messages.
-                logger.exception("push of %s failed", flight.task.message.get("messageId"))
-                flight.settle_as(Verdict.NACK, Reason.INTERNAL)
+                logger.exception("push of %s failed", delivery.task.message.get("messageId"))
+                delivery.settle_as(Verdict.NACK, Reason.INTERNAL)
         if ending:
             self._renew(ending)
         if unprepared:
@@ -135,9 +135,9 @@ class Engine:
         if untransformed:
             self._transform(untransformed)
 
-    def _tell_of_start(self, flights: list[Flight]) -> None:
+    def _tell_of_start(self, deliveries: list[PushDelivery]) -> None:
         try:
-            self._starting(flights)
+            self._starting(deliveries)
         except Exception:
             # Events only inform people: an error here must not keep a push from its endpoint.
-            logger.exception("the start of %d pushes was not told", len(flights))
+            logger.exception("the start of %d pushes was not told", len(deliveries))

@@ -1,9 +1,9 @@
-"""Sends one push: turns a flight into a request, by the plan of its subscription."""
+"""Sends one push: turns a delivery into a request, by the plan of its subscription."""
 
 from __future__ import annotations
 
 from deliveries.push.sending.answers import KEEP_ANSWERS
-from deliveries.push.sending.flight import Flight
+from deliveries.push.sending.delivery import PushDelivery
 from deliveries.push.sending.httpclient import Client
 from deliveries.push.sending.plans import PushPlan
 from deliveries.rules.envelope import metadata_headers, push_body, trace_headers, unwrapped_body
@@ -12,25 +12,25 @@ from deliveries.rules.outcome import Verdict
 from pushhub.common import tracing
 
 
-def send(client: Client, flight: Flight, plan: PushPlan, now_ms: int) -> None:
-    """Post the message of a flight, or settle the flight if it is not to be posted.
+def send(client: Client, delivery: PushDelivery, plan: PushPlan, now_ms: int) -> None:
+    """Post the message of a delivery, or settle the delivery if it is not to be posted.
 
     May raise any error for a message that can't be turned into a request.
     """
     settings = plan.settings
     if settings is None:
-        return flight.settle_as(Verdict.DROP)
-    task = flight.task
-    if publish_time_ms(flight.message_id) < now_ms - settings.retention_seconds * 1000:
-        return flight.settle_as(Verdict.DROP, "expired")
+        return delivery.settle_as(Verdict.DROP)
+    task = delivery.task
+    if publish_time_ms(delivery.message_id) < now_ms - settings.retention_seconds * 1000:
+        return delivery.settle_as(Verdict.DROP, "expired")
     if plan.refusal:
-        return flight.settle_as(Verdict.NACK, plan.refusal)
-    if plan.endpoint is None or (settings.ordered and not flight.may_begin()):
-        return flight.settle_as(Verdict.RELEASE)
+        return delivery.settle_as(Verdict.NACK, plan.refusal)
+    if plan.endpoint is None or (settings.ordered and not delivery.may_begin()):
+        return delivery.settle_as(Verdict.RELEASE)
     headers = trace_headers(task.message)
     if headers and tracing.is_on():
-        headers = _traced(flight, headers[0][1])
-    message = flight.transformed or task.message
+        headers = _traced(delivery, headers[0][1])
+    message = delivery.transformed or task.message
     if settings.no_wrapper:
         body = unwrapped_body(message)
         if settings.write_metadata:
@@ -38,28 +38,28 @@ def send(client: Client, flight: Flight, plan: PushPlan, now_ms: int) -> None:
     else:
         attempt = task.attempt if settings.shows_attempts else None
         body = push_body(message, subscription=settings.name, delivery_attempt=attempt)
-    flight.request = client.post(
+    delivery.request = client.post(
         plan.endpoint,
         body,
         headers=headers,
         timeout_s=settings.ack_deadline_seconds,
-        may_begin=flight.may_begin if settings.ordered else None,
+        may_begin=delivery.may_begin if settings.ordered else None,
         keeps_answer=settings.attributes.get(KEEP_ANSWERS) == "true",
-        on_done=flight.done,
+        on_done=delivery.done,
     )
     # The next attempt is transformed again.
-    flight.transformed = None
-    if flight.by_reference:
+    delivery.transformed = None
+    if delivery.by_reference:
         # The request's body is now the only copy.
-        flight.drop_payload()
+        delivery.drop_payload()
     return None
 
 
-def _traced(flight: Flight, traceparent: str) -> list[tuple[str, str]]:
-    """Record the trace of a flight. Return the header that makes the endpoint's spans children of this attempt."""
-    trace = flight.trace = tracing.parse_context(traceparent)
+def _traced(delivery: PushDelivery, traceparent: str) -> list[tuple[str, str]]:
+    """Record the trace of a delivery. Return the header that makes the endpoint's spans children of this attempt."""
+    trace = delivery.trace = tracing.parse_context(traceparent)
     if trace is None:
         return [("traceparent", traceparent)]
-    task = flight.task
-    attempt = tracing.attempt_context(trace, flight.message_id, task.subscription_id, task.attempt)
+    task = delivery.task
+    attempt = tracing.attempt_context(trace, delivery.message_id, task.subscription_id, task.attempt)
     return [("traceparent", attempt.traceparent)]

@@ -13,7 +13,7 @@ from deliveries.backlog.backlog import Lane
 from deliveries.deadletters.forwarding import dead_letter_topic_usable, forward_dead_letters, usable_topic_id
 from deliveries.models import Delivery, Message
 from deliveries.push.results import settler
-from deliveries.push.sending.flight import Flight
+from deliveries.push.sending.delivery import PushDelivery
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import publish_time_text
 from deliveries.rules.taskmessage import DeliverTask
@@ -257,11 +257,11 @@ def test_permissions_are_looked_up_before_the_transaction_that_other_writers_wai
     grants.grant_role(get_resource(LETTERS), role="roles/pubsub.publisher", member=agent)
     grants.grant_role(get_resource(SUBSCRIPTION), role="roles/pubsub.subscriber", member=agent)
     message_id, pk = publish(api), Subscription.objects.get(subscription_id="worker").pk
-    flight = Flight(
+    delivery = PushDelivery(
         DeliverTask(pk, "local", 5, {"messageId": message_id}), "1", batch=None, lane=Lane(pk, "local"), finish=print
     )
-    flight.verdict = Verdict.NACK
-    monkeypatch.setattr(settler, "_is_spent", lambda flight: True)
+    delivery.verdict = Verdict.NACK
+    monkeypatch.setattr(settler, "_is_spent", lambda delivery: True)
     in_transactions = []
     allowed = access.allowed
 
@@ -272,7 +272,7 @@ def test_permissions_are_looked_up_before_the_transaction_that_other_writers_wai
     monkeypatch.setattr(access, "allowed", observed)
     # When it is settled
     with override_settings(DEVELOPMENT=False):
-        settler.settle_now([flight])
+        settler.settle_now([delivery])
     # Then the permissions were looked up, outside of the transaction
     assert in_transactions == [False, False]
-    assert flight.verdict is Verdict.DEAD_LETTER
+    assert delivery.verdict is Verdict.DEAD_LETTER

@@ -218,7 +218,7 @@ def test_a_worker_killed_in_mid_flight_loses_nothing(api: Api, receiver: Receive
     subscribe(api, receiver)
     published = publish(60)
     with Worker(redis_url, name="first") as first:
-        wait_for(lambda: receiver.outstanding >= 3, what="pushes in flight")
+        wait_for(lambda: receiver.outstanding >= 3, what="outstanding pushes")
         first.kill()
     receiver.default = 204
     with Worker(redis_url, name="second"):
@@ -231,7 +231,7 @@ def test_a_worker_that_stops_warmly_hands_back_what_it_holds(api: Api, receiver:
     subscribe(api, receiver, ackDeadlineSeconds=60)
     published = publish(3)
     with Worker(redis_url, PUSHHUB_DRAIN_SECONDS="1") as worker:
-        wait_for(lambda: receiver.outstanding == 3, what="pushes in flight")
+        wait_for(lambda: receiver.outstanding == 3, what="outstanding pushes")
         assert worker.stop() == 0
     assert not client_of(redis_url).keys("ph:work:*")
     receiver.default = 204
@@ -500,7 +500,7 @@ def test_a_worker_that_was_suspended_and_declared_dead_does_no_harm(
     subscribe(api, receiver)
     published = publish(6)
     with Worker(redis_url, name="first") as first:
-        wait_for(lambda: receiver.outstanding == 3, what="pushes in flight")
+        wait_for(lambda: receiver.outstanding == 3, what="outstanding pushes")
         first.suspend()
         receiver.default = 204
         with Worker(redis_url, name="second"):

@@ -314,7 +314,7 @@ def test_a_worker_pushes_no_ordered_message_that_came_with_a_lease_which_it_has_
     stand.worker.lose_lease()
     # When the reply arrives, then the message is not pushed
     stand.deliver(*reply[0])
-    wait_for(lambda: not stand.worker.outstanding, what="the end of the flight")
+    wait_for(lambda: not stand.worker.outstanding, what="the end of the delivery")
     assert attempts_at(receiver, "keyed") == 0
     # But with the next lease it is
     wait_for(lambda: stand.fetch() or not waits("keyed"), what="the ack")

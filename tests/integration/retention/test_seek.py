@@ -14,7 +14,7 @@ from deliveries.deadletters.forwarding import forward_dead_letters, usable_topic
 from deliveries.models import Delivery
 from deliveries.publish.service import publish_message
 from deliveries.push.results.settler import settle_now
-from deliveries.push.sending.flight import Flight
+from deliveries.push.sending.delivery import PushDelivery
 from deliveries.rules.ids import first_id_at
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import NewMessage
@@ -74,14 +74,14 @@ def test_an_ack_that_is_stored_before_the_seek_does_not_undo_it(api: Api) -> Non
     assert taken(api) == ["a", "b"]
 
 
-def flight_of(api: Api) -> Flight:
+def delivery_of(api: Api) -> PushDelivery:
     """Return the one message that waits in the queue, as a worker that has fetched it holds it."""
     message: bytes = default_backlog().client.rpop(queue_name("local"))
     parts = parse_own(message)
     assert parts is not None
     task = parse_body(parts[1])
     lane = Lane(task.subscription_id, "local")
-    return Flight(task, parts[0], batch=None, lane=lane, finish=lambda _: None)
+    return PushDelivery(task, parts[0], batch=None, lane=lane, finish=lambda _: None)
 
 
 @pytest.mark.parametrize("verdict", [Verdict.ACK, Verdict.DROP, Verdict.NACK])
@@ -90,12 +90,12 @@ def test_a_result_of_an_attempt_before_a_seek_settles_nothing(api: Api, seeks: l
     # Given a message that a worker pushes since before a seek
     subscribe(api, pushConfig=ENDPOINT, retainAckedMessages=True)
     publish(api, "a")
-    flight = flight_of(api)
+    delivery = delivery_of(api)
     for moment in seeks:
         seek(api, time=moment)
     # When its result is settled
-    flight.settle_as(verdict)
-    settle_now([flight])
+    delivery.settle_as(verdict)
+    settle_now([delivery])
     # Then the delivery waits for its first attempt
     [delivery] = Delivery.objects.all()
     assert (delivery.attempts, delivery.last_result, delivery.last_attempt_at) == (0, "", None)

@@ -15,7 +15,7 @@ from deliveries.models import Delivery
 from deliveries.pull.leasing import pull_messages
 from deliveries.pull.settling import acknowledge_messages
 from deliveries.push.results.settler import settle_now
-from deliveries.push.sending.flight import Flight
+from deliveries.push.sending.delivery import PushDelivery
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import DeliverTask
 from deliveries.store import statements, trial, writelock
@@ -111,11 +111,11 @@ def test_results_of_pushes_do_not_wait_for_the_disk(redis_url: str) -> None:
     [message_id] = answer.body["messageIds"]
     subscription = read_subscription(name="projects/shop/subscriptions/pushed")
     task = DeliverTask(subscription.pk, "local", 1, {"messageId": message_id, "data": "aGVsbG8="})
-    flight = Flight(task, "1", batch=None, lane=Lane(subscription.pk, "local"), finish=lambda _: None)
-    flight.verdict = Verdict.ACK
+    delivery = PushDelivery(task, "1", batch=None, lane=Lane(subscription.pk, "local"), finish=lambda _: None)
+    delivery.verdict = Verdict.ACK
 
     with CaptureQueriesContext(connection) as queries:
-        settle_now([flight])
+        settle_now([delivery])
 
     assert any("synchronous" in query["sql"] for query in queries)
     assert not Delivery.objects.exists()

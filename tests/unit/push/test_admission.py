@@ -6,28 +6,28 @@ import pytest
 
 from deliveries.backlog.backlog import Lane
 from deliveries.push.admission import Admission
-from deliveries.push.sending.flight import Flight
+from deliveries.push.sending.delivery import PushDelivery
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import wire_message
 from deliveries.rules.taskmessage import DeliverTask
 
 
 class Worker:
-    """Holds the resumed flights; a flight that ends releases its bytes."""
+    """Holds the resumed deliveries; a delivery that ends releases its bytes."""
 
     def __init__(self, limit: int) -> None:
-        self.resumed: list[Flight] = []
+        self.resumed: list[PushDelivery] = []
         self.admission = Admission(limit, resume=self.resumed.extend)
         self._ids = iter(range(1, 1_000_000))
 
-    def flight(self, subscription_id: int) -> Flight:
+    def delivery(self, subscription_id: int) -> PushDelivery:
         task = DeliverTask(subscription_id, "local", 1, wire_message(next(self._ids), b"12345", {}, ""))
         lane = Lane(subscription_id, "local")
-        return Flight(task, "t", batch=None, lane=lane, finish=self.admission.release)
+        return PushDelivery(task, "t", batch=None, lane=lane, finish=self.admission.release)
 
-    def take(self, subscription_id: int, size: int) -> tuple[Flight, bool]:
-        flight = self.flight(subscription_id)
-        return flight, self.admission.take([(flight, size)]) == [flight]
+    def take(self, subscription_id: int, size: int) -> tuple[PushDelivery, bool]:
+        delivery = self.delivery(subscription_id)
+        return delivery, self.admission.take([(delivery, size)]) == [delivery]
 
 
 def test_a_subscription_gets_no_more_than_it_leaves_to_the_others() -> None:
@@ -98,7 +98,7 @@ def test_after_a_large_message_all_messages_that_fit_resume_at_once() -> None:
     assert worker.resumed == waiting[:6]
 
 
-def test_a_flight_that_ended_while_waiting_is_skipped_and_releases_nothing() -> None:
+def test_a_delivery_that_ended_while_waiting_is_skipped_and_releases_nothing() -> None:
     worker = Worker(100)
     first, _ = worker.take(1, 50)
     ended, _ = worker.take(1, 50)

@@ -10,7 +10,7 @@ from deliveries.backlog.backlog import Lane, LaneFlow, Take, Taken
 from deliveries.push.results import gathering
 from deliveries.push.results.gathering import GATHER_SECONDS, QUIET_SECONDS, WORTH_A_COMMIT, Gathering
 from deliveries.push.results.settler import Settler
-from deliveries.push.sending.flight import Flight
+from deliveries.push.sending.delivery import PushDelivery
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import wire_message
 from deliveries.rules.taskmessage import DeliverTask
@@ -89,21 +89,21 @@ class TwoOutstanding:
 
 
 def test_the_results_of_all_messages_end_the_pause() -> None:
-    settler = Settler("worker", on_settled=lambda flights, flows: None, intake=TwoOutstanding())
+    settler = Settler("worker", on_settled=lambda deliveries, flows: None, intake=TwoOutstanding())
     for is_last in (False, True):
         task = DeliverTask(7, "local", 1, wire_message(1, b"x", {}, ""))
-        Flight(task, "1", batch=None, lane=BUSY, finish=settler.finish).settle_as(Verdict.ACK)
+        PushDelivery(task, "1", batch=None, lane=BUSY, finish=settler.finish).settle_as(Verdict.ACK)
         assert settler._complete.is_set() == is_last
 
 
 @pytest.mark.parametrize(("verdict", "is_urgent"), [(Verdict.ACK, False), (Verdict.NACK, True)])
 def test_a_nack_ends_the_longer_pause(verdict: Verdict, is_urgent: bool) -> None:
     # Given a settler that has settled a quiet lane
-    settler = Settler("worker", on_settled=lambda flights, flows: None)
+    settler = Settler("worker", on_settled=lambda deliveries, flows: None)
     round_of({QUIET: WORTH_A_COMMIT}, settler._gathering)
     # When a push of that lane ends
     task = DeliverTask(7, "local", 1, wire_message(1, b"x", {}, ""))
-    flight = Flight(task, "1", batch=None, lane=QUIET, finish=settler.finish)
-    flight.settle_as(verdict)
+    delivery = PushDelivery(task, "1", batch=None, lane=QUIET, finish=settler.finish)
+    delivery.settle_as(verdict)
     # Then only a nack is settled at once
     assert settler._urgent.is_set() == is_urgent

@@ -29,8 +29,8 @@ class Batch:
         self.left = 0
 
 
-class Flight:
-    """One delivery in this worker. `done` is the HTTP client's callback and runs on the engine's loop."""
+class PushDelivery:
+    """A delivery in this worker. `done` is the HTTP client's callback and runs on the engine's loop."""
 
     __slots__ = (
         "answer",
@@ -61,7 +61,13 @@ class Flight:
     )
 
     def __init__(
-        self, task: DeliverTask, task_id: str, *, batch: Batch | None, lane: Lane, finish: Callable[[Flight], None]
+        self,
+        task: DeliverTask,
+        task_id: str,
+        *,
+        batch: Batch | None,
+        lane: Lane,
+        finish: Callable[[PushDelivery], None],
     ) -> None:
         self.task = task
         self.task_id = task_id
@@ -118,7 +124,7 @@ class Flight:
         self.settle_as(verdict(result.status, result.reason), result.reason)
 
     def settle_as(self, verdict: Verdict, reason: str = "") -> None:
-        """End the flight; only the first call counts."""
+        """End the delivery; only the first call counts."""
         if self.finished:
             return
         self.finished = True
