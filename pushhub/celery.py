@@ -102,7 +102,7 @@ app.autodiscover_tasks(["deliveries", "subscriptions"])
 @celeryd_init.connect
 def install_push_worker(**_: Any) -> None:
     """Install the engine in a worker. Publishers import this module too, and don't need it."""
-    from deliveries.push.worker import install
+    from deliveries.push.bootsteps import install
 
     install(app)
 

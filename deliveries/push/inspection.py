@@ -84,13 +84,13 @@ def _listing(rows: Callable[[PushWorker, str], list[Row]]) -> Extension:
 
 
 def _active(push_worker: PushWorker, hostname: str) -> list[Row]:
-    started = (delivery for delivery in list(push_worker.outstanding.values()) if delivery.started)
+    started = (delivery for delivery in list(push_worker.stages.outstanding.values()) if delivery.started)
     return _delivery_rows(started, push_worker, hostname)
 
 
 def _reserved(push_worker: PushWorker, hostname: str) -> list[Row]:
     """Return what the worker has fetched and not begun to push."""
-    unstarted = (delivery for delivery in list(push_worker.outstanding.values()) if not delivery.started)
+    unstarted = (delivery for delivery in list(push_worker.stages.outstanding.values()) if not delivery.started)
     return _delivery_rows(unstarted, push_worker, hostname)
 
 
@@ -112,7 +112,7 @@ def _scheduled(push_worker: PushWorker, hostname: str) -> list[Row]:
 def _query(original: Command, state: Any, push_worker: PushWorker, *, ids: Sequence[str] | str, **kwargs: Any) -> Any:
     """Return the state of the tasks with these ids, as Celery does of its own requests."""
     wanted = [ids] if isinstance(ids, str) else ids
-    known = [delivery for delivery in map(push_worker.outstanding.get, wanted) if delivery is not None]
+    known = [delivery for delivery in map(push_worker.stages.outstanding.get, wanted) if delivery is not None]
     states = ("active" if delivery.started else "reserved" for delivery in known)
     rows = _delivery_rows(known, push_worker, state.hostname)
     pushes = {row["id"]: [place, row] for place, row in zip(states, rows, strict=False)}
@@ -139,7 +139,7 @@ def _revoke(
     reply = original(state, task_id=task_id, **kwargs)
     if not terminate:
         return reply
-    count = push_worker.terminate([task_id] if isinstance(task_id, str) else task_id)
+    count = push_worker.stages.terminate([task_id] if isinstance(task_id, str) else task_id)
     return {"ok": f"revoked, and {count} of them ended here"}
 
 
@@ -149,7 +149,7 @@ def _terminate(original: Command, state: Any, push_worker: PushWorker, **kwargs:
 
 def _switching(*, is_on: bool) -> Extension:
     def extend(original: Command, state: Any, push_worker: PushWorker, **kwargs: Any) -> Any:
-        push_worker.flower.is_on = is_on
+        push_worker.stages.flower.is_on = is_on
         return original(state, **kwargs)
 
     return extend
@@ -181,7 +181,7 @@ def _row(task_id: str, subscription_id: int, arguments: list[Any], push_worker: 
     return {
         "id": task_id,
         "name": TASK_NAME,
-        "args": [push_worker.engine.plans.name_of(subscription_id), *arguments],
+        "args": [push_worker.stages.engine.plans.name_of(subscription_id), *arguments],
         "kwargs": {},
         "type": TASK_NAME,
         "hostname": hostname,

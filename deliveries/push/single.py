@@ -16,6 +16,7 @@ from deliveries.push.sending.delivery import PushDelivery
 from deliveries.push.sending.httpclient import Client, blocking_client
 from deliveries.push.sending.plans import PlanBook
 from deliveries.push.sending.sender import send
+from deliveries.push.sending.steps import Step, next_step
 from deliveries.push.transformer import Transformer
 from deliveries.rules.outcome import Reason, Verdict
 from deliveries.rules.taskmessage import DeliverTask
@@ -54,11 +55,8 @@ def deliver_one(task: DeliverTask, *, task_id: str) -> Attempts:
     lane = Lane(task.subscription_id, task.region)
     delivery = PushDelivery(task, task_id, batch=None, lane=lane, finish=lambda _: ended.set())
     try:
-        persistently(lambda: _prepare(delivery), stopping=NEVER, what="to prepare a push")
-        if delivery.plan is not None and delivery.plan.functions and not delivery.finished:
-            _transform(delivery, ended)
-        if delivery.plan is not None and not delivery.finished:
-            send(_sender().client, delivery, delivery.plan, time.time_ns() // 1_000_000)
+        while not delivery.finished and not _take_step(delivery, ended):
+            pass
     except Exception:
         logger.exception("push of message %d failed", delivery.message_id)
         delivery.settle_as(Verdict.NACK, Reason.INTERNAL)
@@ -66,6 +64,19 @@ def deliver_one(task: DeliverTask, *, task_id: str) -> Attempts:
     [event] = attempts_of([delivery], flows, worker="single")
     observe([event])
     return event
+
+
+def _take_step(delivery: PushDelivery, ended: threading.Event) -> bool:
+    """Take the next step of the delivery. Return whether it was the last."""
+    plan = delivery.plan
+    step = next_step(delivery, plan)
+    if step is Step.PLAN or plan is None:
+        persistently(lambda: _prepare(delivery), stopping=NEVER, what="to prepare a push")
+    elif step is Step.TRANSFORM:
+        _transform(delivery, ended)
+    else:
+        send(_sender().client, delivery, plan, time.time_ns() // 1_000_000)
+    return step is Step.PUSH
 
 
 def _prepare(delivery: PushDelivery) -> None:

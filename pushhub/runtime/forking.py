@@ -31,7 +31,7 @@ LIBRARIES = (
     "celery.bin.celery",
     "celery.concurrency.solo",
     "deliveries.api.direct",
-    "deliveries.push.worker",
+    "deliveries.push.bootsteps",
     "deliveries.rpc.snapshots",
     "deliveries.rpc.streaming",
     "deliveries.tasks",

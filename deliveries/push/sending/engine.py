@@ -13,6 +13,7 @@ from deliveries.push.sending.delivery import PushDelivery
 from deliveries.push.sending.httpclient import push_client
 from deliveries.push.sending.plans import PlanBook, PushPlan
 from deliveries.push.sending.sender import send
+from deliveries.push.sending.steps import Step, next_step
 from deliveries.rules.outcome import Reason, Verdict
 from pushhub.common.background import BackgroundThread
 
@@ -110,13 +111,14 @@ class Engine:
                 delivery.settle_as(Verdict.DROP, TERMINATED)
                 continue
             plan = get(delivery.task.subscription_id, now=now)
-            if plan is None or (delivery.task.is_reference and plan.endpoint is not None):
+            step = next_step(delivery, plan)
+            if step is Step.PLAN or plan is None:
                 unprepared.append(delivery)
                 continue
             delivery.plan = plan
             if self.plans.is_ending(delivery.task.subscription_id, plan, now=now):
                 ending.add(delivery.task.subscription_id)
-            if plan.functions and delivery.transformed is None:
+            if step is Step.TRANSFORM:
                 untransformed.append(delivery)
             else:
                 ready.append((delivery, plan))

@@ -23,8 +23,7 @@ from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import configure_lane
 from deliveries.models import Delivery, Message
 from deliveries.publish.service import publish_message
-from deliveries.push import batchrequests
-from deliveries.push import worker as workers
+from deliveries.push import batchrequests, heart, worker
 from deliveries.push.sending import plans
 from deliveries.push.worker import PushWorker
 from deliveries.rules.payload import NewMessage
@@ -119,7 +118,7 @@ class NoEvents:
 @pytest.fixture
 def stand(redis_url: str, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
     settings.JOURNAL = str(tmp_path / "journal")
-    monkeypatch.setattr(workers, "HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr(heart, "HEARTBEAT_SECONDS", 0.02)
     settings.DRAIN_SECONDS = 1
     threshold = gc.get_threshold()
     it = Stand()
@@ -142,7 +141,7 @@ def scenario(stand: Stand, receiver: Receiver) -> None:
     client.script_flush()
     default_backlog().mark_alive()
     activity._noted.clear()
-    stand.worker.engine.plans.forget_all()
+    stand.worker.stages.engine.plans.forget_all()
     stand.worker.pager._projects.clear()
     known = Subscription.objects.get(subscription_id="push")
     settings = push_settings_of(known.pk)
@@ -154,7 +153,7 @@ def scenario(stand: Stand, receiver: Receiver) -> None:
 
     def is_settled() -> bool:
         stand.fetch()
-        return not Delivery.objects.exists() and not stand.worker.outstanding
+        return not Delivery.objects.exists() and not stand.worker.stages.outstanding
 
     wait_for(is_settled, timeout_seconds=600, what="the end of every delivery")
     assert published <= {request.json["message"]["messageId"] for request in receiver.requests}
@@ -240,7 +239,7 @@ def test_results_that_can_never_be_stored_delay_only_their_own_lane(
 def test_a_subscription_that_cannot_be_prepared_delays_no_other(
     receiver: Receiver, stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    book = stand.worker.engine.plans
+    book = stand.worker.stages.engine.plans
     make = book._make
 
     def make_or_fail(settings: Any, usable: Any) -> Any:
@@ -260,7 +259,7 @@ def test_a_subscription_that_cannot_be_prepared_delays_no_other(
 def test_a_plan_in_use_is_made_anew_before_it_ends(
     receiver: Receiver, stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    book, pk = stand.worker.engine.plans, Subscription.objects.get(subscription_id="push").pk
+    book, pk = stand.worker.stages.engine.plans, Subscription.objects.get(subscription_id="push").pk
     publish(TOPIC, b"ack")
     wait_for(lambda: stand.fetch() or not Delivery.objects.exists(), what="the first acks")
     first = book.get(pk, now=time.monotonic())
@@ -314,7 +313,7 @@ def test_a_worker_pushes_no_ordered_message_that_came_with_a_lease_which_it_has_
     stand.worker.lose_lease()
     # When the reply arrives, then the message is not pushed
     stand.deliver(*reply[0])
-    wait_for(lambda: not stand.worker.outstanding, what="the end of the delivery")
+    wait_for(lambda: not stand.worker.stages.outstanding, what="the end of the delivery")
     assert attempts_at(receiver, "keyed") == 0
     # But with the next lease it is
     wait_for(lambda: stand.fetch() or not waits("keyed"), what="the ack")
@@ -336,7 +335,7 @@ def keyed(api: Api, receiver: Receiver, stand: Stand) -> list[str]:
 
 
 def test_the_next_messages_of_a_key_arrive_without_a_fetch(keyed: list[str], receiver: Receiver, stand: Stand) -> None:
-    wait_for(lambda: not waits("keyed") and not stand.worker.outstanding, what="every ack")
+    wait_for(lambda: not waits("keyed") and not stand.worker.stages.outstanding, what="every ack")
     assert [request.json["message"]["messageId"] for request in receiver.requests] == keyed
     wait_for(lambda: not default_backlog().client.exists(work_key(stand.worker.name)), what="the end of the records")
 
@@ -383,8 +382,8 @@ def test_a_batch_that_was_requested_long_ago_is_forgotten(stand: Stand, monkeypa
 def test_a_worker_that_missed_too_many_changes_makes_all_plans_again(
     stand: Stand, monkeypatch: pytest.MonkeyPatch, epoch: int, keeps: bool
 ) -> None:
-    monkeypatch.setattr(workers, "CHANGES_KEPT", 4)
-    book = stand.worker.engine.plans
+    monkeypatch.setattr(worker, "CHANGES_KEPT", 4)
+    book = stand.worker.stages.engine.plans
     book.load([7])
 
     stand.worker.fetched("local", "batch", [], epoch=epoch, pages=[])

@@ -63,7 +63,7 @@ def test_a_subscription_deleted_during_the_last_attempt_stops_no_other(api: Api,
 #: Runs before the worker starts: the preparer hangs, while idle threads report often that they are alive.
 PREPARER_HANGS = """
 import sys, threading
-from deliveries.push import worker
+from deliveries.push import heart
 from pushhub.common import background
 
 work = background.BackgroundThread._turn
@@ -76,7 +76,7 @@ def work_or_hang(thread):
 for module in list(sys.modules.values()):
     if "IDLE_SECONDS" in vars(module) and module.__name__.startswith(("deliveries.", "pushhub.common.")):
         module.IDLE_SECONDS = 0.1
-worker.HEARTBEAT_SECONDS = 0.1
+heart.HEARTBEAT_SECONDS = 0.1
 background.BackgroundThread._turn = work_or_hang
 """
 
