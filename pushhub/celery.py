@@ -8,8 +8,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from celery import Celery
-from celery.signals import celeryd_init, setup_logging
+from celery.signals import celeryd_init, setup_logging, task_postrun, task_prerun
 from django.conf import settings
+from django.db import close_old_connections, connection
+from kombu import Queue
 from kombu.transport import TRANSPORT_ALIASES
 
 from deliveries.rules.shards import SHARDS
@@ -70,6 +72,8 @@ app.conf.update(
     task_publish_retry=False,
     task_ignore_result=True,
     task_default_queue="maintenance",
+    # A timed task that is lost with its worker is sent again by beat, so none is recorded in Redis until it is done.
+    task_queues=[Queue("maintenance", no_ack=True)],
     task_serializer="json",
     accept_content=["json"],
     worker_send_task_events=True,
@@ -96,6 +100,8 @@ app.conf.update(
     | ({"segments-ship": every(SEAL_SECONDS, "deliveries.segments_ship")} if settings.JOURNAL_BUCKET else {})
     | ({"archive-start": every(settings.ARCHIVE_SECONDS, "deliveries.archive_start")} if settings.ARCHIVING else {}),
 )
+# Celery would open the database anew for each task.
+app.conf.CELERY_DB_REUSE_MAX = sys.maxsize
 app.autodiscover_tasks(["deliveries", "subscriptions"])
 
 
@@ -105,6 +111,20 @@ def install_push_worker(**_: Any) -> None:
     from deliveries.push.bootsteps import install
 
     install(app)
+
+
+@task_prerun.connect
+def renew_connection(**_: Any) -> None:
+    """Close a connection to the database that is too old, or broke in an earlier task."""
+    close_old_connections()
+
+
+@task_postrun.connect
+def free_pages(**_: Any) -> None:
+    """Give the memory of SQLite's page cache back until the next task."""
+    if connection.vendor == "sqlite" and connection.connection is not None and not connection.in_atomic_block:
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA shrink_memory")
 
 
 # `celery inspect` offers the commands that its own process knows. Publishers import this module too and need none.

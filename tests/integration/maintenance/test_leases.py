@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 import redis
+from celery.fixups.django import DjangoWorkerFixup
+from celery.signals import task_postrun, task_prerun
+from django.db import connection
 
 from deliveries.backlog import timed as timed_tasks
 from deliveries.rules.shards import SHARDS
@@ -144,3 +147,19 @@ def test_two_workers_share_the_shards_and_one_goes_on_for_a_killed_one(transacti
         wait_for(lambda: not client.exists(f"ph:lease:deliveries.backlog_audit.{shard}"), what="the end of the lease")
         send()
         wait_for(lambda: len({other for pid, other in ran() if pid != killed_pid}) == SHARDS, what="all shards")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_keeps_its_connection_to_the_database_until_it_breaks() -> None:
+    celery = DjangoWorkerFixup(app)
+    connection.ensure_connection()
+    first = connection.connection
+    for _ in range(2):
+        task_prerun.send(sender=None)
+        celery.close_database()
+        task_postrun.send(sender=None)
+    assert connection.connection is first
+
+    connection.close_at = 0.0  # as after an outage
+    task_prerun.send(sender=None)
+    assert connection.connection is None
