@@ -9,8 +9,9 @@ from pathlib import Path
 
 from django.conf import settings
 
-from deliveries.telemetry.journal import alarm, shipping
+from deliveries.telemetry.journal import alarm, files, shipping
 from deliveries.telemetry.journal.sealing import seal_closed
+from pushhub.common.arrow import import_arrow_alone
 from pushhub.common.errors import PushHubError
 
 logger = logging.getLogger(__name__)
@@ -28,8 +29,11 @@ def seal_journals() -> int:
     global _trouble_since
     if not settings.JOURNAL:
         return 0
+    folder = Path(settings.JOURNAL)
     try:
-        count = seal_closed(Path(settings.JOURNAL))
+        if any(files.journals(folder)):
+            import_arrow_alone()
+        count = seal_closed(folder)
     except OSError as error:
         reason = error.strerror or str(error)
         if not _trouble_since:
