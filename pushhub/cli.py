@@ -22,6 +22,7 @@ usage: pushhub COMMAND ...
   receive          print the pushes that arrive, after checking their tokens
   backup, restore, move
                    the database: to a file, from a file, and to another database
+  doctor           what is wrong with this installation, what to do about it, and what capacity is left
   help             the commands for operators
 
   --version        the version of PushHub
@@ -31,7 +32,7 @@ usage: pushhub COMMAND ...
 
 
 #: The first words besides those that speak to a running PushHub and Django's commands.
-COMMANDS = ("completion", "emulator", "receive", "up", "help")
+COMMANDS = ("completion", "doctor", "emulator", "receive", "up", "help")
 
 
 def main() -> None:
@@ -49,6 +50,10 @@ def main() -> None:
         from pushhub.runtime.supervisor import main as supervisor
 
         sys.exit(supervisor())
+    elif name == "doctor":
+        from pushhub.doctor.command import main as doctor
+
+        sys.exit(doctor(arguments))
     elif name in ("completion", "__complete"):
         complete(name, arguments)
     else:

@@ -1,0 +1,91 @@
+"""The command line of `pushhub doctor`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+
+from django.db import Error
+from redis import RedisError
+
+from pushhub import __version__
+from pushhub.common import environment as env
+from pushhub.common.outages import outage_of
+from pushhub.doctor.finding import Finding, Level, failed
+
+Check = Callable[[], Iterator[Finding]]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print a line for each finding. Return 1 if something has failed, 2 if the settings can't be read, else 0."""
+    parser = argparse.ArgumentParser(prog="pushhub doctor", description=__doc__)
+    parser.add_argument("--endpoint", metavar="URL", help="try the way to a push endpoint too")
+    parser.add_argument("--format", choices=["text", "json"], default="text")
+    options = parser.parse_args(arguments)
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
+    if not env.secret("SECRET_KEY"):  # it is that of `make up`, which has these settings too
+        from pushhub.runtime.supervisor import DEVELOPMENT_DEFAULTS
+
+        for name, value in DEVELOPMENT_DEFAULTS.items():
+            os.environ.setdefault(name, value)
+    try:
+        import django
+
+        django.setup()
+    except env.SettingError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    logging.disable(logging.CRITICAL)  # what goes wrong is a finding
+    try:
+        found = [finding for name, check in _checks(options.endpoint) for finding in run(name, check)]
+    finally:
+        logging.disable(logging.NOTSET)
+    write = _write_json if options.format == "json" else _write_lines
+    write(found)
+    return int(any(finding.level == Level.FAILED for finding in found))
+
+
+def _checks(endpoint: str | None) -> Iterator[tuple[str, Check]]:
+    from pushhub.doctor import database, machine, redis, service
+
+    yield "versions", machine.versions
+    yield "disk", machine.disks
+    yield "permissions", machine.permissions
+    yield "ports", machine.ports
+    yield "open files", machine.files
+    yield "certificates", machine.certificates
+    yield "Redis", redis.redis
+    yield "database", database.database
+    yield "readiness", service.readiness
+    yield "capacity", service.capacity
+    if endpoint:
+        yield "endpoint", partial(service.endpoint, endpoint)
+
+
+def run(name: str, check: Check) -> Iterator[Finding]:
+    """Yield the findings of a check. What keeps it from going on is one more."""
+    try:
+        yield from check()
+    except (Error, RedisError, OSError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        text = outage_of(error) or f"it cannot be looked at: {first}"
+        yield failed(name, str(text), "Start it, or mend its address and password in the settings.")
+
+
+def _write_lines(findings: Sequence[Finding]) -> None:
+    for finding in findings:
+        text = " -> ".join(filter(None, [finding.text, finding.remedy]))
+        sys.stdout.write(f"{finding.level:<8} {finding.check:<13} {text}\n")
+    counts = {level: sum(finding.level == level for finding in findings) for level in Level}
+    sys.stdout.write(f"{counts[Level.FAILED]} failed, {counts[Level.WARNING]} warnings, {counts[Level.OK]} ok\n")
+
+
+def _write_json(findings: Sequence[Finding]) -> None:
+    document = {"version": __version__, "findings": [asdict(finding) for finding in findings]}
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")

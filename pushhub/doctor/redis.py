@@ -1,0 +1,60 @@
+"""What the doctor finds in Redis: its version, mode, memory and settings. It only reads, and needs no CONFIG."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from django.conf import settings
+
+from pushhub.common.redisclient import connect_to_redis
+from pushhub.doctor.finding import Finding, failed, judge_clock, ok, warning
+from pushhub.runtime.redisversion import UnusableRedisError, version_line
+
+REDIS_SECONDS = 5.0
+#: Redis' memory beside the messages of backlogs: states of lanes, counters, Celery's queues, fragmentation.
+OVERHEAD = 2
+
+
+def redis() -> Iterator[Finding]:
+    """Judge the server. Raises RedisError if it is away."""
+    try:
+        line = version_line(settings.REDIS_URL)
+    except UnusableRedisError as error:
+        yield failed("Redis", str(error), "Give PUSHHUB_REDIS_URL a Redis or Valkey that PushHub can use.")
+        return
+    yield warning("Redis", line.partition(";")[0], "Use 7.2 or newer.") if ":" in line else ok("Redis", line)
+    with connect_to_redis(settings.REDIS_URL, seconds=REDIS_SECONDS, redis_connect_func=None) as client:
+        began = time.time()
+        seconds, microseconds = client.time()
+        middle = (began + time.time()) / 2
+        info: dict[str, Any] = client.info()
+    yield judge_clock("clocks", "Redis", seconds + microseconds / 1e6 - middle)
+    yield from judge_info(info, budget_bytes=settings.REDIS_MB * 1_000_000)
+
+
+def judge_info(info: dict[str, Any], *, budget_bytes: int) -> Iterator[Finding]:
+    """Judge what Redis tells of itself by INFO."""
+    if info["role"] != "master":
+        yield failed("Redis", "it is a replica, and takes no writes", "Name the primary, or Sentinels, which know it.")
+    most, policy = int(info["maxmemory"]), info["maxmemory_policy"]
+    if policy != "noeviction":
+        judge = failed if most else warning
+        text = f"its maxmemory-policy is {policy}, so it forgets messages' states when its memory is full"
+        yield judge("Redis", text, "Set maxmemory-policy noeviction: PushHub then waits, and loses nothing.")
+    if most and most < budget_bytes * OVERHEAD:
+        text = (
+            f"its maxmemory is {most // 1_000_000:,} MB, and backlogs alone may take {budget_bytes // 1_000_000:,} MB"
+        )
+        yield warning("Redis", text, f"Set maxmemory to {OVERHEAD} x PUSHHUB_REDIS_MB or more.")
+    limit = most or int(info.get("total_system_memory", 0))
+    used = int(info["used_memory"])
+    text = f"{used // 1_000_000:,} MB are used of {limit // 1_000_000:,}"
+    if limit and used > limit * 0.9:
+        yield failed("Redis", f"its memory is nearly full: {text}", "Give it more memory, or lower PUSHHUB_REDIS_MB.")
+    else:
+        yield ok("Redis", f"its memory has room: {text}")
+    appends = "on" if int(info.get("aof_enabled", 0)) else "off"
+    replicas = int(info.get("connected_slaves", 0))
+    yield ok("Redis", f"appendonly is {appends}, {replicas} replicas; PushHub needs neither to lose no message")
