@@ -4,10 +4,25 @@ from __future__ import annotations
 
 #: Caption and pages. A page is docs/<name>.md, or the file of that name in capitals at the top of the repository.
 PAGES = [
-    ("Use it", ["console", "cli", "emulator", "transforms", "schemas", "receivers/README", "pipeline"]),
-    ("Run it", ["settings", "backup", "upgrading", "monitoring/README", "metrics", "celery", "iam", "identity"]),
-    ("Understand it", ["architecture", "reliability", "flow-control", "push-client", "security", "design"]),
-    ("Look it up", ["compatibility", "spec", "performance", "measurements", "changelog", "contributing"]),
+    ("Start", ["first-push", "push", "authentication", "pull"]),
+    ("Use", ["ordering", "dead-letters", "filters", "transforms", "schemas", "console", "cli", "emulator", "pipeline"]),
+    (
+        "Operate",
+        [
+            "sizing",
+            "upgrading",
+            "backup",
+            "monitoring/README",
+            "metrics",
+            "troubleshooting",
+            "celery",
+            "iam",
+            "identity",
+        ],
+    ),
+    ("Judge", ["reliability", "performance", "security", "flow-control", "push-client", "measurements"]),
+    ("Look up", ["settings", "compatibility", "spec", "migration", "changelog"]),
+    ("Build", ["architecture", "design", "contributing"]),
 ]
 #: Pages whose file has another name.
 FILES = {"performance": "bench/README.md", "measurements": "bench/NOTES.md"}

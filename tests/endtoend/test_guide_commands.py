@@ -1,0 +1,132 @@
+"""Every command and snippet of the guide's pages for newcomers works, in the order of the page, on one PushHub."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+import requests
+
+from tests.endtoend.running import ROOT, Running, environment, running
+from tests.ports import free_port, wait_for
+
+PAGES = ("first-push", "push", "authentication", "pull", "ordering", "filters", "dead-letters", "troubleshooting")
+BLOCK = re.compile(r"^```(?P<language>sh|python|text)\n(?P<text>.*?)^```$", re.M | re.S)
+#: What the fixture has done already.
+STARTS_PUSHHUB = "make up\n"
+#: A block that shows a failure says so.
+FAILS = "exits with 1"
+#: A page that waits for longer than this waits for ever.
+SECONDS = 120
+VOLATILE = re.compile(r"\d\d:\d\d:\d\d|\d{6,}")
+DONE = "__done__"
+
+
+@pytest.fixture(scope="module")
+def pushhub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(environment(tmp_path_factory.mktemp("guide"), PUSHHUB_SPARK="off")) as instance:
+        wait_for(lambda: has_maintenance(instance), what="a sign of life of the maintenance worker")
+        yield instance
+
+
+def has_maintenance(pushhub: Running) -> bool:
+    """Return whether a diagnosis would find the maintenance worker alive: its first sign comes some seconds later."""
+    components = requests.get(f"{pushhub.api}/readyz", timeout=10).json()["components"]
+    return bool(components["maintenance"]["status"] == "ok")
+
+
+@dataclass
+class Terminal:
+    """A shell in the folder of PushHub, into which blocks are pasted one after the other."""
+
+    process: subprocess.Popen[bytes]
+    output: Path
+    blocks: int = 0
+    #: Where in the output the last block begins.
+    position: int = 0
+
+    def printed(self) -> str:
+        return self.output.read_text(encoding="utf-8")[self.position :]
+
+    def paste(self, text: str) -> None:
+        """Run a block, and wait for its end. Commands in the background go on."""
+        self.position = len(self.output.read_text(encoding="utf-8"))
+        self.blocks += 1
+        done = f"{DONE} {self.blocks}"
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{text}\necho {done}\n".encode())
+        self.process.stdin.flush()
+        wait_for(
+            lambda: f"{done}\n" in self.printed() or self.process.poll() is not None,
+            timeout_seconds=SECONDS,
+            what=f"the end of:\n{text}",
+        )
+        failed = re.findall(r"^__failed__ (.*)$", self.printed(), re.M)
+        assert bool(failed) == (FAILS in text), self.printed()
+
+    def expect(self, text: str) -> None:
+        """Wait until each line was printed, with any time for a time and any message id for a message id."""
+        for line in filter(None, map(str.strip, text.splitlines())):
+            pattern = re.compile(VOLATILE.sub(r"[\\d:]+", re.sub(r"(\\ )+", r"\\s+", re.escape(line))))
+            try:
+                wait_for(partial(self._has, pattern), timeout_seconds=SECONDS)
+            except AssertionError:
+                pytest.fail(f"not printed: {line!r}\n{self.printed()}")
+
+    def _has(self, pattern: re.Pattern[str]) -> bool:
+        return pattern.search(self.printed()) is not None
+
+
+@pytest.fixture
+def terminal(pushhub: Running, tmp_path: Path) -> Iterator[Terminal]:
+    output = tmp_path / "terminal"
+    variables = {**pushhub.environment, "PATH": f"{ROOT / 'bin'}:{os.environ['PATH']}", "PUSHHUB_PROJECT": "demo"}
+    with output.open("wb") as file:
+        process = subprocess.Popen(
+            ["bash", "--norc"], cwd=ROOT, env=variables, stdin=subprocess.PIPE, stdout=file, stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
+    terminal = Terminal(process, output)
+    terminal.paste("trap 'echo \"__failed__ $BASH_COMMAND\"' ERR; set -m")
+    try:
+        yield terminal
+    finally:
+        assert process.stdin is not None
+        process.stdin.write(b"kill $(jobs -p) 2>/dev/null; exit\n")
+        process.stdin.close()
+        process.wait()
+
+
+def adapt(text: str, page: str, pushhub: Running, port: int) -> str:
+    """Return a page's text with a project of its own and the ports of this test."""
+    text = re.sub(r"\bdemo\b", f"demo-{page}", text)
+    text = text.replace("127.0.0.1:8085", pushhub.environment["PUSHHUB_GRPC"])
+    text = text.replace("127.0.0.1:8000", pushhub.environment["PUSHHUB_HTTP"])
+    return re.sub(r"(--port |127\.0\.0\.1:|port )8080\b", rf"\g<1>{port}", text)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_of_a_page_do_what_it_says(
+    page: str, pushhub: Running, terminal: Terminal, tmp_path: Path
+) -> None:
+    port = free_port()
+    text = adapt((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"), page, pushhub, port)
+    terminal.paste(f"export PUSHHUB_PROJECT=demo-{page}")
+    ran = 0
+    for match in BLOCK.finditer(text):
+        if match["language"] == "text":
+            terminal.expect(match["text"])
+        elif match["text"] != STARTS_PUSHHUB:
+            ran += 1
+            script = tmp_path / f"{ran}.py"
+            script.write_text(match["text"], encoding="utf-8")
+            is_python = match["language"] == "python"
+            terminal.paste(f"{sys.executable} {script}" if is_python else match["text"])
+    assert ran > 0
