@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import requests
+
 from tests.ports import free_port, wait_for
 
 LOGIN = "admin:correct horse"
@@ -28,9 +30,17 @@ def flower_running(redis_url: str, **settings: str) -> Iterator[str]:
     command = [sys.executable, "-m", "pushhub.runtime.processes", "flower"]
     process = subprocess.Popen(command, env=environment)
     try:
-        check = [*command, "--check"]
-        wait_for(lambda: subprocess.run(check, env=environment, check=False).returncode == 0, what="Flower")
+        wait_for(lambda: process.poll() is not None or _answers(port), what="Flower")
+        assert process.poll() is None, "Flower ended"
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
         process.wait(timeout=30)
+
+
+def _answers(port: int) -> bool:
+    try:
+        requests.get(f"http://127.0.0.1:{port}/", timeout=30)
+    except requests.ConnectionError:
+        return False
+    return True
