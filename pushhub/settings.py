@@ -111,10 +111,11 @@ CSRF_TRUSTED_ORIGINS = [PUBLIC_URL]
 SESSION_COOKIE_NAME = "pushhub_session"  # two services on one host share cookies, whatever their ports
 CSRF_COOKIE_NAME = "pushhub_csrf"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = PUBLIC_URL.startswith("https://")
-#: Only for a proxy that always sets this header itself.
-SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if env.switch("BEHIND_PROXY") else None
+#: Only for a proxy that always sets X-Forwarded-Proto and X-Forwarded-For itself.
+BEHIND_PROXY = env.switch("BEHIND_PROXY")
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_PROXY else None
 #: The connections that one client address may have to each port; 0 is no limit. Behind a proxy all share its address.
-CLIENT_CONNECTIONS = env.number("CLIENT_CONNECTIONS", 0 if SECURE_PROXY_SSL_HEADER else 2000)
+CLIENT_CONNECTIONS = env.number("CLIENT_CONNECTIONS", 0 if BEHIND_PROXY else 2000)
 
 REDIS_URL = _redis_url()
 #: The folder of the embedded Redis, and what that saves there when it stops.
@@ -138,7 +139,7 @@ for _name, (_host, _port) in (("HTTP", HTTP_ADDRESS), ("GRPC", GRPC_ADDRESS)):
         )
 if bool(GRPC_TLS_CERT) != bool(GRPC_TLS_KEY):
     raise env.SettingError("PUSHHUB_GRPC_TLS_CERT and PUSHHUB_GRPC_TLS_KEY go together: set both or none")
-if ANONYMOUS and SECURE_PROXY_SSL_HEADER:
+if ANONYMOUS and BEHIND_PROXY:
     raise env.SettingError(
         "PUSHHUB_ANONYMOUS lets callers in without a token, and PUSHHUB_BEHIND_PROXY brings them from everywhere: "
         "unset one of the two"

@@ -37,7 +37,7 @@ def _may_read_metrics(request: HttpRequest) -> bool:
         return hmac.compare_digest(request.headers.get("Authorization", "").encode(), expected)
     # The gRPC port leads to REST as well, and a proxy brings callers from everywhere.
     hosts = (settings.HTTP_ADDRESS[0], settings.GRPC_ADDRESS[0])
-    return all(map(env.is_loopback, hosts)) and not settings.SECURE_PROXY_SSL_HEADER
+    return all(map(env.is_loopback, hosts)) and not settings.BEHIND_PROXY
 
 
 @require_safe

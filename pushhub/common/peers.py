@@ -1,10 +1,12 @@
-"""The clients behind the gRPC server's connections.
+"""The clients behind the connections of a proxy and of the gRPC server.
 
-Every connection reaches it through the port multiplexer (pushhub/runtime/multiplexer.py), so the peers that gRPC sees
-are local ports of this machine. The multiplexer records here which client each of them stands for.
+Every connection reaches the gRPC server through the port multiplexer (pushhub/runtime/multiplexer.py), so the peers
+that it sees are local ports of this machine. The multiplexer records here which client each of them stands for.
 """
 
 from __future__ import annotations
+
+import ipaddress
 
 _addresses: dict[int, str] = {}
 
@@ -23,3 +25,12 @@ def address_of(peer: str) -> str:
     host, _, port = peer.partition(":")[2].rpartition(":")
     address = _addresses.get(int(port)) if port.isdecimal() else None
     return address or host.strip("[]")
+
+
+def last_forwarded(value: str) -> str:
+    """Return the address that a proxy has put last into an X-Forwarded-For header; "" if the last entry is none."""
+    address = value.rpartition(",")[2].strip()
+    try:
+        return str(ipaddress.ip_address(address))
+    except ValueError:
+        return ""

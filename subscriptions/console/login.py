@@ -67,12 +67,9 @@ def limits_of(request: HttpRequest, name: str) -> dict[str, int]:
 
 
 def client_address(request: HttpRequest) -> str:
-    """Return the sender's address, for IPv6 its network of 64 bits. A proxy appends it to X-Forwarded-For."""
-    address = str(request.META.get("REMOTE_ADDR", ""))
-    if settings.SECURE_PROXY_SSL_HEADER:
-        address = request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip() or address
+    """Return the sender's address, for IPv6 its network of 64 bits."""
     try:
-        parsed = ipaddress.ip_address(address)
+        parsed = ipaddress.ip_address(str(request.META.get("REMOTE_ADDR", "")))
     except ValueError:
         return "unknown"
     return str(parsed) if parsed.version == 4 else str(ipaddress.ip_network((parsed, 64), strict=False))

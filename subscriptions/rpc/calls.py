@@ -149,9 +149,15 @@ class Call:
 
     def origin(self) -> audit.Origin:
         """Return the origin for the audit log, before the caller is known."""
-        return audit.Origin(
-            caller="", surface="grpc", address=peers.address_of(self.context.peer()), method=self.method
-        )
+        return audit.Origin(caller="", surface="grpc", address=address_of(self.context), method=self.method)
+
+
+def address_of(context: Context) -> str:
+    """Return the address of a call's client, also behind a proxy."""
+    address = peers.address_of(context.peer())
+    if not settings.BEHIND_PROXY:
+        return address
+    return peers.last_forwarded(_metadata(context, "x-forwarded-for") or "") or address
 
 
 def stopping() -> asyncio.Event:

@@ -9,8 +9,7 @@ from typing import Any
 
 import grpc
 
-from pushhub.common import peers
-from subscriptions.rpc.calls import read_request, read_stream
+from subscriptions.rpc.calls import address_of, read_request, read_stream
 from subscriptions.rpc.errors import Context, refuse
 from subscriptions.rpc.slots import Slots
 
@@ -46,7 +45,7 @@ def _bounded(handler: Any) -> grpc.RpcMethodHandler[Any, Any]:
 def _once(handler: Any, respond: Callable[[Any, Context], Awaitable[Any]]) -> Callable[[Any, Context], Awaitable[Any]]:
     async def behave(_: Any, context: Context) -> Any:
         try:
-            async with _slots(asyncio.get_running_loop()).held(peers.address_of(context.peer())):
+            async with _slots(asyncio.get_running_loop()).held(address_of(context)):
                 data = await read_request(context, most_bytes=REQUEST_BYTES)
         except Exception as error:
             await refuse(context, error)

@@ -17,6 +17,7 @@ from django.core.signing import BadSignature
 
 from pushhub.common.background import threads_stuck
 from pushhub.common.errors import ResourceExhausted
+from pushhub.common.peers import last_forwarded
 from pushhub.runtime.httpserver import forwarding
 from pushhub.runtime.httpserver.admission import Admission
 from pushhub.runtime.httpserver.limits import ByteBudget, Connections, Limits, Reservation, client_of
@@ -78,7 +79,7 @@ class HttpConnection(asyncio.Protocol):
         self._loop = loop
         self._parser = httptools.HttpRequestParser(self)
         self._transport: Any = None
-        self._client = ""
+        self._address = self._client = ""
         self._base_environ: dict[str, Any] = {}
         self._is_counted = False
         #: The first bytes, as long as they may be the beginning of the gRPC port's line; then None.
@@ -112,7 +113,7 @@ class HttpConnection(asyncio.Protocol):
         peer = transport.get_extra_info("peername") or ("", 0)
         local = transport.get_extra_info("sockname") or ("", 0)
         self._server.connections.add(self)
-        self._base_environ = connection_environ(str(peer[0]), local)
+        self._base_environ = connection_environ(local)
         self.deadline = time.monotonic() + self._limits.head_seconds
         self._count_client(str(peer[0]))
 
@@ -120,7 +121,7 @@ class HttpConnection(asyncio.Protocol):
         """Count the connection as one of the client's, or refuse it."""
         if self._is_counted:
             self._server.addresses.leave(self._client)
-        self._client = client_of(address)
+        self._address, self._client = address, client_of(address)
         self._is_counted = self._server.addresses.enter(self._client)
         if not self._is_counted:
             self._refuse(429, "Too many connections from this address.")
@@ -142,7 +143,7 @@ class HttpConnection(asyncio.Protocol):
             logger.warning("a line of the gRPC port is not signed with this PUSHHUB_SECRET_KEY, or is too old")
             self._refuse(400, "The request is not valid HTTP/1.1.")
             return b""
-        self._base_environ |= {"REMOTE_ADDR": address, "wsgi.url_scheme": scheme}
+        self._base_environ |= {"wsgi.url_scheme": scheme}
         self._count_client(address)
         return rest
 
@@ -239,6 +240,9 @@ class HttpConnection(asyncio.Protocol):
             request.target = path_of(request.target)
         self._field_bytes = 0
         fields = dict(request.headers)
+        request.address = self._address
+        if self._limits.is_behind_proxy:
+            request.address = last_forwarded(fields.get(b"x-forwarded-for", b"").decode("latin-1")) or self._address
         if b"content-length" in fields:
             request.length = int(fields[b"content-length"])
         elif b"transfer-encoding" not in fields:
@@ -278,7 +282,7 @@ class HttpConnection(asyncio.Protocol):
         """Read the body as soon as the bodies of other requests leave memory for it."""
         size = BODY_BYTES if request.length is None else request.length
         if size > SMALL_BODY_BYTES:
-            request.reservation = Reservation(self._client, size, lambda: self._granted(request))
+            request.reservation = Reservation(client_of(request.address), size, lambda: self._granted(request))
             request.is_admitted = self._server.bodies.reserve(request.reservation)
         if self._answering is None:
             self._read_body(request)
@@ -330,7 +334,7 @@ class HttpConnection(asyncio.Protocol):
                 partial(self._run_application, request),
                 target=request.target,
                 headers=request.headers,
-                client=self._client,
+                client=client_of(request.address),
             )
         except ResourceExhausted as error:
             self._refuse_busy(error)

@@ -23,6 +23,8 @@ class Limits:
     idle_seconds: float
     #: Connections per address; 0 for no limit but the one for all addresses together.
     connections: int
+    #: Whether each request comes by a proxy that says last in X-Forwarded-For for whom.
+    is_behind_proxy: bool = False
 
 
 def read_limits() -> Limits:
@@ -32,6 +34,7 @@ def read_limits() -> Limits:
         body_seconds=settings.BODY_SECONDS,
         idle_seconds=settings.IDLE_SECONDS,
         connections=settings.CLIENT_CONNECTIONS,
+        is_behind_proxy=settings.BEHIND_PROXY,
     )
 
 

@@ -25,11 +25,13 @@ class Request:
     """A request, as far as it has been received."""
 
     __slots__ = (
-        *("body", "expects", "headers", "is_admitted", "keep_alive", "length", "method", "reservation", "size"),
-        *("target", "version"),
+        *("address", "body", "expects", "headers", "is_admitted", "keep_alive", "length", "method", "reservation"),
+        *("size", "target", "version"),
     )
 
     def __init__(self) -> None:
+        #: That of the client, also behind a proxy.
+        self.address = ""
         self.target = b""
         #: The names are in lower case.
         self.headers: list[tuple[bytes, bytes]] = []
@@ -68,10 +70,9 @@ class Request:
             raise httptools.HttpParserError
 
 
-def connection_environ(address: str, local: tuple[Any, ...]) -> dict[str, Any]:
+def connection_environ(local: tuple[Any, ...]) -> dict[str, Any]:
     """Return the part of the WSGI environment that all requests of a client's connection have in common."""
     return {
-        "REMOTE_ADDR": address,
         "SERVER_NAME": str(local[0]),
         "SERVER_PORT": str(local[1]),
         "SCRIPT_NAME": "",
@@ -89,6 +90,7 @@ def environ_of(request: Request, base: dict[str, Any]) -> dict[str, Any]:
     """Return the WSGI environment of a request; `base` is what all requests of its connection have in common."""
     path, _, query = request.target.partition(b"#")[0].partition(b"?")
     environ = base | {
+        "REMOTE_ADDR": request.address,
         "REQUEST_METHOD": request.method,
         "SERVER_PROTOCOL": f"HTTP/{request.version}",
         "PATH_INFO": (unquote_to_bytes(path) if b"%" in path else path).decode("latin-1"),

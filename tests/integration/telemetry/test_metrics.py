@@ -141,9 +141,9 @@ def test_metrics_require_the_token_from_other_machines(metrics_on: None, setting
 
 
 def test_behind_a_proxy_the_token_is_required_from_loopback_too(metrics_on: None, settings: Any) -> None:
-    settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    settings.BEHIND_PROXY = True
     assert Client().get("/metrics").status_code == 401
-    settings.SECURE_PROXY_SSL_HEADER = None
+    settings.BEHIND_PROXY = False
     assert Client().get("/metrics").status_code == 200
     settings.METRICS_TOKEN = "secret-of-prometheus"
     assert Client().get("/metrics").status_code == 401
