@@ -28,7 +28,6 @@ PROCESSES = {
     "grpcserver": "grpc",
     "push@": "push",
     "maintenance@": "maintenance",
-    "celery beat": "beat",
     "monitor": "flower",
     "redis-server": "redis",
 }

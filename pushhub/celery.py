@@ -107,10 +107,12 @@ app.autodiscover_tasks(["deliveries", "subscriptions"])
 
 @celeryd_init.connect
 def install_push_worker(**_: Any) -> None:
-    """Install the engine in a worker. Publishers import this module too, and don't need it."""
+    """Install the engine and beat in a worker. Publishers import this module too, and don't need it."""
     from deliveries.push.bootsteps import install
+    from pushhub import beat
 
     install(app)
+    beat.install()
 
 
 @task_prerun.connect

@@ -126,12 +126,12 @@ class Emulator:
     def _work(self) -> int:
         """Run the worker of pushes and timed tasks, which also takes the signals."""
         from celery.apps.worker import Worker
-        from celery.beat import EmbeddedService
         from celery.signals import worker_ready
 
+        from pushhub.beat import BeatThread
         from pushhub.celery import app
 
-        beat: Any = EmbeddedService(app, thread=True, scheduler_cls=app.conf.beat_scheduler)
+        beat = BeatThread(app)
 
         def ready(**_: Any) -> None:
             beat.start()
