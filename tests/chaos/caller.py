@@ -17,9 +17,12 @@ TIMEOUT_SECONDS = 15.0
 class Caller:
     """One caller, with a connection to each web server. A thread has its own."""
 
-    def __init__(self, addresses: Sequence[str], *, first: int = 0, token: str = "") -> None:
+    def __init__(
+        self, addresses: Sequence[str], *, first: int = 0, token: str = "", timeout_seconds: float = TIMEOUT_SECONDS
+    ) -> None:
         self._urls = [f"http://{address}" for address in addresses]
         self._number = itertools.count(first)
+        self._timeout_seconds = timeout_seconds
         self._session = requests.Session()
         self._session.trust_env = False
         if token:
@@ -33,7 +36,7 @@ class Caller:
     ) -> requests.Response:
         """Make one request to the next web server, or to that with a number. Raises requests.RequestException."""
         url = self._urls[(next(self._number) if number is None else number) % len(self._urls)]
-        return self._session.request(method, url + path, json=body, timeout=TIMEOUT_SECONDS)
+        return self._session.request(method, url + path, json=body, timeout=self._timeout_seconds)
 
     def until_done(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, accept: Sequence[int] = (200,)

@@ -15,7 +15,7 @@ import requests
 from google.api_core import exceptions
 from google.cloud import pubsub_v1
 
-from tests.chaos.caller import Caller
+from tests.chaos.caller import TIMEOUT_SECONDS, Caller
 from tests.chaos.ledger import Ledger, Published, now
 
 PROJECT = "projects/storm"
@@ -90,10 +90,18 @@ class RestPublisher(Publisher):
     """
 
     def __init__(
-        self, name: str, ledger: Ledger, addresses: Sequence[str], *, first: int, token: str = "", **more: Any
+        self,
+        name: str,
+        ledger: Ledger,
+        addresses: Sequence[str],
+        *,
+        first: int,
+        token: str = "",
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        **more: Any,
     ) -> None:
         super().__init__(name, ledger, **more)
-        self._caller = Caller(addresses, token=token)
+        self._caller = Caller(addresses, token=token, timeout_seconds=timeout_seconds)
         #: A publisher stays with its server while that answers.
         self._server = first
 
@@ -132,8 +140,9 @@ class RestPublisher(Publisher):
 class ClientPublisher(Publisher):
     """Publishes by Google's client, which batches and retries by itself; PUBSUB_EMULATOR_HOST has the address."""
 
-    def __init__(self, name: str, ledger: Ledger, **more: Any) -> None:
+    def __init__(self, name: str, ledger: Ledger, *, timeout_seconds: float = CLIENT_SECONDS, **more: Any) -> None:
         super().__init__(name, ledger, **more)
+        self._timeout_seconds = timeout_seconds
         options = pubsub_v1.types.PublisherOptions(enable_message_ordering=True)
         self._client = pubsub_v1.PublisherClient(publisher_options=options)
         self._path = f"{PROJECT}/topics/{self.topic}"
@@ -145,7 +154,7 @@ class ClientPublisher(Publisher):
         futures = [self._client.publish(self._path, tag.encode(), ordering_key=key, **its) for tag, its in batch]
         for future, message in zip(futures, batch, strict=True):
             try:
-                self.record([future.result(timeout=CLIENT_SECONDS)], [message], key=key, began=began)
+                self.record([future.result(timeout=self._timeout_seconds)], [message], key=key, began=began)
             except (exceptions.GoogleAPIError, TimeoutError, RuntimeError):
                 # Once a publish of a key has failed, the client refuses the later ones of the key.
                 self.record_failure()

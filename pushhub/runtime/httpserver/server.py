@@ -25,6 +25,8 @@ BODIES_BYTES_PER_ADDRESS = 128 * 1024 * 1024
 #: The time between two looks for connections whose deadline has passed.
 SWEEP_SECONDS = 0.25
 MOST_CONNECTIONS = 10_000
+#: How long a server that stops keeps idle connections: a request may be on its way, and a client doesn't repeat a POST.
+LINGER_SECONDS = 1.0
 #: Open files that connections leave to the database, Redis and files.
 OTHER_FILES = 200
 
@@ -69,22 +71,29 @@ class HttpServer:
         host, port = self._server.sockets[0].getsockname()[:2]
         return host, port
 
-    async def stop(self, *, seconds: float) -> None:
-        """Accept no more connections, wait up to `seconds` for the current requests, and abort what is left."""
+    async def stop(self, *, seconds: float, linger_seconds: float = LINGER_SECONDS) -> None:
+        """Accept no more connections, wait up to `seconds` for the current requests, and abort what is left.
+
+        A request that comes on an idle connection within `linger_seconds` is answered, and the connection ends with it.
+        """
         assert self._server is not None
         assert self._sweeping is not None
         self._server.close()
         self.is_stopping = True
+        began = time.monotonic()
+        await self._wait_for_connections(until=began + linger_seconds)
         for connection in tuple(self.connections):
             connection.close_when_done()
-        ends = time.monotonic() + seconds
-        while self.connections and time.monotonic() < ends:
-            await asyncio.sleep(0.02)
+        await self._wait_for_connections(until=began + seconds)
         for connection in tuple(self.connections):
             connection.abort()
         while self.connections:
             await asyncio.sleep(0)
         self._sweeping.cancel()
+
+    async def _wait_for_connections(self, *, until: float) -> None:
+        while self.connections and time.monotonic() < until:
+            await asyncio.sleep(0.02)
 
     def run(self, work: Callable[..., None], *arguments: object) -> None:
         """Run `work`, which is short, in a thread."""

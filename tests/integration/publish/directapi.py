@@ -93,7 +93,7 @@ def direct_api(threads: int = 1) -> Iterator[DirectApi]:
             addresses.append(server.address)
             started.set()
             await stop.wait()
-            await server.stop(seconds=5)
+            await server.stop(seconds=5, linger_seconds=0)
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()

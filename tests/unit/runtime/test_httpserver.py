@@ -38,7 +38,7 @@ async def serving(application: Application, *, limits: Limits = LIMITS, threads:
         try:
             yield server
         finally:
-            await server.stop(seconds=5)
+            await server.stop(seconds=5, linger_seconds=0)
 
 
 async def connected(server: HttpServer) -> Client:
@@ -559,6 +559,24 @@ def test_a_server_that_stops_finishes_what_is_under_way() -> None:
             await stopping
             for _, writer in (client, idle):
                 writer.close()
+
+    asyncio.run(main())
+
+
+def test_a_server_that_stops_answers_what_is_on_its_way_on_an_idle_connection() -> None:
+    async def main() -> None:
+        async with serving(echo) as server:
+            busy, idle = await connected(server), await connected(server)
+            await until(lambda: len(server.connections) == 2)
+            stopping = asyncio.create_task(server.stop(seconds=60, linger_seconds=30))
+            await until(lambda: server.is_stopping)
+            busy[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx")
+            status, headers, _ = await answered(busy)
+            assert (status, headers["connection"]) == (200, "close")
+            assert await busy[0].read() == b""
+            for _, writer in (busy, idle):
+                writer.close()
+            await stopping
 
     asyncio.run(main())
 
