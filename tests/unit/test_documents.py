@@ -75,15 +75,29 @@ def test_the_compose_file_has_the_form_compose_reads(compose: dict[str, Any]) ->
 
 def test_the_compose_file_runs_every_process_and_checks_its_health(compose: dict[str, Any]) -> None:
     services = compose["services"]
-    assert set(services) == {"postgres", "redis", "migrate", "spark-master", "spark-worker", *BY_NAME}
+    behind = ("postgres", "redis", "spark-master", "spark-worker")
+    assert set(services) == {"proxy", "migrate", *behind, *BY_NAME}
     for name in BY_NAME:
         command = ["python", "-m", "pushhub.runtime.processes", name]
         assert services[name]["command"] == command
         assert services[name]["healthcheck"]["test"] == ["CMD", *command, "--check"]
         assert services[name]["depends_on"]["migrate"] == {"condition": "service_completed_successfully"}
-    behind = ("postgres", "redis", "spark-master", "spark-worker")
-    assert all("healthcheck" in services[name] for name in behind)
-    assert not any("ports" in services[name] for name in behind)
+    assert all("healthcheck" in services[name] for name in ("proxy", *behind))
+    assert {name for name in services if "ports" in services[name]} == {"proxy", "flower"}, "the others can be scaled"
+    for name, service in services.items():
+        assert service["logging"]["options"] == {"max-size": "10m", "max-file": "5"}, name
+        assert service["mem_limit"], name
+        assert name == "postgres" or (service["cap_drop"], service["read_only"]) == (["ALL"], True), name
+
+
+def test_the_pipeline_is_started_only_if_it_is_asked_for(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    asked = {name for name, service in services.items() if service.get("profiles") == ["pipeline"]}
+    assert asked == {"rollup", "spark-master", "spark-worker"}
+    for name, service in services.items():
+        if name not in asked:
+            assert not asked & set(service.get("depends_on", {})), name
+            assert service["image"] != "pushhub-spark", name
 
 
 def test_the_compose_file_holds_no_secret_and_sets_what_is_read(compose: dict[str, Any]) -> None:
@@ -96,7 +110,15 @@ def test_the_compose_file_holds_no_secret_and_sets_what_is_read(compose: dict[st
                 assert read.get(name.removesuffix("_FILE"), name.startswith("POSTGRES_"))
             elif name.startswith("PUSHHUB_"):
                 assert name in read
+                assert "${" not in str(value) or name in ("PUSHHUB_PUBLIC_URL", "PUSHHUB_REDIS_URL"), (
+                    "pushhub.env has it"
+                )
                 assert not re.search(r"://[^/@]*:[^/@]*@", str(value)), name
+
+
+def test_the_compose_files_further_settings_are_read() -> None:
+    text = (ROOT / "deploy" / "pushhub.env").read_text(encoding="utf-8")
+    assert {f"PUSHHUB_{name}" for name in re.findall(r"PUSHHUB_([A-Z_]+)=", text)} <= set(settings_read())
 
 
 def test_the_image_holds_every_program_that_runs_and_starts_without_privileges() -> None:
@@ -142,7 +164,8 @@ def test_executors_of_the_compose_file_have_what_their_driver_has(
     worker = services["spark-worker"]
     for name in ("rollup", "maintenance"):
         driver = services[name]
-        assert driver["image"] == worker["image"] == services["spark-master"]["image"]
+        image = driver["image"].replace("${PUSHHUB_WITH_SPARK:+-spark}", "-spark")
+        assert image == worker["image"] == services["spark-master"]["image"]
         assert set(driver["volumes"]) <= set(worker["volumes"])
         assert driver["environment"]["PUSHHUB_SPARK_MASTER"] == worker["command"][-1].split()[-1]
         assert driver["environment"]["PUSHHUB_SPARK_SECRET_FILE"] in worker["command"][-1]
