@@ -9,6 +9,7 @@ and those in Chinese beside them. Any warning is an error.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import jieba
 from navigation import CHINESE, CHINESE_FOLDER, FILES, PAGES
 from sphinx.cmd.build import build_main
 
@@ -121,11 +123,19 @@ def file_of(name: str) -> Path:
     return top if top.exists() else DOCS / f"{name}.md"
 
 
-def remove_inline_styles(folder: Path) -> None:
-    """Remove the attributes `style`, which the console's Content-Security-Policy forbids; site.css has their like."""
+def meet_the_policy(folder: Path) -> None:
+    """Remove what the console's Content-Security-Policy forbids: attributes `style`, and the compilation of a plural.
+
+    site.css has what the styles did. Chinese, the one language with a catalog, has no plural.
+    """
     for path in folder.rglob("*.html"):
         text = path.read_text(encoding="utf-8")
         path.write_text(re.sub(r"""(<[a-z][^<>]*?) style="[^"]*\"""", r"\1", text), encoding="utf-8")
+    for path in folder.rglob("doctools.js"):
+        text, count = re.subn(r"new Function\(.*?\);", "() => 0;", path.read_text(encoding="utf-8"), flags=re.S)
+        if count != 1:
+            sys.exit("Sphinx' doctools.js has changed: look for `new Function` in it")
+        path.write_text(text, encoding="utf-8")
 
 
 def build(source: Path, target: Path, **settings: str) -> None:
@@ -142,13 +152,13 @@ def main(target: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        translated = ",".join(chinese.values()) if CHINESE else ""
         Source(folder / "en", english).write(PAGES)
-        build(folder / "en", target, language="en", html_context__translated=translated)
-        if CHINESE:
-            Source(folder / "zh", chinese, english).write(CHINESE)
-            build(folder / "zh", target / CHINESE_FOLDER, language="zh_CN")
-    remove_inline_styles(target)
+        build(folder / "en", target, language="en", html_context__translated=",".join(chinese.values()))
+        jieba.setLogLevel(logging.WARNING)
+        jieba.dt.tmp_dir = temporary
+        Source(folder / "zh", chinese, english).write(CHINESE)
+        build(folder / "zh", target / CHINESE_FOLDER, language="zh_CN")
+    meet_the_policy(target)
 
 
 if __name__ == "__main__":

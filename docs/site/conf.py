@@ -6,7 +6,12 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from sphinx.search.zh import SearchChinese
+
 from pushhub import __version__
+
+#: Sphinx calls the stemmer of its script by this name, and the script has English's.
+SearchChinese.language_name = "English"
 
 project = "PushHub"
 html_title = f"PushHub {__version__}"
@@ -29,6 +34,8 @@ html_sidebars = {
 }
 #: The pages that are in both languages.
 html_context = {"translated": ""}
+#: Words that the search in Chinese has to know.
+html_search_options = {"dict": str(Path(__file__).with_name("words.txt"))}
 html_use_index = False
 html_show_sourcelink = html_copy_source = False
 html_show_copyright = html_show_sphinx = False

@@ -27,4 +27,7 @@ PAGES = [
 #: Pages whose file has another name.
 FILES = {"performance": "bench/README.md", "measurements": "bench/NOTES.md"}
 CHINESE_FOLDER = "zh_Hans"
-CHINESE: list[tuple[str, list[str]]] = []
+CHINESE = [
+    ("开始", ["first-push", "push", "authentication", "pull"]),
+    ("使用与排查", ["console", "troubleshooting"]),
+]

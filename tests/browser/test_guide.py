@@ -170,17 +170,32 @@ def test_the_guide_asks_for_the_consoles_login_in_production(served: None, setti
     assert get(staff, "/docs/guide/").status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("folder", "words", "title"),
+    [("", "exactly-once", "The wire rules that PushHub implements"), ("zh_Hans/", "死信", "控制台")],
+)
 def test_the_search_finds_a_page_without_another_host(
-    served: None, chromium: Chromium, live_server: LiveServer
+    served: None, chromium: Chromium, live_server: LiveServer, folder: str, words: str, title: str
 ) -> None:
     """The browser resolves no other name, and the policy's violations are collected."""
     with chromium(live_server.url) as browser:
-        page = browser.open("/docs/guide/")
-        page.fill(".sidebar-search", "exactly-once")
+        page = browser.open(f"/docs/guide/{folder}")
+        page.fill(".sidebar-search", words)
         page.press(".sidebar-search", "Enter")
-        page.wait_for_selector("#search-results li a")
-        titles = page.locator("#search-results li a").all_inner_texts()
-        assert "The wire rules that PushHub implements" in " ".join(titles)
+        page.wait_for_selector(f"#search-results li a:has-text({title!r})")
+        browser.check()
+
+
+def test_a_page_in_chinese_leads_to_its_english_one_and_back(
+    served: None, chromium: Chromium, live_server: LiveServer
+) -> None:
+    with chromium(live_server.url) as browser:
+        page = browser.open("/docs/guide/push.html")
+        page.click(".other-language a")
+        assert page.locator("h1").inner_text().startswith("推送")
+        assert page.locator("html").get_attribute("lang") == "zh-CN"
+        page.click(".other-language a")
+        assert page.locator("h1").inner_text().startswith("Push")
         browser.check()
 
 

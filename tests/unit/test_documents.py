@@ -171,3 +171,13 @@ def test_executors_of_the_compose_file_have_what_their_driver_has(
         assert driver["environment"]["PUSHHUB_SPARK_SECRET_FILE"] in worker["command"][-1]
         assert "-Dspark.authenticate=true" in worker["environment"]["SPARK_DAEMON_JAVA_OPTS"].split()
         assert "spark_secret" in {*driver["secrets"]} & {*worker["secrets"]}
+
+
+@pytest.mark.parametrize("chinese", [*(ROOT / "docs" / "zh_Hans").glob("*.md")], ids=lambda path: path.stem)
+def test_a_page_in_chinese_has_the_commands_of_the_english_page(chinese: Path) -> None:
+    """The commands of the English pages are run, by tests/endtoend/test_guide_commands.py."""
+    commands, english = (
+        re.findall(r"^```(?:sh|python|json)\n.*?^```$", path.read_text(encoding="utf-8"), re.M | re.S)
+        for path in (chinese, ROOT / "docs" / chinese.name)
+    )
+    assert commands == english
