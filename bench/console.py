@@ -270,8 +270,8 @@ def _attempts(folder: Path, count: int) -> None:
 
 def _lanes() -> None:
     """Lanes of failing subscriptions, as Redis has them; each waits with a thousand retries."""
-    from deliveries.backlog.backlog import PREFIX, Lane
     from deliveries.backlog.default import default_backlog
+    from deliveries.backlog.records import PREFIX, Lane
     from deliveries.models import Delivery
     from subscriptions.models import Subscription
     from tests.lanes import lane_fields

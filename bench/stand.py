@@ -20,8 +20,8 @@ from django.db import connection
 
 from bench.message import ATTRIBUTES, HELLO, TOPIC
 from bench.processes import Started, answers, process, wait_until
-from deliveries.backlog.backlog import Lane
 from deliveries.backlog.lanes import configure_lanes
+from deliveries.backlog.records import Lane
 from deliveries.models import Delivery
 from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage

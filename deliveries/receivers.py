@@ -6,9 +6,9 @@ from typing import Any
 
 from django.conf import settings
 
-from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import configure_lane, configure_lanes, lanes_of
+from deliveries.backlog.records import Lane
 from subscriptions import signals
 from subscriptions.selectors import push_settings_of
 

@@ -20,8 +20,8 @@ from celery.worker import components
 from redis.exceptions import LockError
 
 from deliveries.backlog import timed
-from deliveries.backlog.backlog import PREFIX
 from deliveries.backlog.connection import redis_client
+from deliveries.backlog.records import PREFIX
 from pushhub import leases
 from pushhub.common.background import BackgroundThread
 

@@ -22,8 +22,8 @@ from redis.exceptions import LockError
 from redis.lock import Lock
 
 from deliveries.backlog import timed
-from deliveries.backlog.backlog import PREFIX
 from deliveries.backlog.connection import redis_client
+from deliveries.backlog.records import PREFIX
 
 logger = logging.getLogger(__name__)
 

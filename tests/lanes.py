@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from deliveries.backlog.backlog import Backlog, Lane, PageRequest, work_key
+from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import STATE_CODES
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanestate import LaneState
+from deliveries.backlog.records import Lane, PageRequest, work_key
 from deliveries.backlog.regions import KEY as AUDIT_KEY
 from deliveries.backlog.regions import KEY_SECONDS as AUDIT_SECONDS
 from deliveries.rules.taskmessage import queue_name

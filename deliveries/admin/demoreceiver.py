@@ -14,8 +14,8 @@ import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
-from deliveries.backlog.backlog import PREFIX
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import PREFIX
 from deliveries.management.pushrequest import NotAPushError, Pushed, read_pushed
 from pushhub.common.clock import time_text, utcnow
 

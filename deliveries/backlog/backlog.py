@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import random
-import secrets
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
 from math import inf
-from typing import Any, Literal, NamedTuple, TypeVar, cast
+from typing import Any, cast
 
 import redis
 from django.conf import settings
 
-from deliveries.backlog.codes import STATE_CODES, VERDICT_CODES, Mode
+from deliveries.backlog.codes import STATE_CODES, Mode
 from deliveries.backlog.connection import redis_client
 from deliveries.backlog.lanestate import (
     SUMMARY_CODES,
@@ -24,269 +20,40 @@ from deliveries.backlog.lanestate import (
     parse_lane_state,
     parse_lane_summary,
 )
+from deliveries.backlog.offering import MAX_OFFER_WEIGHT, split_offers, weigh_offer
+from deliveries.backlog.records import (
+    PREFIX,
+    Action,
+    Configuration,
+    Health,
+    Lane,
+    LaneFlow,
+    Leases,
+    Offer,
+    PageRequest,
+    Settlement,
+    Take,
+    Taken,
+    draw_generation,
+    own_limits,
+    pull_bell,
+    settings_text,
+    work_key,
+)
 from deliveries.backlog.scripts import Call, Scripts, call_all, call_each
-from deliveries.rules.limits import NO_LIMITS, Limits
-from deliveries.rules.outcome import Verdict
 from deliveries.rules.shards import is_in
 from deliveries.rules.taskmessage import queue_name, task_parts
 
-Item = TypeVar("Item")
-Key = TypeVar("Key")
-
-PREFIX = "ph:"
 #: When each region was last served (beat.lua).
 REGIONS_KEY = f"{PREFIX}regions"
-#: The bytes that the deliveries of all lanes take in Redis (common.lua).
-BYTES_KEY = f"{PREFIX}bytes"
-#: The most work of one round trip of offers, in messages: it takes Redis a few ms, in which it answers nobody else.
-MAX_OFFER_WEIGHT = 1000
-#: The most work of the messages of one call.
-MAX_MESSAGES_WEIGHT = 250
 #: Lanes that are read in one round trip, lanes that are configured in one, and keys that one step of a search looks at.
 LANES_TOGETHER, MAX_CONFIGURED, SCANNED = 4000, 200, 10_000
-#: The messages that take as long as a lane, and the bytes that take as long as a message.
-LANE_AS_MESSAGES = 10
-BYTES_AS_A_MESSAGE = 1000
-#: What `configure` does besides passing the settings on (configure.lua).
-Action = Literal["new", "known", "more", "spill", "anew"]
 #: Redis keeps the last changes of settings, so that deleted subscriptions don't take room for ever.
 CHANGES_KEPT = 10_000
 #: A worker without a heartbeat for this time is dead; the messages that it held go back to the queue.
 DEAD_AFTER_MS = 15_000
 #: Messages of ordered lanes go to another worker after a shorter silence, which fences the first one (workerlease.py).
 LEASE_MS = 3_500
-
-
-def pull_bell(subscription_id: int) -> str:
-    """Return the list that holds an entry while a waiting puller of the subscription should look at its lanes."""
-    return f"{PREFIX}pull:{subscription_id}"
-
-
-class Lane(NamedTuple):
-    """One subscription's deliveries from one publish region; each lane has its own push window."""
-
-    subscription_id: int
-    region: str
-
-    @property
-    def key(self) -> str:
-        return f"{self.subscription_id}:{self.region}"
-
-    @property
-    def state_key(self) -> str:
-        """The hash that holds the lane's state."""
-        return f"{PREFIX}{self.key}:s"
-
-    @property
-    def places_key(self) -> str:
-        """The hash that holds the place of each delivery."""
-        return f"{PREFIX}{self.key}:d"
-
-    @classmethod
-    def parse(cls, key: bytes | str) -> Lane:
-        subscription_id, _, region = (key.decode() if isinstance(key, bytes) else key).partition(":")
-        return cls(int(subscription_id), region)
-
-
-def grouped(items: Iterable[Item], key_of: Callable[[Item], Key]) -> dict[Key, list[Item]]:
-    """Group items by their keys, for instance by their lanes, in order."""
-    groups: dict[Key, list[Item]] = defaultdict(list)
-    for item in items:
-        groups[key_of(item)].append(item)
-    return groups
-
-
-def draw_generation() -> str:
-    """Return the generation of a lane that is made now (common.lua): 48 random bits, without a dot or a comma."""
-    return secrets.token_urlsafe(6)
-
-
-class OfferedLane(NamedTuple):
-    """A lane, with the mode and the limits that it gets if Redis does not know it yet."""
-
-    lane: Lane
-    mode: Mode
-    limits: Limits = NO_LIMITS
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """New deliveries of the same messages in lanes of one region.
-
-    The messages are in publish order, as pairs of message id and JSON text that `taskmessage.escape_message` returned.
-    """
-
-    region: str
-    lanes: Sequence[OfferedLane]
-    messages: Sequence[tuple[int, str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Configuration:
-    """The settings that a lane gets from its subscription, and what else becomes of it (configure.lua)."""
-
-    lane: Lane
-    mode: Mode
-    action: Action
-    from_id: int = 0
-    limits: Limits = NO_LIMITS
-    ordered: bool = False
-    push_config: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class PageRequest:
-    """A page that a lane with little in Redis wants: the rows from `from_id` on. Its number says whether it is overdue.
-
-    Rows up to `read_to` may have been in Redis before. The page belongs to one generation of the lane.
-    """
-
-    lane: Lane
-    from_id: int
-    number: int
-    read_to: int
-    generation: str
-    #: How many rows the lane wants at most.
-    rows: int
-    #: Whether all but small payloads stay in the database.
-    is_lean: bool
-
-    @classmethod
-    def parse(cls, lane: Lane, fields: Sequence[Any]) -> PageRequest:
-        """Return the request for which request_page (common.lua) returned these fields."""
-        from_id, number, read_to, generation, rows, is_lean = fields
-        return cls(lane, int(from_id), int(float(number)), int(read_to), generation.decode(), rows, bool(is_lean))
-
-    @classmethod
-    def parse_all(cls, fields: Sequence[Any]) -> list[PageRequest]:
-        """Return the requests in the reply of fetch.lua."""
-        return [cls.parse(Lane.parse(fields[i]), fields[i + 1 : i + 7]) for i in range(0, len(fields), 7)]
-
-
-class LeasedDelivery(NamedTuple):
-    """A delivery that was leased to a puller."""
-
-    message_id: int
-    #: The Celery message.
-    task: bytes
-    #: How often the delivery was leased, and how many of these leases count as attempts, both with this one.
-    times: int
-    attempts: int
-
-
-@dataclass(frozen=True, slots=True)
-class Leases:
-    """What a puller got, and the page that it must read where the backlog runs low."""
-
-    deliveries: list[LeasedDelivery]
-    page: PageRequest | None
-    #: When the leases end, in ms of Redis' clock.
-    ends_ms: int
-    #: The lane's generation.
-    generation: str
-
-
-@dataclass(slots=True)
-class Settlement:
-    """Results of one lane, in their order, as settle.lua takes them."""
-
-    message_ids: list[str] = field(default_factory=list)
-    codes: list[str] = field(default_factory=list)
-    latencies_ms: list[str] = field(default_factory=list)
-    #: The generation of the lane for which each was sent; "" in results of an older version.
-    generations: list[str] = field(default_factory=list)
-    #: The worker's lease when each was fetched; "" for callers without one.
-    leases: list[str] = field(default_factory=list)
-    #: Where the worker's record has each (record.lua): "<worker>/<batch>"; "" for callers without a record.
-    batches: list[str] = field(default_factory=list)
-    #: For each nack and release: the delay in ms and the task message of the next attempt.
-    returned: list[str | int] = field(default_factory=list)
-
-    def add(
-        self,
-        message_id: str,
-        verdict: Verdict,
-        latency_ms: float = 0.0,
-        *,
-        attempt: int = 1,
-        generation: str = "",
-        lease: str = "",
-        batch: str = "",
-    ) -> None:
-        code = VERDICT_CODES[verdict]
-        self.message_ids.append(message_id)
-        self.codes.append(code.upper() if attempt > 1 else code)
-        self.latencies_ms.append(f"{latency_ms:.3f}")
-        self.generations.append(generation)
-        self.leases.append(lease)
-        self.batches.append(batch)
-
-    @property
-    def arguments(self) -> list[str | int]:
-        """The results as settle.lua takes them."""
-        return [
-            ",".join(self.message_ids),
-            "".join(self.codes),
-            ",".join(self.latencies_ms),
-            _joined(self.generations),
-            _joined(self.leases),
-            _joined(self.batches),
-            *self.returned,
-        ]
-
-
-def _joined(values: Sequence[str]) -> str:
-    """Return values as settle.lua takes them: one, if it is the same for all results."""
-    return values[0] if len(set(values)) == 1 else ",".join(values)
-
-
-class Take(NamedTuple):
-    """Up to `most` messages of a region's queue that a worker wants as a batch (take.lua)."""
-
-    #: The key of the worker's record.
-    work: str
-    region: str
-    batch: str
-    most: int
-    #: The worker's lease.
-    lease: str
-
-
-class Taken(NamedTuple):
-    """The messages of a batch, and the epoch of the subscriptions' settings at that time."""
-
-    batch: str
-    messages: list[bytes]
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class LaneFlow:
-    """A lane after a settle: its push window, and how long its push backoff holds the next delivery back."""
-
-    window: int
-    backoff_ms: int
-    #: How many more deliveries may go out before one waits for a token; 0 if one waits or more than half are in use.
-    #: It is -1 if one waits for a result of its ordering key.
-    spare: int = 0
-    #: The time of the settle in ms since 1970, by Redis' clock, from which the delays of nacks count.
-    settled_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """What a heartbeat reveals."""
-
-    was_wiped: bool
-    put_back: int
-    #: Regions that no worker serves, with the seconds since a worker did.
-    silent_regions: dict[str, float]
-    #: Whether the worker still has the lease that it renewed.
-    holds_lease: bool
-
-
-def work_key(worker: str) -> str:
-    return f"{PREFIX}work:{worker}"
 
 
 def _fields_of(batches: Sequence[str]) -> list[str]:
@@ -319,13 +86,13 @@ class Backlog:
         """
         calls: list[tuple[list[str], list[Any]]] = []
         weight = 0
-        for offer, lanes, messages in _offer_calls(offers):
-            call_weight = _weight(lanes, messages)
+        for offer, lanes, messages in split_offers(offers):
+            call_weight = weigh_offer(lanes, messages)
             if calls and weight + call_weight > MAX_OFFER_WEIGHT:
                 call_all(self.client, self.scripts.offer, calls)
                 calls, weight = [], 0
             keys = [offered.lane.key for offered in lanes]
-            settings_texts = [_settings_text(offered.mode, offered.limits) for offered in lanes]
+            settings_texts = [settings_text(offered.mode, offered.limits) for offered in lanes]
             fixed = [self.limit, self._draw_generation(), *task_parts(offer.region)]
             calls.append((keys, [*fixed, *settings_texts, *_flat(messages)]))
             weight += call_weight
@@ -481,7 +248,7 @@ class Backlog:
             (
                 [wanted.lane.key],
                 [
-                    *(int(wanted.mode), self.limit, wanted.action, wanted.from_id, *_own(wanted.limits)),
+                    *(int(wanted.mode), self.limit, wanted.action, wanted.from_id, *own_limits(wanted.limits)),
                     *(int(wanted.ordered), wanted.push_config, self._draw_generation()),
                 ],
             )
@@ -496,13 +263,7 @@ class Backlog:
         """Lease up to `count` deliveries to a puller (lease.lua). Return None if Redis does not know the lane."""
         args: list[Any] = [count, duration_ms, self.limit, *countdown_ms, repr(self._dice()), puller]
         reply = self.scripts.lease(keys=[lane.key], args=args)
-        if reply is None:
-            return None
-        leased, wanted, ends_ms, generation = reply
-        page = PageRequest.parse(lane, wanted) if wanted else None
-        fields = zip(leased[0::4], leased[1::4], leased[2::4], leased[3::4], strict=True)
-        deliveries = [LeasedDelivery(int(name), task, times, attempts) for name, task, times, attempts in fields]
-        return Leases(deliveries, page, ends_ms, generation.decode())
+        return None if reply is None else Leases.parse(lane, reply)
 
     def extend(
         self,
@@ -618,48 +379,6 @@ class Backlog:
     def ring(self, region: str) -> None:
         """Wake a worker that sleeps on a region's bell, or the next one that is about to sleep."""
         self.client.lpush(f"{PREFIX}bell:{region}", "1")
-
-
-def _offer_calls(
-    offers: Iterable[Offer],
-) -> Iterator[tuple[Offer, Sequence[OfferedLane], Sequence[tuple[int, str]]]]:
-    """Yield the lanes and the messages of each call that makes the offers, each of a bounded weight."""
-    for offer in offers:
-        for messages in _message_chunks(offer.messages):
-            count = max(MAX_OFFER_WEIGHT // _weight(offer.lanes[:1], messages), 1)
-            for start in range(0, len(offer.lanes), count):
-                yield offer, offer.lanes[start : start + count], messages
-
-
-def _message_chunks(messages: Sequence[tuple[int, str]]) -> Iterator[Sequence[tuple[int, str]]]:
-    start = weight = 0
-    for index, (_, text) in enumerate(messages):
-        message_weight = _message_weight(text)
-        if index > start and weight + message_weight > MAX_MESSAGES_WEIGHT:
-            yield messages[start:index]
-            start, weight = index, 0
-        weight += message_weight
-    if start < len(messages):
-        yield messages[start:]
-
-
-def _message_weight(text: str) -> int:
-    return 1 + len(text) // BYTES_AS_A_MESSAGE
-
-
-def _weight(lanes: Sequence[OfferedLane], messages: Sequence[tuple[int, str]]) -> int:
-    """Return how long offering the messages to the lanes takes, in messages."""
-    return len(lanes) * (LANE_AS_MESSAGES + sum(_message_weight(text) for _, text in messages))
-
-
-@lru_cache(maxsize=10_000)
-def _settings_text(mode: Mode, limits: Limits) -> str:
-    return ",".join(map(str, (int(mode), *_own(limits))))
-
-
-def _own(limits: Limits) -> tuple[float, float, float]:
-    """Return a subscription's own limits in the order of the scripts' arguments."""
-    return limits.max_outstanding, limits.rate, limits.burst
 
 
 def _flat(tuples: Iterable[tuple[int | str, ...]]) -> list[Any]:

@@ -6,10 +6,10 @@ from zlib import crc32
 
 from django.conf import settings as django_settings
 
-from deliveries.backlog.backlog import Action, Configuration, Lane, OfferedLane
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanestate import LaneState, LaneSummary
+from deliveries.backlog.records import Action, Configuration, Lane, OfferedLane
 from deliveries.rules.limits import limits
 from deliveries.store import statements
 from subscriptions.selectors import PushSettings, push_settings_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from deliveries.backlog.backlog import Lane, PageRequest
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import configure_lane
+from deliveries.backlog.records import Lane, PageRequest
 from deliveries.rules.payload import INLINE_BYTES, LEAN_BYTES, wire_text
 from deliveries.rules.taskmessage import TaskTemplate, escape_message, escape_text, reference
 from deliveries.store import statements

@@ -11,10 +11,10 @@ import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from deliveries.backlog.backlog import PREFIX, Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_agrees, lane_configuration
 from deliveries.backlog.lanestate import LaneSummary
+from deliveries.backlog.records import PREFIX, Lane
 from deliveries.rules.ids import first_id_at
 from deliveries.store import statements
 from deliveries.store.fanout import first_pending_id

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import NamedTuple
 
-from deliveries.backlog.backlog import PREFIX, Backlog
+from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import STATE_CODES, Mode
+from deliveries.backlog.records import PREFIX
 
 
 class Retry(NamedTuple):

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import redis
 
-from deliveries.backlog.backlog import PREFIX, Lane
 from deliveries.backlog.codes import STATE_CODES, Place
+from deliveries.backlog.records import PREFIX, Lane
 
 
 class Attempt(NamedTuple):

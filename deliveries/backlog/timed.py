@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import redis
 
-from deliveries.backlog.backlog import PREFIX
+from deliveries.backlog.records import PREFIX
 
 #: Sorted set: task with its arguments -> when it was sent, by Redis' clock, in seconds. One that fails stays until one
 #: like it succeeds.

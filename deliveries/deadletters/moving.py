@@ -15,8 +15,8 @@ from functools import partial
 
 import redis
 
-from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import Lane
 from deliveries.deadletters.forwarding import ATTRIBUTES, CONSUME
 from deliveries.models import DeadLetter, DeadLetterJob, Delivery, Message
 from deliveries.publish.offering import offer_all

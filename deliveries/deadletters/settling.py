@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 
-from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import Lane
 from deliveries.deadletters.forwarding import dead_letter_topic_usable, forward_dead_letters
 from deliveries.deadletters.moving import Moved
 from deliveries.models import Delivery

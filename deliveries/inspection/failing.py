@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.db.models import Q, QuerySet, Sum
 
-from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import Lane
 from deliveries.inspection.conditions import FAILING, Condition
 from deliveries.inspection.lanes import LaneView, lane_views
 from deliveries.inspection.overview import last_round

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deliveries.backlog.backlog import PREFIX, REGIONS_KEY, Backlog, Lane
+from deliveries.backlog.backlog import REGIONS_KEY, Backlog
 from deliveries.backlog.codes import Mode, Place
 from deliveries.backlog.lanestate import parse_lane_state
+from deliveries.backlog.records import PREFIX, Lane
 from deliveries.rules.flow import Flow
 
 #: Retries that are read to find the result of the last failed push.

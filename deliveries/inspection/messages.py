@@ -16,8 +16,8 @@ from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
 from deliveries.backlog import codes
-from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import Lane
 from deliveries.inspection import words
 from deliveries.inspection.attempts import Attempt, AttemptSearch, Span
 from deliveries.inspection.conditions import HELD_BACK

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from deliveries.backlog.backlog import Backlog, Lane
+from deliveries.backlog.backlog import Backlog
+from deliveries.backlog.records import Lane
 from deliveries.inspection.lanes import LaneView, blockers
 from deliveries.models import Delivery
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import redis
 
-from deliveries.backlog.backlog import Lane, Offer
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import configure_lane, lane_offered
+from deliveries.backlog.records import Lane, Offer
 from deliveries.models import LostOffer
 from deliveries.rules.payload import NewMessage, publish_time_text, wire_message
 from deliveries.rules.taskmessage import escape_message, reference

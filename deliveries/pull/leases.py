@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 
-from deliveries.backlog.backlog import Lane, grouped
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import Lane, grouped
 from deliveries.rules.ackids import AckId, ack_id_text, parse_ack_id
 from deliveries.store import statements
 from pushhub.common.errors import FailedPrecondition, InvalidArgument, clipped

@@ -11,10 +11,10 @@ import orjson
 from django.conf import settings
 
 from deliveries.activity import note_activity
-from deliveries.backlog.backlog import Lane, Leases, grouped
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import configure_lane
 from deliveries.backlog.paging import page_in
+from deliveries.backlog.records import Lane, Leases, grouped
 from deliveries.deadletters.forwarding import is_spent
 from deliveries.pull.leases import Leased, Origin, ack_ids_of, countdown_bounds_ms, pull_lanes, require_settings
 from deliveries.pull.reporting import PULL, STREAMING_PULL

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from deliveries.backlog.backlog import grouped
+from deliveries.backlog.records import grouped
 from deliveries.rules.ackids import AckId
 from deliveries.telemetry.events import Extended, Settled, Source
 from deliveries.telemetry.sinks.observing import observe

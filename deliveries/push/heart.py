@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import redis
 
 from deliveries.backlog import reconcile, regions
-from deliveries.backlog.backlog import Backlog, Health
+from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import Health
 from deliveries.backlog.regions import regions_to_adopt
 from pushhub.common.background import BackgroundThread, oldest_job_seconds
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from deliveries.backlog.backlog import Lane, PageRequest
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.paging import page_in
+from deliveries.backlog.records import Lane, PageRequest
 from pushhub.common import names
 from pushhub.common.expiring import ExpiringCache
 from pushhub.common.jobs import Job, Jobs

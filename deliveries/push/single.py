@@ -8,7 +8,7 @@ import time
 from functools import cache
 from typing import NamedTuple
 
-from deliveries.backlog.backlog import Lane
+from deliveries.backlog.records import Lane
 from deliveries.push.preparer import with_payloads
 from deliveries.push.results.attempts import attempts_of
 from deliveries.push.results.settler import settle_now

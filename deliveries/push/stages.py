@@ -22,8 +22,8 @@ from typing import Any
 
 from django.conf import settings
 
-from deliveries.backlog.backlog import Lane, LaneFlow
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import Lane, LaneFlow
 from deliveries.push.admission import Admission
 from deliveries.push.preparer import Preparer
 from deliveries.push.rejected import reject

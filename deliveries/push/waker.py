@@ -17,8 +17,8 @@ import redis
 from celery import bootsteps
 
 from deliveries.backlog import reconcile, stocknotes
-from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import Lane
 from deliveries.push.pager import Pager
 from deliveries.rules.taskmessage import QUEUE_PREFIX, DeliverTask
 from pushhub.common.background import BackgroundThread

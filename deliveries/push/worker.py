@@ -17,8 +17,9 @@ from typing import Any
 import redis
 from django.conf import settings
 
-from deliveries.backlog.backlog import CHANGES_KEPT, PageRequest, Take, Taken, work_key
+from deliveries.backlog.backlog import CHANGES_KEPT
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import PageRequest, Take, Taken, work_key
 from deliveries.push.batchrequests import BatchRequests
 from deliveries.push.heart import Heart
 from deliveries.push.memory import return_large_blocks

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import configure_lanes, lanes_of
+from deliveries.backlog.records import Lane
 from deliveries.models import SnapshotMessage
 from deliveries.retention.retained import seekable_from
 from deliveries.rules.ids import first_id_at

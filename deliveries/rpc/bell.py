@@ -9,7 +9,7 @@ import redis
 import redis.asyncio
 from django.conf import settings
 
-from deliveries.backlog.backlog import pull_bell
+from deliveries.backlog.records import pull_bell
 from pushhub.common.redisclient import connect_to_redis_in_loop
 
 #: A sleeper looks at least so often for leases that have lapsed, as pulling does (deliveries/pull/leasing.py).

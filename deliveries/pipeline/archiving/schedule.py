@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 from django.conf import settings
 
-from deliveries.backlog.backlog import PREFIX
 from deliveries.backlog.connection import redis_client
+from deliveries.backlog.records import PREFIX
 from deliveries.pipeline import needs
 from deliveries.pipeline.archiving.locks import is_archiving
 from deliveries.store import statements

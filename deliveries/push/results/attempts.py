@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from deliveries.backlog.backlog import Lane, LaneFlow, grouped
+from deliveries.backlog.records import Lane, LaneFlow, grouped
 from deliveries.push.sending.delivery import PushDelivery
 from deliveries.push.sending.plans import PushPlan
 from deliveries.rules.payload import data_size

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
-from deliveries.backlog.backlog import Lane, LaneFlow
+from deliveries.backlog.records import Lane, LaneFlow
 
 #: The pause after a turn of many results, and after a turn with results of idle lanes only. After any other turn the
 #: pause is as long as the turn, at most this.

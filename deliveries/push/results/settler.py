@@ -19,7 +19,8 @@ from django.conf import settings
 from django.db import close_old_connections, connection
 
 from deliveries.activity import note_activity
-from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, Settlement, Take, Taken, grouped
+from deliveries.backlog.backlog import Backlog
+from deliveries.backlog.records import Lane, LaneFlow, Settlement, Take, Taken, grouped
 from deliveries.deadletters.forwarding import Forwarded, forward_dead_letters, is_spent, usable_topic_id
 from deliveries.push.results.gathering import Gathering
 from deliveries.push.sending.delivery import Batch, PushDelivery

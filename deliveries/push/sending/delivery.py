@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from deliveries.backlog.backlog import Lane
+from deliveries.backlog.records import Lane
 from deliveries.push.sending.answers import kept_answers
 from deliveries.push.sending.httpclient import PushResult
 from deliveries.push.sending.plans import PushPlan

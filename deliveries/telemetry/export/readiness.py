@@ -12,7 +12,8 @@ import redis
 from django.conf import settings
 from django.db import connection
 
-from deliveries.backlog.backlog import BYTES_KEY, DEAD_AFTER_MS, PREFIX
+from deliveries.backlog.backlog import DEAD_AFTER_MS
+from deliveries.backlog.records import BYTES_KEY, PREFIX
 from deliveries.backlog.regions import KEY as AUDIT_KEY
 from deliveries.backlog.regions import KEY_SECONDS as AUDIT_KEPT_SECONDS
 from deliveries.backlog.timed import oldest_sent

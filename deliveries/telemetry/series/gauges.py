@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 from django.conf import settings
 from django.db.models import Count, Min
 
-from deliveries.backlog.backlog import Lane
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanestate import LaneState
+from deliveries.backlog.records import Lane
 from deliveries.backlog.regions import regions_unserved
 from deliveries.models import Delivery, GaugeMinute, GaugeRound
 from deliveries.rules.ids import publish_time_ms

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from deliveries.backlog.backlog import grouped
+from deliveries.backlog.records import grouped
 from deliveries.rules.outcome import FILTER, Reason, Verdict
 from deliveries.telemetry.events import (
     OUTCOMES,

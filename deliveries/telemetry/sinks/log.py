@@ -11,7 +11,7 @@ from typing import Any
 
 from django.conf import settings
 
-from deliveries.backlog.backlog import grouped
+from deliveries.backlog.records import grouped
 from deliveries.rules.outcome import Verdict, response_class
 from deliveries.telemetry.events import OUTCOMES, Attempt, Attempts, Event, Source
 from deliveries.telemetry.sinks.sampling import Sample

@@ -13,8 +13,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from deliveries.admin import subscription_list
-from deliveries.backlog.backlog import PREFIX, REGIONS_KEY, Lane
+from deliveries.backlog.backlog import REGIONS_KEY
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import PREFIX, Lane
 from deliveries.models import Delivery, GaugeMinute, GaugeRound, MetricMinute
 from pushhub.common.clock import utcnow
 from subscriptions.models import Subscription

@@ -11,9 +11,9 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from deliveries.backlog.backlog import Lane
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import Lane
 from deliveries.models import Delivery, MetricHour
 from pushhub.common.clock import utcnow
 from subscriptions.models import Snapshot, Subscription

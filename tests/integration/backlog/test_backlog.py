@@ -12,18 +12,10 @@ import pytest
 import redis
 
 from deliveries.backlog import backlog as backlogs
-from deliveries.backlog.backlog import (
-    Backlog,
-    Lane,
-    Offer,
-    OfferedLane,
-    PageRequest,
-    Settlement,
-    pull_bell,
-    work_key,
-)
+from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.connection import client_of
+from deliveries.backlog.records import Lane, Offer, OfferedLane, PageRequest, Settlement, pull_bell, work_key
 from deliveries.backlog.scripts import call_all
 from deliveries.rules.flow import Flow
 from deliveries.rules.ids import EPOCH_MS, first_id_at

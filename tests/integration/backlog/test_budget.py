@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from deliveries.backlog.backlog import BYTES_KEY, Backlog, Lane, Offer, OfferedLane, PageRequest, Settlement
+from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import STATE_CODES, Mode
 from deliveries.backlog.connection import client_of
+from deliveries.backlog.records import BYTES_KEY, Lane, Offer, OfferedLane, PageRequest, Settlement
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import escape_message
 from tests.integration.backlog.test_backlog import (

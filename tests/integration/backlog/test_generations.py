@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from deliveries.backlog.backlog import Backlog, Leases, PageRequest, Settlement
+from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import Mode, Place
+from deliveries.backlog.records import Leases, PageRequest, Settlement
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import generation_of, parse_own
 from tests.integration.backlog.test_backlog import (

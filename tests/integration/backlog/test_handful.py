@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from deliveries.backlog.backlog import Backlog, Leases, Offer, OfferedLane, PageRequest, Settlement
+from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import Mode, Place
 from deliveries.backlog.connection import client_of
+from deliveries.backlog.records import Leases, Offer, OfferedLane, PageRequest, Settlement
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import escape_message
 from tests.integration.backlog.test_backlog import (

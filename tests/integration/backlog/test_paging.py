@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from deliveries.backlog.backlog import Lane, PageRequest, Settlement
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.paging import page_in
+from deliveries.backlog.records import Lane, PageRequest, Settlement
 from deliveries.models import Delivery
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import LEAN_BYTES

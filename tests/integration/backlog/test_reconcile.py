@@ -14,10 +14,10 @@ from django.test.utils import CaptureQueriesContext
 
 from deliveries import tasks
 from deliveries.backlog import reconcile
-from deliveries.backlog.backlog import Lane
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configuration
+from deliveries.backlog.records import Lane
 from deliveries.models import Delivery, Message
 from deliveries.retention import sweep
 from deliveries.rules.ids import EPOCH_MS, first_id_at

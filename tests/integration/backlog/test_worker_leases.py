@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from deliveries.backlog.backlog import LEASE_MS, Backlog, Health, Lane, Settlement, Take, work_key
+from deliveries.backlog.backlog import LEASE_MS, Backlog
 from deliveries.backlog.codes import Mode, Place
 from deliveries.backlog.connection import client_of
+from deliveries.backlog.records import Health, Lane, Settlement, Take, work_key
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import parse_body, parse_own, queue_name
 from tests.integration.backlog.test_backlog import FIRST, LANE, ids, ids_of, offer, requested_page, task

@@ -15,9 +15,10 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.utils import translation
 
-from deliveries.backlog.backlog import REGIONS_KEY, Lane
+from deliveries.backlog.backlog import REGIONS_KEY
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import configure_lanes
+from deliveries.backlog.records import Lane
 from deliveries.backlog.regions import KEY as UNSERVED_KEY
 from deliveries.client.result import PushResult
 from deliveries.diagnosis.endpoint import answer_step

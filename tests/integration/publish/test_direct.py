@@ -14,8 +14,8 @@ import orjson
 import pytest
 from django.db import connection
 
-from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import Lane
 from deliveries.models import Delivery, Message
 from deliveries.publish.writer import SmallPublish, publish_writer
 from deliveries.rules.payload import NewMessage

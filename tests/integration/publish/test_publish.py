@@ -13,9 +13,9 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.paging import page_in
+from deliveries.backlog.records import Lane
 from deliveries.models import Delivery, Message
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.taskmessage import queue_name

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from deliveries.backlog.backlog import Lane
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.reconcile import audit, rebuild
+from deliveries.backlog.records import Lane
 from deliveries.models import Delivery, Message
 from deliveries.publish.service import publish_message
 from deliveries.pull.deadlines import give_back_leases, hand_over_keys, modify_ack_deadlines

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from deliveries.backlog.backlog import Lane
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import Lane
 from deliveries.models import Delivery, Message
 from deliveries.publish.service import publish_message
 from deliveries.rules.ackids import AckId, ack_id_text, parse_ack_id

@@ -10,9 +10,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.paging import render_rows
+from deliveries.backlog.records import Lane
 from deliveries.models import Delivery
 from deliveries.publish.service import publish_message
 from deliveries.rules.payload import INLINE_BYTES, NewMessage

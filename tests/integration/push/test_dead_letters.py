@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 from django.test import override_settings
 
-from deliveries.backlog.backlog import Lane
+from deliveries.backlog.records import Lane
 from deliveries.deadletters.forwarding import dead_letter_topic_usable, forward_dead_letters, usable_topic_id
 from deliveries.models import Delivery, Message
 from deliveries.push.results import settler

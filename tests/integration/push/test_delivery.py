@@ -14,12 +14,12 @@ import pytest
 import redis
 
 from deliveries.backlog import reconcile
-from deliveries.backlog.backlog import Lane
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import configure_lane, lane_agrees
 from deliveries.backlog.lanestate import LaneState
+from deliveries.backlog.records import Lane
 from deliveries.models import Delivery
 from deliveries.publish.service import publish_message
 from deliveries.push.rejected import rejected

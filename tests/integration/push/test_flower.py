@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import requests
 
-from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import Lane
 from subscriptions.models import Subscription
 from tests.flowers import LOGIN
 from tests.ports import wait_for

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from deliveries.backlog.backlog import Lane
 from deliveries.backlog.codes import Place
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import Lane
 from deliveries.models import Delivery, Message
 from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage

@@ -18,9 +18,10 @@ import pytest
 import redis
 
 from deliveries import activity
-from deliveries.backlog.backlog import Backlog, Lane, work_key
+from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import configure_lane
+from deliveries.backlog.records import Lane, work_key
 from deliveries.models import Delivery, Message
 from deliveries.publish.service import publish_message
 from deliveries.push import batchrequests, heart, worker

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deliveries.backlog.backlog import BYTES_KEY, Backlog, Lane, PageRequest, Settlement, work_key
+from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import STATE_CODES, Mode
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.paging import digest
+from deliveries.backlog.records import BYTES_KEY, Lane, PageRequest, Settlement, work_key
 from deliveries.models import Delivery
 from deliveries.publish.service import publish_message
 from deliveries.rules.ids import EPOCH_MS, first_id_at

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from deliveries.backlog.backlog import Lane, PageRequest, work_key
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import Lane, PageRequest, work_key
 from deliveries.models import Delivery
 from deliveries.push import pager as module
 from deliveries.push.pager import Pager

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import Lane
 from deliveries.models import Delivery
 from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import redis
 
-from deliveries.backlog.backlog import BYTES_KEY
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanestate import LaneState
+from deliveries.backlog.records import BYTES_KEY
 from deliveries.models import Delivery
 from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import Lane
 from deliveries.models import Delivery
 from deliveries.pull import transforms
 from deliveries.push.single import deliver_one

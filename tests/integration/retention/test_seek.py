@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import Lane
 from deliveries.deadletters.forwarding import forward_dead_letters, usable_topic_id
 from deliveries.models import Delivery
 from deliveries.publish.service import publish_message

@@ -11,8 +11,8 @@ from typing import Any
 import grpc
 import pytest
 
-from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import Lane
 from deliveries.models import Delivery
 from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage

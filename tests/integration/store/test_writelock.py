@@ -10,7 +10,7 @@ import pytest
 from django.db import Error, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from deliveries.backlog.backlog import Lane
+from deliveries.backlog.records import Lane
 from deliveries.models import Delivery
 from deliveries.pull.leasing import pull_messages
 from deliveries.pull.settling import acknowledge_messages

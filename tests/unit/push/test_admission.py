@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deliveries.backlog.backlog import Lane
+from deliveries.backlog.records import Lane
 from deliveries.push.admission import Admission
 from deliveries.push.sending.delivery import PushDelivery
 from deliveries.rules.outcome import Verdict

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from deliveries.backlog.backlog import Lane, LaneFlow, Take, Taken
+from deliveries.backlog.records import Lane, LaneFlow, Take, Taken
 from deliveries.push.results import gathering
 from deliveries.push.results.gathering import GATHER_SECONDS, QUIET_SECONDS, WORTH_A_COMMIT, Gathering
 from deliveries.push.results.settler import Settler

@@ -1,0 +1,275 @@
+"""What callers of the backlog and its scripts tell each other, and the keys that both know."""
+
+from __future__ import annotations
+
+import secrets
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from deliveries.backlog.codes import VERDICT_CODES, Mode
+from deliveries.rules.limits import NO_LIMITS, Limits
+from deliveries.rules.outcome import Verdict
+
+Item = TypeVar("Item")
+Key = TypeVar("Key")
+
+PREFIX = "ph:"
+#: The bytes that the deliveries of all lanes take in Redis (common.lua).
+BYTES_KEY = f"{PREFIX}bytes"
+#: What `configure` does besides passing the settings on (configure.lua).
+Action = Literal["new", "known", "more", "spill", "anew"]
+
+
+def pull_bell(subscription_id: int) -> str:
+    """Return the list that holds an entry while a waiting puller of the subscription should look at its lanes."""
+    return f"{PREFIX}pull:{subscription_id}"
+
+
+class Lane(NamedTuple):
+    """One subscription's deliveries from one publish region; each lane has its own push window."""
+
+    subscription_id: int
+    region: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.subscription_id}:{self.region}"
+
+    @property
+    def state_key(self) -> str:
+        """The hash that holds the lane's state."""
+        return f"{PREFIX}{self.key}:s"
+
+    @property
+    def places_key(self) -> str:
+        """The hash that holds the place of each delivery."""
+        return f"{PREFIX}{self.key}:d"
+
+    @classmethod
+    def parse(cls, key: bytes | str) -> Lane:
+        subscription_id, _, region = (key.decode() if isinstance(key, bytes) else key).partition(":")
+        return cls(int(subscription_id), region)
+
+
+def grouped(items: Iterable[Item], key_of: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Group items by their keys, for instance by their lanes, in order."""
+    groups: dict[Key, list[Item]] = defaultdict(list)
+    for item in items:
+        groups[key_of(item)].append(item)
+    return groups
+
+
+def draw_generation() -> str:
+    """Return the generation of a lane that is made now (common.lua): 48 random bits, without a dot or a comma."""
+    return secrets.token_urlsafe(6)
+
+
+def own_limits(limits: Limits) -> tuple[float, float, float]:
+    """Return a subscription's own limits in the order of the scripts' arguments."""
+    return limits.max_outstanding, limits.rate, limits.burst
+
+
+@lru_cache(maxsize=10_000)
+def settings_text(mode: Mode, limits: Limits) -> str:
+    """Return the settings of a new lane as offer.lua takes them."""
+    return ",".join(map(str, (int(mode), *own_limits(limits))))
+
+
+class OfferedLane(NamedTuple):
+    """A lane, with the mode and the limits that it gets if Redis does not know it yet."""
+
+    lane: Lane
+    mode: Mode
+    limits: Limits = NO_LIMITS
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """New deliveries of the same messages in lanes of one region.
+
+    The messages are in publish order, as pairs of message id and JSON text that `taskmessage.escape_message` returned.
+    """
+
+    region: str
+    lanes: Sequence[OfferedLane]
+    messages: Sequence[tuple[int, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """The settings that a lane gets from its subscription, and what else becomes of it (configure.lua)."""
+
+    lane: Lane
+    mode: Mode
+    action: Action
+    from_id: int = 0
+    limits: Limits = NO_LIMITS
+    ordered: bool = False
+    push_config: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """A page that a lane with little in Redis wants: the rows from `from_id` on. Its number says whether it is overdue.
+
+    Rows up to `read_to` may have been in Redis before. The page belongs to one generation of the lane.
+    """
+
+    lane: Lane
+    from_id: int
+    number: int
+    read_to: int
+    generation: str
+    #: How many rows the lane wants at most.
+    rows: int
+    #: Whether all but small payloads stay in the database.
+    is_lean: bool
+
+    @classmethod
+    def parse(cls, lane: Lane, fields: Sequence[Any]) -> PageRequest:
+        """Return the request for which request_page (common.lua) returned these fields."""
+        from_id, number, read_to, generation, rows, is_lean = fields
+        return cls(lane, int(from_id), int(float(number)), int(read_to), generation.decode(), rows, bool(is_lean))
+
+    @classmethod
+    def parse_all(cls, fields: Sequence[Any]) -> list[PageRequest]:
+        """Return the requests in the reply of fetch.lua."""
+        return [cls.parse(Lane.parse(fields[i]), fields[i + 1 : i + 7]) for i in range(0, len(fields), 7)]
+
+
+class LeasedDelivery(NamedTuple):
+    """A delivery that was leased to a puller."""
+
+    message_id: int
+    #: The Celery message.
+    task: bytes
+    #: How often the delivery was leased, and how many of these leases count as attempts, both with this one.
+    times: int
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leases:
+    """What a puller got, and the page that it must read where the backlog runs low."""
+
+    deliveries: list[LeasedDelivery]
+    page: PageRequest | None
+    #: When the leases end, in ms of Redis' clock.
+    ends_ms: int
+    #: The lane's generation.
+    generation: str
+
+    @classmethod
+    def parse(cls, lane: Lane, reply: Sequence[Any]) -> Leases:
+        """Return what lease.lua returned for a lane that Redis knows."""
+        leased, wanted, ends_ms, generation = reply
+        page = PageRequest.parse(lane, wanted) if wanted else None
+        fields = zip(leased[0::4], leased[1::4], leased[2::4], leased[3::4], strict=True)
+        deliveries = [LeasedDelivery(int(name), task, times, attempts) for name, task, times, attempts in fields]
+        return cls(deliveries, page, ends_ms, generation.decode())
+
+
+@dataclass(slots=True)
+class Settlement:
+    """Results of one lane, in their order, as settle.lua takes them."""
+
+    message_ids: list[str] = field(default_factory=list)
+    codes: list[str] = field(default_factory=list)
+    latencies_ms: list[str] = field(default_factory=list)
+    #: The generation of the lane for which each was sent; "" in results of an older version.
+    generations: list[str] = field(default_factory=list)
+    #: The worker's lease when each was fetched; "" for callers without one.
+    leases: list[str] = field(default_factory=list)
+    #: Where the worker's record has each (record.lua): "<worker>/<batch>"; "" for callers without a record.
+    batches: list[str] = field(default_factory=list)
+    #: For each nack and release: the delay in ms and the task message of the next attempt.
+    returned: list[str | int] = field(default_factory=list)
+
+    def add(
+        self,
+        message_id: str,
+        verdict: Verdict,
+        latency_ms: float = 0.0,
+        *,
+        attempt: int = 1,
+        generation: str = "",
+        lease: str = "",
+        batch: str = "",
+    ) -> None:
+        code = VERDICT_CODES[verdict]
+        self.message_ids.append(message_id)
+        self.codes.append(code.upper() if attempt > 1 else code)
+        self.latencies_ms.append(f"{latency_ms:.3f}")
+        self.generations.append(generation)
+        self.leases.append(lease)
+        self.batches.append(batch)
+
+    @property
+    def arguments(self) -> list[str | int]:
+        """The results as settle.lua takes them."""
+        return [
+            ",".join(self.message_ids),
+            "".join(self.codes),
+            ",".join(self.latencies_ms),
+            _joined(self.generations),
+            _joined(self.leases),
+            _joined(self.batches),
+            *self.returned,
+        ]
+
+
+def _joined(values: Sequence[str]) -> str:
+    """Return values as settle.lua takes them: one, if it is the same for all results."""
+    return values[0] if len(set(values)) == 1 else ",".join(values)
+
+
+class Take(NamedTuple):
+    """Up to `most` messages of a region's queue that a worker wants as a batch (take.lua)."""
+
+    #: The key of the worker's record.
+    work: str
+    region: str
+    batch: str
+    most: int
+    #: The worker's lease.
+    lease: str
+
+
+class Taken(NamedTuple):
+    """The messages of a batch, and the epoch of the subscriptions' settings at that time."""
+
+    batch: str
+    messages: list[bytes]
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaneFlow:
+    """A lane after a settle: its push window, and how long its push backoff holds the next delivery back."""
+
+    window: int
+    backoff_ms: int
+    #: How many more deliveries may go out before one waits for a token; 0 if one waits or more than half are in use.
+    #: It is -1 if one waits for a result of its ordering key.
+    spare: int = 0
+    #: The time of the settle in ms since 1970, by Redis' clock, from which the delays of nacks count.
+    settled_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What a heartbeat reveals."""
+
+    was_wiped: bool
+    put_back: int
+    #: Regions that no worker serves, with the seconds since a worker did.
+    silent_regions: dict[str, float]
+    #: Whether the worker still has the lease that it renewed.
+    holds_lease: bool
+
+
+def work_key(worker: str) -> str:
+    return f"{PREFIX}work:{worker}"
