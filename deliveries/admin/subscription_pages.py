@@ -30,7 +30,7 @@ from deliveries.models import Delivery
 from deliveries.retention.seeking import seek_subscription
 from deliveries.retention.snapshots import create_snapshot
 from deliveries.rules.outcome import ACK_STATUSES
-from deliveries.store import statements
+from deliveries.store import lanerows
 from deliveries.telemetry.series import curves
 from deliveries.telemetry.series.coverage import Counting, counting
 from deliveries.telemetry.series.series import MINUTE
@@ -374,7 +374,7 @@ def _latency_text(milliseconds: float | None) -> str:
 def _oldest_deliveries(row: Subscription) -> list[Delivery]:
     """Return the oldest deliveries, read region by region as the index has them: else the whole backlog is sorted."""
     rows = Delivery.objects.filter(subscription=row).order_by("message_id")
-    regions = statements.lanes_waiting(row.pk)
+    regions = lanerows.lanes_waiting(row.pk)
     oldest = [delivery for region in regions for delivery in rows.filter(region=region)[:OLDEST_SHOWN]]
     return sorted(oldest, key=lambda delivery: delivery.message_id)[:OLDEST_SHOWN]
 

@@ -11,7 +11,7 @@ from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanestate import LaneState, LaneSummary
 from deliveries.backlog.records import Action, Configuration, Lane, OfferedLane
 from deliveries.rules.limits import limits
-from deliveries.store import statements
+from deliveries.store import lanerows
 from subscriptions.selectors import PushSettings, push_settings_of
 
 
@@ -66,7 +66,7 @@ def lane_configuration(lane: Lane, settings: PushSettings, *, action: Action, fr
 
 def lanes_of(subscription_id: int) -> list[Lane]:
     """Return the lanes of a subscription: its own region's, and those in which messages wait."""
-    regions = {django_settings.REGION, *statements.lanes_waiting(subscription_id)}
+    regions = {django_settings.REGION, *lanerows.lanes_waiting(subscription_id)}
     return [Lane(subscription_id, region) for region in regions]
 
 

@@ -10,7 +10,7 @@ from deliveries.backlog.lanes import configure_lane
 from deliveries.backlog.records import Lane, PageRequest
 from deliveries.rules.payload import INLINE_BYTES, LEAN_BYTES, wire_text
 from deliveries.rules.taskmessage import TaskTemplate, escape_message, escape_text, reference
-from deliveries.store import statements
+from deliveries.store import lanerows, statements
 from deliveries.store.lostoffers import forget_lost, lost_before
 from subscriptions.selectors import PushSettings, push_settings_of
 
@@ -64,7 +64,7 @@ def missing_in_redis(lane: Lane, message_ids: Sequence[int]) -> set[int]:
     """
     known = default_backlog().known(lane, message_ids)
     unknown = [message_id for message_id, is_known in zip(message_ids, known, strict=True) if not is_known]
-    return set(statements.still_waiting(subscription_id=lane.subscription_id, region=lane.region, message_ids=unknown))
+    return set(lanerows.still_waiting(subscription_id=lane.subscription_id, region=lane.region, message_ids=unknown))
 
 
 def digest(ordering_key: str) -> str:

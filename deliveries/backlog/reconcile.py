@@ -16,9 +16,9 @@ from deliveries.backlog.lanes import lane_agrees, lane_configuration
 from deliveries.backlog.lanestate import LaneSummary
 from deliveries.backlog.records import PREFIX, Lane
 from deliveries.rules.ids import first_id_at
-from deliveries.store import statements
+from deliveries.store import lanerows, statements
 from deliveries.store.fanout import first_pending_id
-from deliveries.store.statements import LaneRange
+from deliveries.store.lanerows import LaneRange
 from deliveries.store.writelock import write_transaction
 from subscriptions.selectors import PushSettings, push_settings
 
@@ -39,7 +39,7 @@ SUSPECTS_SECONDS = 90
 
 def rebuild() -> int:
     """Tell Redis about every lane with waiting deliveries, after a wipe. Return the number of lanes."""
-    waiting = [Lane(row.subscription_id, row.region) for row in statements.all_lanes_waiting()]
+    waiting = [Lane(row.subscription_id, row.region) for row in lanerows.all_lanes_waiting()]
     settings_by_id = settings_of({lane.subscription_id for lane in waiting})
     lanes = {lane: settings_by_id[lane.subscription_id] for lane in waiting if lane.subscription_id in settings_by_id}
     # A lane that a publisher has used since the wipe already reads the database. It must not read it twice, or its
@@ -60,7 +60,7 @@ def audit(known: Mapping[Lane, LaneSummary] | None = None, *, shard: int | None 
     before_id = min(first_id_at(time.time_ns() // 1_000_000 - GRACE_MS), first_pending_id())
     if known is None:
         known = default_backlog().summaries(shard=shard)
-    rows = [Lane(row.subscription_id, row.region) for row in statements.all_lanes_waiting(shard=shard)]
+    rows = [Lane(row.subscription_id, row.region) for row in lanerows.all_lanes_waiting(shard=shard)]
     settings_by_id = settings_of({lane.subscription_id for lane in (*known, *rows)})
     waiting = {lane: settings_by_id[lane.subscription_id] for lane in rows if lane.subscription_id in settings_by_id}
     current = {lane: settings_by_id[lane.subscription_id] for lane in known if lane.subscription_id in settings_by_id}
@@ -161,10 +161,10 @@ def _first_orphans(ranges: Sequence[LaneRange]) -> dict[Lane, int]:
         lanes_together = max(LANES_CHUNK * FIRST_IDS // limit, 1)
         for start in range(0, len(ranges), lanes_together):
             chunk = ranges[start : start + lanes_together]
-            ids = statements.oldest_ids(chunk, limit=limit)
+            ids = lanerows.oldest_ids(chunk, limit=limit)
             missing = default_backlog().missing({_lane_of(r): names for r, names in zip(chunk, ids, strict=True)})
             checked = [(*lane, int(name)) for lane, names in missing.items() for name in names[:MISSING_CHECKED]]
-            lowest = statements.oldest_waiting(checked) if checked else {}
+            lowest = lanerows.oldest_waiting(checked) if checked else {}
             orphans |= {Lane(*lane): message_id for lane, message_id in lowest.items()}
             later += [
                 r._replace(after_id=int(names[-1]))
@@ -190,7 +190,7 @@ def settings_of(subscription_ids: Iterable[int]) -> dict[int, PushSettings]:
 
 def purge_deleted(*, shard: int | None = None) -> int:
     """Remove deliveries of deleted subscriptions, or those of a shard. Return how many lanes they had."""
-    lanes = [Lane(row.subscription_id, row.region) for row in statements.lanes_of_deleted(shard=shard)]
+    lanes = [Lane(row.subscription_id, row.region) for row in lanerows.lanes_of_deleted(shard=shard)]
     for lane in lanes:
         default_backlog().forget(lane)
         _lane_delete(subscription_id=lane.subscription_id, region=lane.region)
@@ -200,7 +200,7 @@ def purge_deleted(*, shard: int | None = None) -> int:
 def _lane_delete(*, subscription_id: int, region: str) -> None:
     """Delete all deliveries of a lane, in transactions of bounded size."""
     while True:
-        ids = statements.waiting_ids(
+        ids = lanerows.waiting_ids(
             subscription_id=subscription_id,
             region=region,
             after_id=-1,

@@ -11,7 +11,7 @@ from django.conf import settings
 
 from deliveries.backlog.backlog import DEAD_AFTER_MS
 from deliveries.backlog.default import default_backlog
-from deliveries.store import statements
+from deliveries.store import lanerows
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class Unserved:
 
 def audit_regions() -> list[Unserved]:
     """Log a warning for each region in which messages wait for pushes and that no worker serves."""
-    backlogs = statements.push_backlogs()
+    backlogs = lanerows.push_backlogs()
     backlog = default_backlog()
     backlog.note_regions(backlogs)
     silent = backlog.regions_silent()

@@ -18,7 +18,7 @@ from deliveries.publish.offering import offer_all
 from deliveries.publish.storing import store_messages
 from deliveries.rules.payload import NewMessage, attributes_text, parse_attributes, publish_time_text
 from deliveries.rules.regions import is_transit_allowed
-from deliveries.store import statements
+from deliveries.store import lanerows, statements
 from deliveries.telemetry.events import DeadLettered, Published, Source
 from deliveries.telemetry.sinks.observing import observe
 from pushhub.common.rows import row_or_none
@@ -77,9 +77,7 @@ def forward_dead_letters(
     if source is None or topic is None or topic.pk != topic_id:
         return forwarded
     # A message that was settled elsewhere meanwhile must not be published as a dead letter too.
-    owed = statements.still_waiting(
-        subscription_id=subscription_id, region=region, message_ids=list(attempts), seek=seek
-    )
+    owed = lanerows.still_waiting(subscription_id=subscription_id, region=region, message_ids=list(attempts), seek=seek)
     if not owed or not is_transit_allowed(topic.message_storage_policy, region):
         return forwarded
     messages = list(Message.objects.filter(pk__in=owed).order_by("pk"))

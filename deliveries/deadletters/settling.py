@@ -11,7 +11,7 @@ from deliveries.backlog.records import Lane
 from deliveries.deadletters.forwarding import dead_letter_topic_usable, forward_dead_letters
 from deliveries.deadletters.moving import Moved
 from deliveries.models import Delivery
-from deliveries.store import statements
+from deliveries.store import lanerows, statements
 from deliveries.store.writelock import write_transaction
 from deliveries.telemetry.events import Settled, Source
 from deliveries.telemetry.sinks.observing import observe
@@ -73,7 +73,7 @@ def _settle(source: Subscription, region: str, seek: int, rows: Mapping[int, Del
             )
             ids, announce = sorted(forwarded.message_ids), forwarded.announce
         else:
-            ids = statements.still_waiting(subscription_id=source.pk, region=region, message_ids=list(rows), seek=seek)
+            ids = lanerows.still_waiting(subscription_id=source.pk, region=region, message_ids=list(rows), seek=seek)
             statements.delete_deliveries(subscription_id=source.pk, region=region, message_ids=ids)
             attempts = [rows[message_id].attempts for message_id in ids]
             skipped = Settled(Source.of(source, region), ids, attempts, event="drop", outcome="drop", reason="skipped")

@@ -11,7 +11,7 @@ from deliveries.diagnosis.steps import Step, StepName, failed, ok, warning
 from deliveries.models import Delivery, Message
 from deliveries.rules.outcome import Reason
 from deliveries.rules.payload import parse_attributes, wire_message
-from deliveries.store import statements
+from deliveries.store import lanerows
 from deliveries.transforming import Wire, transform_wire_messages
 from pushhub.common.errors import InvalidArgument, ResourceExhausted
 from pushhub.common.rows import row_or_none
@@ -70,7 +70,7 @@ def _tried(subscription: Subscription, functions: Sequence[Function]) -> Step:
 
 def _oldest_messages(subscription: Subscription) -> Iterator[Wire]:
     """Yield the oldest messages that wait, region by region, as the index has them."""
-    for region in statements.lanes_waiting(subscription.pk):
+    for region in lanerows.lanes_waiting(subscription.pk):
         rows = Delivery.objects.filter(subscription=subscription, region=region).order_by("message_id")
         # One payload in memory at a time: each may have 10 MB.
         for message_id in list(rows.values_list("message_id", flat=True)[:TRIED_MESSAGES]):

@@ -24,7 +24,7 @@ from deliveries.inspection.outcomes import Outcomes, subscription_outcomes
 from deliveries.inspection.poison import find_poison
 from deliveries.models import Delivery
 from deliveries.rules.ids import publish_time_ms
-from deliveries.store import statements
+from deliveries.store import lanerows
 from deliveries.store.trial import refusal, seconds_to_store
 from deliveries.telemetry.export.probes import Status
 from deliveries.telemetry.export.readiness import maintenance_in
@@ -109,7 +109,7 @@ def subscription_status(
     subscription: Subscription, *, backlog: Backlog | None = None, clock: Clock = utcnow
 ) -> SubscriptionStatus:
     """Return the status. It takes a dozen queries at most, two more per further region, and a few calls of Redis."""
-    waiting_regions = statements.lanes_waiting(subscription.pk)
+    waiting_regions = lanerows.lanes_waiting(subscription.pk)
     rows = Delivery.objects.filter(subscription=subscription).order_by()
     undelivered = rows.values("pk")[: MAX_COUNTED + 1].count()
     age = _oldest_age_seconds(subscription.pk, waiting_regions, clock)

@@ -12,7 +12,7 @@ from django.conf import settings
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import Lane, grouped
 from deliveries.rules.ackids import AckId, ack_id_text, parse_ack_id
-from deliveries.store import statements
+from deliveries.store import lanerows
 from pushhub.common.errors import FailedPrecondition, InvalidArgument, clipped
 from subscriptions.models import Subscription
 from subscriptions.selectors import PushSettings, push_settings_of, resource_missing
@@ -92,7 +92,7 @@ def leases_by_origin(leases: Iterable[AckId]) -> dict[Origin, list[AckId]]:
 
 def pull_lanes(subscription_id: int) -> set[Lane]:
     """Return the lanes that may have messages of a subscription: those of all regions that the database knows of."""
-    regions = {settings.REGION, *statements.lanes_waiting(subscription_id)}
+    regions = {settings.REGION, *lanerows.lanes_waiting(subscription_id)}
     return {Lane(subscription_id, region) for region in regions}
 
 

@@ -25,7 +25,7 @@ from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.payload import wire_size
 from deliveries.rules.regions import require_transit
 from deliveries.rules.taskmessage import DeliverTask, parse_body, parse_own, seek_of, task_id_of
-from deliveries.store import statements
+from deliveries.store import lanerows, statements
 from deliveries.store.payloads import read_payloads
 from deliveries.telemetry.events import Sent
 from deliveries.telemetry.sinks.observing import observe
@@ -256,7 +256,7 @@ def _still_owed(lane: Lane, push_settings: PushSettings, message_ids: list[int])
     oldest_ms = time.time_ns() // 1_000_000 - push_settings.retention_seconds * 1000
     owed = [message_id for message_id in message_ids if publish_time_ms(message_id) >= oldest_ms]
     if push_settings.exactly_once and owed:
-        owed = statements.still_waiting(subscription_id=push_settings.id, region=lane.region, message_ids=owed)
+        owed = lanerows.still_waiting(subscription_id=push_settings.id, region=lane.region, message_ids=owed)
     return set(owed)
 
 

@@ -20,7 +20,7 @@ from deliveries.models import SnapshotMessage
 from deliveries.retention.retained import seekable_from
 from deliveries.rules.ids import first_id_at
 from deliveries.rules.payload import parse_attributes
-from deliveries.store import statements
+from deliveries.store import lanerows, messagerows, statements
 from deliveries.store.writelock import write_transaction
 from deliveries.telemetry import kinds
 from deliveries.telemetry.sinks.requests import request_counted
@@ -96,10 +96,10 @@ def _draw_number() -> int:
 
 def _decide_waiting(subscription: Subscription, *, wanted: Wanted, number: int) -> None:
     """Delete the deliveries that are not wanted, and let the others begin again, of those that wait now."""
-    for region in statements.lanes_waiting(subscription.pk):
+    for region in lanerows.lanes_waiting(subscription.pk):
         lane = Lane(subscription.pk, region)._asdict()
-        last_id, after_id = statements.last_waiting_id(**lane), -1
-        while ids := statements.waiting_ids(**lane, after_id=after_id, before_id=last_id + 1, limit=RANGE_SIZE):
+        last_id, after_id = lanerows.last_waiting_id(**lane), -1
+        while ids := lanerows.waiting_ids(**lane, after_id=after_id, before_id=last_id + 1, limit=RANGE_SIZE):
             after_id = ids[-1]
             wanted_ids = [message_id for message_id in ids if wanted(message_id)]
             with write_transaction():
@@ -111,10 +111,10 @@ def _owe(subscription: Subscription, *, from_id: int, wanted: Wanted, number: in
     """Create deliveries, without attempts, for the wanted messages that the topic has now, from `from_id` on."""
     passes = matcher(subscription.filter)
     topic_id = subscription.topic_id or 0
-    last_id, after_id = statements.last_id_of_topic(topic_id), from_id - 1
+    last_id, after_id = messagerows.last_id_of_topic(topic_id), from_id - 1
     while after_id < last_id:
         with write_transaction():
-            rows = statements.messages_of_topic(topic_id=topic_id, after_id=after_id, limit=RANGE_SIZE)
+            rows = messagerows.messages_of_topic(topic_id=topic_id, after_id=after_id, limit=RANGE_SIZE)
             chosen = [row for row in rows if wanted(row[0]) and passes(parse_attributes(row[2]))]
             _insert_missing(subscription.pk, chosen, number=number)
         if not rows:
@@ -126,7 +126,7 @@ def _insert_missing(subscription_id: int, rows: Sequence[tuple[int, str, str]], 
     for region in {row[1] for row in rows}:
         lane = Lane(subscription_id, region)._asdict()
         ids = [row[0] for row in rows if row[1] == region]
-        waiting = set(statements.still_waiting(**lane, message_ids=ids))
+        waiting = set(lanerows.still_waiting(**lane, message_ids=ids))
         missing_ids = [message_id for message_id in ids if message_id not in waiting]
         statements.insert_deliveries([(message_id, subscription_id, region, 0, "") for message_id in missing_ids])
         statements.deliveries_sought(**lane, message_ids=missing_ids, seek=number)

@@ -13,7 +13,7 @@ from django.db import IntegrityError, transaction
 
 from deliveries.models import Delivery, Message, SnapshotMessage
 from deliveries.rules.ids import first_id_at, publish_time_ms
-from deliveries.store import statements
+from deliveries.store import lanerows, messagerows
 from deliveries.store.fanout import first_pending_id
 from deliveries.store.writelock import write_transaction
 from pushhub.common import names
@@ -76,7 +76,7 @@ def _describe(row: Snapshot, source: Subscription) -> None:
     now = utcnow()
     oldest = Delivery.objects.filter(subscription=source).order_by("message_id").values_list("message_id", flat=True)
     oldest_id = min(
-        (oldest.filter(region=region).first() or 0 for region in statements.lanes_waiting(source.pk)), default=0
+        (oldest.filter(region=region).first() or 0 for region in lanerows.lanes_waiting(source.pk)), default=0
     )
     age = timedelta(milliseconds=now.timestamp() * 1000 - publish_time_ms(oldest_id)) if oldest_id else timedelta()
     if LIFETIME - age < SHORTEST_LIFETIME:
@@ -92,7 +92,7 @@ def _describe(row: Snapshot, source: Subscription) -> None:
 
 def _remember(row: Snapshot, source: Subscription) -> None:
     """Store the exceptions to the boundary: messages before it that are not acknowledged, and after it that are."""
-    statements.include_snapshot(snapshot_id=row.pk, subscription_id=source.pk, before_id=row.boundary_id)
+    messagerows.include_snapshot(snapshot_id=row.pk, subscription_id=source.pk, before_id=row.boundary_id)
     since = Message.objects.filter(topic_id=row.topic_pk, pk__gte=row.boundary_id)
     owed = Delivery.objects.filter(subscription=source, message_id__gte=row.boundary_id).values("message_id")
     SnapshotMessage.objects.bulk_create(

@@ -12,7 +12,7 @@ from deliveries.backlog.default import default_backlog
 from deliveries.models import ArchivedMessage
 from deliveries.retention.retained import kept_from
 from deliveries.rules.ids import first_id_at
-from deliveries.store import statements
+from deliveries.store import lanerows, messagerows, statements
 from deliveries.store.writelock import write_transaction
 from subscriptions.selectors import push_settings_of
 
@@ -33,13 +33,13 @@ def sweep_settled() -> int:
     after_id = int(client.get(CURSOR_KEY) or 0)
     deleted = idle = 0
     for _ in range(MAX_RANGES):
-        to_id = statements.messages_range_end(after_id=after_id, before_id=before_id, size=RANGE_SIZE)
+        to_id = messagerows.messages_range_end(after_id=after_id, before_id=before_id, size=RANGE_SIZE)
         if to_id is None:
             after_id = 0
             break
         with write_transaction():
-            kept = kept_from(statements.topics_in_range(after_id=after_id, to_id=to_id))
-            count = statements.delete_settled_messages(
+            kept = kept_from(messagerows.topics_in_range(after_id=after_id, to_id=to_id))
+            count = messagerows.delete_settled_messages(
                 after_id=after_id, to_id=to_id, kept_from=kept, archived_only=settings.ARCHIVING
             )
         deleted += count
@@ -69,7 +69,7 @@ def sweep_expired(*, shard: int | None = None) -> int:
     """
     now_ms = time.time_ns() // 1_000_000
     oldest_ids: dict[int, int] = {}
-    for lane in statements.all_lanes_waiting(shard=shard):
+    for lane in lanerows.all_lanes_waiting(shard=shard):
         oldest_ids[lane.subscription_id] = min(lane.oldest_id, oldest_ids.get(lane.subscription_id, lane.oldest_id))
     deleted = 0
     for subscription_id, push_settings in reconcile.settings_of(oldest_ids).items():
@@ -80,7 +80,7 @@ def sweep_expired(*, shard: int | None = None) -> int:
                 if current is None:
                     break
                 before_id = first_id_at(now_ms - current.retention_seconds * 1000)
-                count = statements.delete_expired_deliveries(
+                count = messagerows.delete_expired_deliveries(
                     subscription_id=subscription_id, before_id=before_id, limit=statements.DELETE_CHUNK
                 )
             deleted += count

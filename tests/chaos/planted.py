@@ -193,16 +193,16 @@ def sweep_deletes_too_much() -> None:
     """Sweep away every message that is some seconds old, whether it is settled or not."""
     from django.db import connection
 
-    from deliveries.store import statements
+    from deliveries.store import messagerows
 
-    assert statements.delete_settled_messages
+    assert messagerows.delete_settled_messages
 
     def delete_all(*, after_id: int, to_id: int, **_: Any) -> int:
         with connection.cursor() as cursor:
             cursor.execute("DELETE FROM deliveries_message WHERE id > %s AND id <= %s", [after_id, to_id])
             return int(cursor.rowcount)
 
-    statements.delete_settled_messages = delete_all
+    messagerows.delete_settled_messages = delete_all
 
 
 BUGS = {

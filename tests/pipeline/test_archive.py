@@ -20,7 +20,7 @@ from deliveries.publish.service import publish_message
 from deliveries.retention import sweep
 from deliveries.rules.ids import first_id_at
 from deliveries.rules.payload import NewMessage, publish_time_text
-from deliveries.store import statements
+from deliveries.store import messagerows, statements
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import FailedPrecondition
 from subscriptions.selectors import get_topic
@@ -152,7 +152,7 @@ def test_messages_of_a_killed_write_are_kept(spark: SparkSession, tmp_path: Path
     settings.ARCHIVING = True
     ids = [int(message_id) for message_id in publish(ORDERS, 5)]
     write = ArchiveLeftover.objects.create(token="0123456789ab")
-    statements.insert_archived(write_id=write.pk, message_ids=ids)
+    messagerows.insert_archived(write_id=write.pk, message_ids=ids)
 
     sweep.sweep_settled()
     assert Message.objects.count() == 5

@@ -31,7 +31,7 @@ from deliveries.pipeline.archiving.scanning import scan_files
 from deliveries.pipeline.archiving.writing import WRITTEN, write_files
 from deliveries.pipeline.service import database_url
 from deliveries.rules.ids import EPOCH_MS, TIME_SHIFT
-from deliveries.store import statements
+from deliveries.store import messagerows
 from deliveries.store.writelock import write_transaction
 from pushhub.common.clock import Clock, utcnow
 from pushhub.common.errors import FailedPrecondition
@@ -144,7 +144,7 @@ class Archiver:
         """Archive the next messages after an id; return what was archived and the last id, or None for no messages."""
         from pyspark.sql import functions as f
 
-        ids = statements.messages_unarchived(after_id=after_id, limit=RANGE_ROWS)
+        ids = messagerows.messages_unarchived(after_id=after_id, limit=RANGE_ROWS)
         if not ids:
             return None
         write = self._write_begin()
@@ -152,12 +152,12 @@ class Archiver:
         ranges: Ranges = []
         while ids:
             with write_transaction():
-                statements.insert_archived(write_id=write.pk, message_ids=ids)
+                messagerows.insert_archived(write_id=write.pk, message_ids=ids)
             claimed += len(ids)
             ranges.append((ids[0] - 1, ids[-1]))
             if len(ranges) == STEP_RANGES:
                 break
-            ids = statements.messages_unarchived(after_id=ids[-1], limit=RANGE_ROWS)
+            ids = messagerows.messages_unarchived(after_id=ids[-1], limit=RANGE_ROWS)
         last = ranges[-1][1]
         # Spark makes as many partitions as there are cores, each with neighbouring ranges.
         frame = self._session.createDataFrame(ranges, "after long, to long")

@@ -17,7 +17,7 @@ from django.db.models import Min
 
 from deliveries.models import ArchivedMessage, ArchiveFile, ArchiveLeftover, Message
 from deliveries.pipeline.archiving.manifest import MANIFEST, ManifestFile, write_manifest
-from deliveries.store import statements
+from deliveries.store import messagerows
 from deliveries.store.writelock import write_transaction
 from deliveries.telemetry.journal.parquetfiles import damage, first_line
 from pushhub.common.stores import Store
@@ -168,7 +168,7 @@ def note_identities(store: Store) -> int:
             ids = [message_id for message_id in _ids(store, path).to_pylist() if message_id >= oldest]
             for start in range(0, len(ids), IDS_A_TRANSACTION):
                 with write_transaction():
-                    count += statements.insert_existing_archived(ids[start : start + IDS_A_TRANSACTION])
+                    count += messagerows.insert_existing_archived(ids[start : start + IDS_A_TRANSACTION])
     return count
 
 

@@ -17,7 +17,7 @@ from deliveries.backlog.connection import redis_client
 from deliveries.backlog.records import PREFIX
 from deliveries.pipeline import needs
 from deliveries.pipeline.archiving.locks import is_archiving
-from deliveries.store import statements
+from deliveries.store import messagerows
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class Schedule:
         *,
         command: tuple[str, ...] = COMMAND,
         missing: Callable[[], str] = needs.missing,
-        has_news: Callable[[], bool] = lambda: bool(statements.messages_unarchived(after_id=0, limit=1)),
+        has_news: Callable[[], bool] = lambda: bool(messagerows.messages_unarchived(after_id=0, limit=1)),
         is_busy: Callable[[], bool] = lambda: is_archiving(settings.ARCHIVE),
     ) -> None:
         self._command = command

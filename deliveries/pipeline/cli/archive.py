@@ -11,7 +11,7 @@ from deliveries.pipeline import needs
 from deliveries.pipeline.archiving import files
 from deliveries.pipeline.archiving.locks import only_archiver
 from deliveries.rules.ids import publish_time_ms
-from deliveries.store import statements
+from deliveries.store import messagerows
 from deliveries.telemetry.runs import Kind, running
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
@@ -78,7 +78,7 @@ def _archive(root: str, stdout: TextIO, stderr: TextIO, *, compact: bool, is_qui
 
 def _waited_seconds() -> float | None:
     """Return for how long the oldest message has waited for the archive; None if none waits."""
-    oldest = statements.messages_unarchived(after_id=0, limit=1)
+    oldest = messagerows.messages_unarchived(after_id=0, limit=1)
     return utcnow().timestamp() - publish_time_ms(oldest[0]) / 1000 if oldest else None
 
 

@@ -28,7 +28,7 @@ from deliveries.rules.outcome import Reason, Verdict
 from deliveries.rules.payload import LEAN_BYTES, wire_size
 from deliveries.rules.retry import countdown_ms
 from deliveries.rules.taskmessage import TaskTemplate, escape_message, reference
-from deliveries.store import statements
+from deliveries.store import lanerows, statements
 from deliveries.store.writelock import write_transaction
 from pushhub.common.background import IDLE_SECONDS, BackgroundThread
 from pushhub.common.clock import utcnow
@@ -389,7 +389,7 @@ def _note_nacks(lane: Lane, deliveries: Sequence[PushDelivery], *, seek: int, no
     if count == len(nacks):
         return []
     ids = [delivery.message_id for delivery in deliveries]
-    owed = statements.still_waiting(subscription_id=lane.subscription_id, region=lane.region, message_ids=ids)
+    owed = lanerows.still_waiting(subscription_id=lane.subscription_id, region=lane.region, message_ids=ids)
     return [delivery for delivery in deliveries if delivery.message_id not in owed]
 
 

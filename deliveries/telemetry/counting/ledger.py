@@ -23,7 +23,7 @@ import orjson
 from django.db import connection
 
 from deliveries.models import Metric, MetricDay, MetricHour, MetricMinute, Segment
-from deliveries.store import statements
+from deliveries.store import metricrows
 from deliveries.store.writelock import write_transaction
 from deliveries.telemetry.series.expiry import HOURS_KEPT, MINUTES_KEPT
 from deliveries.telemetry.series.series import floor
@@ -282,7 +282,7 @@ def _grouped(finer: Mapping[Key, Sums], span: timedelta) -> dict[Key, Sums]:
 
 
 def _write(model: type[Metric], sums: Mapping[Key, Sums], *, add: bool) -> None:
-    statements.write_metrics(
+    metricrows.write_metrics(
         model._meta.db_table,
         [
             (

@@ -17,7 +17,7 @@ from deliveries.backlog.records import Lane
 from deliveries.backlog.regions import regions_unserved
 from deliveries.models import Delivery, GaugeMinute, GaugeRound
 from deliveries.rules.ids import publish_time_ms
-from deliveries.store import statements
+from deliveries.store import lanerows
 from deliveries.store.writelock import write_transaction
 from deliveries.telemetry.kinds import METRICS
 from deliveries.telemetry.series.openstreams import open_streams
@@ -85,7 +85,7 @@ def _names(active: Iterable[int], at: datetime) -> Iterable[tuple[int, str]]:
 def _states(subscriptions: Iterable[int]) -> dict[int, list[LaneState]]:
     """Return the states of each subscription's lanes, in one round trip."""
     regions = {pk: {settings.REGION} for pk in subscriptions}
-    for row in statements.all_lanes_waiting():
+    for row in lanerows.all_lanes_waiting():
         if row.subscription_id in regions:
             regions[row.subscription_id].add(row.region)
     lanes = [Lane(pk, region) for pk, names in regions.items() for region in sorted(names)]

@@ -16,7 +16,7 @@ from django.db.models import Count, Min
 
 from deliveries.models import Delivery, RegionGaugeMinute, SnapshotMessage
 from deliveries.rules.ids import first_id_at, publish_time_ms
-from deliveries.store import statements
+from deliveries.store import messagerows
 from deliveries.store.writelock import write_transaction
 from deliveries.telemetry.series.gauges import AFTERGLOW, ALL_UP_TO
 from pushhub.common import names
@@ -123,7 +123,7 @@ class _Reading:
         self._limit = max(min(READ_ROWS // max(len(lanes), 1), MOST_READ), LEAST_READ)
         backlogs: dict[int, dict[str, Amount]] = defaultdict(dict)
         for pk, region, count, oldest_id in lanes:
-            read, size = statements.backlog_bytes(subscription_id=pk, region=region, limit=self._limit)
+            read, size = messagerows.backlog_bytes(subscription_id=pk, region=region, limit=self._limit)
             backlogs[pk][region] = Amount(count, _scaled(size, read, count), oldest_id)
         return backlogs
 
@@ -133,7 +133,7 @@ class _Reading:
             return {}
         created = first_id_at(int(subscription.created_at.timestamp() * 1000))
         first_id = max(first_id_at(self._now_ms - subscription.message_retention_seconds * 1000), created)
-        oldest = statements.oldest_acked_ids(
+        oldest = messagerows.oldest_acked_ids(
             subscription_id=subscription.pk, topic_id=subscription.topic_id, from_id=first_id, limit=MOST_READ
         )
         acked = {}
@@ -149,7 +149,7 @@ class _Reading:
             amounts = dict(self._range(snapshot.topic_pk, snapshot.boundary_id))
             for region, is_included, count, oldest_id in exceptions.get(snapshot.pk, ()):
                 amount = amounts.get(region, Amount())
-                read, size = statements.snapshot_bytes(
+                read, size = messagerows.snapshot_bytes(
                     snapshot_id=snapshot.pk, region=region, included=is_included, limit=self._limit
                 )
                 size = _scaled(size, read, count)
@@ -179,8 +179,8 @@ class _Reading:
 
     def _range(self, topic_id: int, from_id: int) -> Mapping[str, Amount]:
         """Return the messages of a topic from an id on, by region, as its first messages are divided among regions."""
-        count = statements.count_messages(topic_id=topic_id, from_id=from_id)
-        sample = statements.messages_bytes(topic_id=topic_id, from_id=from_id, limit=self._limit)
+        count = messagerows.count_messages(topic_id=topic_id, from_id=from_id)
+        sample = messagerows.messages_bytes(topic_id=topic_id, from_id=from_id, limit=self._limit)
         read = sum(messages for _, messages, _, _ in sample)
         return {
             region: Amount(_scaled(messages, read, count), _scaled(size, read, count), oldest_id)

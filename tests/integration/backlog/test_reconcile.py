@@ -23,7 +23,7 @@ from deliveries.retention import sweep
 from deliveries.rules.ids import EPOCH_MS, first_id_at
 from deliveries.rules.shards import SHARDS
 from deliveries.rules.taskmessage import TaskTemplate, escape_message
-from deliveries.store import statements
+from deliveries.store import lanerows
 from subscriptions.models import Project, Subscription, Topic
 from tests.restapi import Api
 
@@ -157,7 +157,7 @@ def test_deliveries_that_a_lane_drops_while_the_audit_runs_are_not_missing(
     # Given a lane in which two messages wait
     lane = lanes_make(1, each=2)[0]
     page_offer(lane, 0, 1)
-    backlog, look = default_backlog(), statements.oldest_ids
+    backlog, look = default_backlog(), lanerows.oldest_ids
     settings = reconcile.settings_of([lane.subscription_id])[lane.subscription_id]
 
     # When the lane is paused after the audit has read its state, so that Redis forgets what waits
@@ -165,7 +165,7 @@ def test_deliveries_that_a_lane_drops_while_the_audit_runs_are_not_missing(
         backlog.configure_all([replace(lane_configuration(lane, settings, action="known"), mode=Mode.IDLE)])
         return look(*args, **kwargs)
 
-    monkeypatch.setattr(statements, "oldest_ids", pause_then_look)
+    monkeypatch.setattr(lanerows, "oldest_ids", pause_then_look)
     # Then the messages are not missing: they come with pages
     assert reconcile.audit() == 0
 

@@ -10,7 +10,7 @@ import pytest
 from deliveries.models import ArchivedMessage, ArchiveLeftover, Delivery, Message
 from deliveries.retention import sweep
 from deliveries.rules.ids import first_id_at
-from deliveries.store import statements
+from deliveries.store import messagerows, statements
 from subscriptions.models import Subscription
 from tests.restapi import Api
 
@@ -84,15 +84,15 @@ def test_with_archiving_on_only_archived_messages_are_deleted(api: Api, settings
     settings.ARCHIVING = True
     archived, claimed = stored(HOUR_MS, count=3), stored(HOUR_MS // 2, count=2)
     write, going_on = ArchiveLeftover.objects.create(token="a"), ArchiveLeftover.objects.create(token="b")
-    statements.insert_archived(write_id=write.pk, message_ids=archived)
-    statements.insert_archived(write_id=going_on.pk, message_ids=claimed)
+    messagerows.insert_archived(write_id=write.pk, message_ids=archived)
+    messagerows.insert_archived(write_id=going_on.pk, message_ids=claimed)
     write.delete()
     late = stored(2 * HOUR_MS, count=2)
-    assert statements.messages_unarchived(after_id=0, limit=10) == late
+    assert messagerows.messages_unarchived(after_id=0, limit=10) == late
 
     assert sweep.sweep_settled() == 3
 
     assert sorted(Message.objects.values_list("pk", flat=True)) == sorted([*late, *claimed])
     assert sorted(ArchivedMessage.objects.values_list("pk", flat=True)) == claimed
-    assert statements.insert_existing_archived([*late, *archived]) == 2
+    assert messagerows.insert_existing_archived([*late, *archived]) == 2
     assert sweep.sweep_settled() == 2

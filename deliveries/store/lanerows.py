@@ -1,0 +1,174 @@
+"""The frequent questions about waiting deliveries, by lane and in the order of their ids, in SQL (statements.py)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from django.db import connection
+
+from deliveries.rules.shards import is_in
+from deliveries.store.sql import among, in_chunks, is_postgresql, rows_table
+from deliveries.store.statements import _SINCE_SEEK
+
+
+def waiting_ids(*, subscription_id: int, region: str, before_id: int, after_id: int, limit: int) -> list[int]:
+    """Return the message ids of the oldest deliveries of a lane in an open range."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT message_id FROM deliveries_delivery WHERE subscription_id = %s AND region = %s"
+            " AND message_id > %s AND message_id < %s ORDER BY message_id LIMIT %s",
+            [subscription_id, region, after_id, before_id, limit],
+        )
+        return [row[0] for row in cursor.fetchall()]
+
+
+def lanes_waiting(subscription_id: int) -> list[str]:
+    """Return the regions in which a subscription has waiting deliveries. Takes one index step per region."""
+    regions: list[str] = []
+    with connection.cursor() as cursor:
+        while True:
+            cursor.execute(
+                "SELECT region FROM deliveries_delivery WHERE subscription_id = %s AND region > %s"
+                " ORDER BY region LIMIT 1",
+                [subscription_id, regions[-1] if regions else ""],
+            )
+            row = cursor.fetchone()
+            if row is None:
+                return regions
+            regions.append(row[0])
+
+
+#: The oldest delivery of each lane: one step in the index per lane.
+_LANES = """
+WITH RECURSIVE lanes (id, subscription_id, region, oldest_id) AS (
+    SELECT * FROM (
+        SELECT id, subscription_id, region, message_id FROM deliveries_delivery
+        ORDER BY subscription_id, region, message_id LIMIT 1
+    ) first
+    UNION ALL
+    SELECT d.id, d.subscription_id, d.region, d.message_id FROM lanes JOIN deliveries_delivery d ON d.id = (
+        SELECT n.id FROM deliveries_delivery n
+        WHERE (n.subscription_id, n.region) > (lanes.subscription_id, lanes.region)
+        ORDER BY n.subscription_id, n.region, n.message_id LIMIT 1
+    )
+)
+SELECT lanes.subscription_id, lanes.region, lanes.oldest_id FROM lanes"""
+
+
+class LaneWaiting(NamedTuple):
+    """A lane with deliveries in the database, and the message id of the oldest."""
+
+    subscription_id: int
+    region: str
+    oldest_id: int
+
+
+def all_lanes_waiting(*, shard: int | None = None) -> list[LaneWaiting]:
+    """Return all lanes with waiting deliveries, or those of a shard, even those of deleted subscriptions."""
+    with connection.cursor() as cursor:
+        cursor.execute(_LANES)
+        return [LaneWaiting(*row) for row in cursor.fetchall() if is_in(row[0], shard)]
+
+
+def lanes_of_deleted(*, shard: int | None = None) -> list[LaneWaiting]:
+    """Return the lanes with deliveries of deleted subscriptions, or those of a shard.
+
+    One statement reads both tables: a subscription that is committed in between cannot seem to be deleted.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _LANES + " WHERE NOT EXISTS (SELECT 1 FROM subscriptions_subscription s WHERE s.id = lanes.subscription_id)"
+        )
+        return [LaneWaiting(*row) for row in cursor.fetchall() if is_in(row[0], shard)]
+
+
+def push_backlogs() -> dict[str, int]:
+    """Return, for each region, the number of lanes with waiting deliveries whose subscriptions push."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"{_LANES} JOIN subscriptions_subscription s ON s.id = lanes.subscription_id"
+            " WHERE s.push_endpoint <> '' AND NOT s.detached AND NOT s.paused"
+        )
+        return Counter(region for _, region, _ in cursor.fetchall())
+
+
+class LaneRange(NamedTuple):
+    """The deliveries of a lane in an open range of message ids."""
+
+    subscription_id: int
+    region: str
+    after_id: int
+    before_id: int
+
+
+def oldest_ids(ranges: Sequence[LaneRange], *, limit: int) -> list[list[str]]:
+    """Return the message ids, as text, of at most `limit` of the oldest deliveries of each range, in order."""
+    names = ("subscription_id", "region", "after_id", "before_id")
+    source, parameters = rows_table(ranges, names, ("bigint", "text", "bigint", "bigint"))
+    group = "string_agg(message_id::text, ',' ORDER BY message_id)" if is_postgresql() else "group_concat(message_id)"
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT r.number, (SELECT {group} FROM (SELECT message_id FROM deliveries_delivery d"
+            " WHERE d.subscription_id = r.subscription_id AND d.region = r.region"
+            " AND d.message_id > r.after_id AND d.message_id < r.before_id ORDER BY d.message_id LIMIT %s) w)"
+            f" FROM {source} r",
+            [limit, *parameters],
+        )
+        texts = dict(cursor.fetchall())
+    return [texts[number].split(",") if texts[number] else [] for number in range(1, len(ranges) + 1)]
+
+
+def oldest_waiting(deliveries: Sequence[tuple[int, str, int]]) -> dict[tuple[int, str], int]:
+    """Return, for each lane, the lowest message id of these deliveries that are still there.
+
+    A delivery is a subscription, a region and a message id.
+    """
+    source, parameters = rows_table(
+        deliveries, ("subscription_id", "region", "message_id"), ("bigint", "text", "bigint")
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT d.subscription_id, d.region, min(d.message_id) FROM {source} r JOIN deliveries_delivery d"
+            " ON d.subscription_id = r.subscription_id AND d.region = r.region AND d.message_id = r.message_id"
+            " GROUP BY d.subscription_id, d.region",
+            parameters,
+        )
+        return {(subscription_id, region): lowest for subscription_id, region, lowest in cursor.fetchall()}
+
+
+def still_waiting(
+    *, subscription_id: int, region: str, message_ids: Sequence[int], seek: int | None = None
+) -> list[int]:
+    """Return the messages of these deliveries that are still there.
+
+    With `seek`, which their attempts had, leave out those that a later seek has brought back, and let no seek bring
+    back the others before the transaction ends.
+    """
+    since, values = ("", []) if seek is None else (_SINCE_SEEK, [seek])
+    if seek is not None and is_postgresql():
+        since += " FOR UPDATE"
+    waiting_ids: list[int] = []
+    with connection.cursor() as cursor:
+        for chunk in in_chunks(message_ids):
+            ids = [list(chunk)] if is_postgresql() else chunk
+            cursor.execute(
+                "SELECT message_id FROM deliveries_delivery WHERE subscription_id = %s AND region = %s AND "
+                + among(len(chunk))
+                + since,
+                [subscription_id, region, *ids, *values],
+            )
+            waiting_ids += [row[0] for row in cursor.fetchall()]
+    return waiting_ids
+
+
+def last_waiting_id(*, subscription_id: int, region: str) -> int:
+    """Return the id of the youngest message that waits in a lane, or -1."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT max(message_id) FROM deliveries_delivery WHERE subscription_id = %s AND region = %s",
+            [subscription_id, region],
+        )
+        last_id = cursor.fetchone()[0]
+        return -1 if last_id is None else int(last_id)

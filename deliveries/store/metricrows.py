@@ -1,0 +1,58 @@
+"""The statement that writes metrics, in SQL (statements.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import orjson
+from django.db import connection
+
+from deliveries.store.sql import insert_by_arrays, is_postgresql
+
+METRIC_KEY = "resource, event, at, response_class, response_code, host"
+METRIC_SUMS = ("count", "bytes", "latency_us_sum", "latency_us_max", "buckets")
+MetricRow = tuple[str, str, str, datetime, str, int, str, int, int, int, int, str]
+_METRIC_CASTS = ("text", "text", "text", "timestamptz", "text", "integer", "text", *["bigint"] * 4, "jsonb")
+#: Two histograms as one. SQLite calls a function of Python for it.
+MERGED_SQLITE = "pushhub_buckets_merged({table}.buckets, excluded.buckets)"
+MERGED_POSTGRESQL = (
+    "(SELECT coalesce(jsonb_object_agg(bucket, n), '{{}}')"
+    " FROM (SELECT key AS bucket, sum(value::bigint) AS n"
+    " FROM (SELECT * FROM jsonb_each_text({table}.buckets)"
+    " UNION ALL SELECT * FROM jsonb_each_text(excluded.buckets)) AS both_rows"
+    " GROUP BY key) AS summed)"
+)
+
+
+def write_metrics(table: str, rows: Sequence[MetricRow], *, add: bool) -> None:
+    """Write rows of metrics: project, key, sums. Buckets are JSON.
+
+    `add` adds the sums to those of the row with the same key; otherwise they replace them.
+    """
+    on_postgresql = is_postgresql()
+    changes = {name: f"excluded.{name}" for name in METRIC_SUMS}
+    if add:
+        changes |= {name: f"{table}.{name} + excluded.{name}" for name in ("count", "bytes", "latency_us_sum")}
+        greatest = "GREATEST" if on_postgresql else "max"
+        changes["latency_us_max"] = f"{greatest}({table}.latency_us_max, excluded.latency_us_max)"
+        changes["buckets"] = (MERGED_POSTGRESQL if on_postgresql else MERGED_SQLITE).format(table=table)
+    head = f"INSERT INTO {table} (project, {METRIC_KEY}, {', '.join(METRIC_SUMS)})"
+    tail = f"ON CONFLICT ({METRIC_KEY}) DO UPDATE SET {', '.join(f'{name} = {new}' for name, new in changes.items())}"
+    with connection.cursor() as cursor:
+        if add and not on_postgresql:
+            connection.connection.create_function("pushhub_buckets_merged", 2, _buckets_merged, deterministic=True)
+        if not on_postgresql:
+            cursor.executemany(
+                f"{head} VALUES ({', '.join(['%s'] * len(_METRIC_CASTS))}) {tail}",
+                [(*row[:3], connection.ops.adapt_datetimefield_value(row[3]), *row[4:]) for row in rows],
+            )
+        elif rows:
+            cursor.execute(*insert_by_arrays(head, rows, casts=_METRIC_CASTS, tail=tail))
+
+
+def _buckets_merged(first: str, second: str) -> str:
+    buckets: dict[str, int] = orjson.loads(first)
+    for bucket, count in orjson.loads(second).items():
+        buckets[bucket] = buckets.get(bucket, 0) + count
+    return orjson.dumps(buckets).decode()
