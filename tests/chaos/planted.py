@@ -69,7 +69,7 @@ def retry_dropped() -> None:
     from deliveries.push.results import settler
     from deliveries.rules.outcome import Verdict
 
-    store = settler._store
+    store = settler.store_results
 
     def forget_some(lanes: Mapping[Any, Sequence[Any]]) -> None:
         for deliveries in lanes.values():
@@ -78,7 +78,7 @@ def retry_dropped() -> None:
                     delivery.verdict = Verdict.DROP
         store(lanes)
 
-    settler._store = forget_some
+    settler.store_results = forget_some
 
 
 def token_leaked() -> None:
@@ -109,7 +109,7 @@ def order_ignored() -> None:
 def settle_repeated() -> None:
     """Settle one ack in fifty a second time, as a message that has to be sent again."""
     from deliveries.backlog.codes import Place
-    from deliveries.push.results import settler
+    from deliveries.push.results import returning, settler
     from deliveries.rules.outcome import Verdict
 
     give_back = settler.Settler._give_back
@@ -121,7 +121,7 @@ def settle_repeated() -> None:
                 if delivery.verdict is Verdict.ACK and random.random() < 0.02:
                     name = str(delivery.message_id)
                     key = lane.state_key.removesuffix("s")
-                    backlog.client.hset(f"{key}m", name, settler.next_task(delivery, delivery.task.attempt))
+                    backlog.client.hset(f"{key}m", name, returning.next_task(delivery, delivery.task.attempt))
                     backlog.client.hset(f"{key}d", name, Place.RETRYING)
                     backlog.client.zadd(f"{key}z", {name: 0})
         return given_back

@@ -7,31 +7,22 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
-from functools import partial
 from operator import attrgetter
 from typing import Protocol, TypeVar
 
 import redis
-from django.conf import settings
 from django.db import close_old_connections, connection
 
-from deliveries.activity import note_activity
 from deliveries.backlog.backlog import Backlog
-from deliveries.backlog.records import Lane, LaneFlow, Settlement, Take, Taken, grouped
-from deliveries.deadletters.forwarding import Forwarded, forward_dead_letters, is_spent, usable_topic_id
+from deliveries.backlog.records import Lane, LaneFlow, Take, Taken, grouped
 from deliveries.push.results.gathering import Gathering
+from deliveries.push.results.returning import settlement_of
+from deliveries.push.results.storing import store_results, write_results
 from deliveries.push.sending.delivery import Batch, PushDelivery
 from deliveries.rules.outcome import Reason, Verdict
-from deliveries.rules.payload import LEAN_BYTES, wire_size
-from deliveries.rules.retry import countdown_ms
-from deliveries.rules.taskmessage import TaskTemplate, escape_message, reference
-from deliveries.store import lanerows, statements
-from deliveries.store.writelock import write_transaction
 from pushhub.common.background import IDLE_SECONDS, BackgroundThread
-from pushhub.common.clock import utcnow
 from pushhub.common.jobs import LAST_PAUSE_SECONDS, Stopped, persistently
 
 logger = logging.getLogger(__name__)
@@ -42,7 +33,6 @@ OnSettled = Callable[[Sequence[PushDelivery], Mapping[Lane, LaneFlow]], None]
 
 #: Results per turn: a longer transaction would hold SQLite's write lock too long.
 TURN_SIZE = 1000
-NO_LONGER_OWED = frozenset({Verdict.ACK, Verdict.DROP})
 
 
 class Intake(Protocol):
@@ -190,7 +180,7 @@ class Settler:
                 self._renew()
         _withdraw_late_nacks(deliveries)
         try:
-            self._persistently(lambda: _store(lanes), count=len(deliveries))
+            self._persistently(lambda: store_results(lanes), count=len(deliveries))
         except Stopped:
             raise
         except Exception:
@@ -226,7 +216,7 @@ class Settler:
             if self._gathering.waits_for_keys(lane):
                 counts[lane.region] += len(deliveries)
         return self._backlog.settle_and_take(
-            {lane: _settlement(deliveries, self._dice, worker=self._worker) for lane, deliveries in lanes.items()},
+            {lane: settlement_of(deliveries, self._dice, worker=self._worker) for lane, deliveries in lanes.items()},
             dice=self._dice.random(),
             finished={self._worker: list(finished)},
             takes=self._intake.takes(counts) if self._intake is not None and counts else [],
@@ -266,147 +256,10 @@ class Settler:
 def settle_now(deliveries: Sequence[PushDelivery]) -> dict[Lane, LaneFlow]:
     """Settle once, in the caller's thread. Raises the errors of the database and of Redis."""
     lanes = grouped(deliveries, attrgetter("lane"))
-    _write(lanes).announce_all()
+    write_results(lanes).announce_all()
     dice = random.Random()  # noqa: S311 - jitter
-    settlements = {lane: _settlement(deliveries, dice, worker="") for lane, deliveries in lanes.items()}
+    settlements = {lane: settlement_of(deliveries, dice, worker="") for lane, deliveries in lanes.items()}
     return Backlog().settle(settlements, dice=dice.random(), finished={})
-
-
-def _settlement(deliveries: Sequence[PushDelivery], dice: random.Random, *, worker: str) -> Settlement:
-    settlement = Settlement()
-    for delivery in deliveries:
-        settlement.add(
-            str(delivery.task.message["messageId"]),
-            delivery.verdict,
-            delivery.latency_ms,
-            attempt=delivery.task.attempt,
-            generation=delivery.generation,
-            lease=delivery.batch.lease.name if delivery.batch is not None else "",
-            batch=f"{worker}/{delivery.batch.name}" if delivery.batch is not None else "",
-        )
-        if delivery.verdict is Verdict.NACK:
-            delivery.retry_in_ms = _countdown_ms(delivery, dice)
-            settlement.returned += [delivery.retry_in_ms, next_task(delivery, delivery.task.attempt + 1)]
-        elif delivery.verdict is Verdict.RELEASE:
-            settlement.returned += [0, next_task(delivery, delivery.task.attempt)]
-    return settlement
-
-
-def _countdown_ms(delivery: PushDelivery, dice: random.Random) -> int:
-    push = delivery.plan.settings if delivery.plan else None
-    countdown = countdown_ms(
-        delivery.task.attempt,
-        minimum_ms=push.minimum_backoff_ms if push else None,
-        maximum_ms=push.maximum_backoff_ms if push else None,
-        dice=dice.random(),
-        at_least_ms=delivery.retry_after_s * 1000,
-    )
-    scaled: float = settings.TIME_SCALE * countdown
-    return round(scaled)
-
-
-def next_task(delivery: PushDelivery, attempt: int) -> str:
-    """Return the Celery message of the next attempt, with a reference unless the message is small."""
-    task = delivery.task
-    template = TaskTemplate(
-        subscription_id=task.subscription_id,
-        region=task.region,
-        attempt=attempt,
-        generation=delivery.generation,
-        seek=delivery.seek,
-    )
-    is_reference = delivery.by_reference or wire_size(task.message) > LEAN_BYTES
-    message = reference(delivery.message_id) if is_reference else task.message
-    return template.render(str(task.message["messageId"]), escape_message(message))
-
-
-def _write(lanes: dict[Lane, list[PushDelivery]]) -> Forwarded:
-    """Delete acked deliveries, and count nacks or forward them as dead letters, in one transaction.
-
-    If a power cut undoes it, the messages are sent again.
-    """
-    now = utcnow()
-    forwarded: list[tuple[list[PushDelivery], Forwarded]] = []
-    unowed: list[PushDelivery] = []
-    topic_ids = {lane: usable_topic_id(lane.subscription_id) for lane in lanes if any(map(_is_spent, lanes[lane]))}
-    with write_transaction(durable=False):
-        for lane, deliveries in lanes.items():
-            for seek, sought in grouped(deliveries, attrgetter("seek")).items():
-                topic_id = topic_ids.get(lane)
-                if letters := _write_lane(lane, sought, topic_id=topic_id, seek=seek, now=now, unowed=unowed):
-                    forwarded.append((sought, letters))
-    for delivery in unowed:
-        delivery.verdict = Verdict.DROP
-    return _marked(forwarded)
-
-
-def _write_lane(
-    lane: Lane,
-    deliveries: Sequence[PushDelivery],
-    *,
-    topic_id: int | None,
-    seek: int,
-    now: datetime,
-    unowed: list[PushDelivery],
-) -> Forwarded | None:
-    """Do as `_write` with attempts of one lane that had the same `seek`. Return what was forwarded.
-
-    Nacks of messages that are no longer owed are added to `unowed`.
-    """
-    settled_ids = [delivery.message_id for delivery in deliveries if delivery.verdict in NO_LONGER_OWED]
-    if settled_ids:
-        statements.delete_deliveries(
-            subscription_id=lane.subscription_id, region=lane.region, message_ids=settled_ids, seek=seek
-        )
-    last_deliveries = [delivery for delivery in deliveries if _is_spent(delivery)]
-    forwarded = None
-    if last_deliveries:
-        forwarded = forward_dead_letters(
-            subscription_id=lane.subscription_id,
-            region=lane.region,
-            attempts={delivery.message_id: delivery.task.attempt for delivery in last_deliveries},
-            topic_id=topic_id,
-            seek=seek,
-            results={delivery.message_id: delivery.result_text for delivery in last_deliveries},
-        )
-    letters = forwarded.message_ids if forwarded else set()
-    nacked = [
-        delivery for delivery in deliveries if delivery.verdict is Verdict.NACK and delivery.message_id not in letters
-    ]
-    if nacked:
-        unowed += _note_nacks(lane, nacked, seek=seek, now=now)
-    return forwarded
-
-
-def _note_nacks(lane: Lane, deliveries: Sequence[PushDelivery], *, seek: int, now: datetime) -> list[PushDelivery]:
-    """Count nacks in the database. Return those of messages that are not owed, as an earlier attempt was acked late."""
-    nacks = [
-        statements.Nack(delivery.message_id, delivery.task.attempt, delivery.result_text) for delivery in deliveries
-    ]
-    count = statements.deliveries_nacked(
-        subscription_id=lane.subscription_id, region=lane.region, nacks=nacks, at=now, seek=seek
-    )
-    if count == len(nacks):
-        return []
-    ids = [delivery.message_id for delivery in deliveries]
-    owed = lanerows.still_waiting(subscription_id=lane.subscription_id, region=lane.region, message_ids=ids)
-    return [delivery for delivery in deliveries if delivery.message_id not in owed]
-
-
-def _store(lanes: dict[Lane, list[PushDelivery]]) -> None:
-    """Commit the results, then offer dead letters and note activity.
-
-    A failure after the commit is harmless: the audit finds dead letters that were not offered, and the next ack notes
-    the activity.
-    """
-    forwarded = _write(lanes)
-    used = {lane.subscription_id for lane in lanes if _has_ack(lanes[lane])}
-    following: list[Callable[[], None]] = [*forwarded.announce, partial(note_activity, used)]
-    for follow in following:
-        try:
-            follow()
-        except Exception:
-            logger.exception("a step after the commit of %d lanes failed", len(lanes))
 
 
 def _make_nacks(deliveries: Sequence[PushDelivery]) -> None:
@@ -427,27 +280,6 @@ def _withdraw_late_nacks(deliveries: Sequence[PushDelivery]) -> None:
             push = delivery.plan.settings if delivery.plan else None
             if push is None or push.ordered:
                 delivery.verdict = Verdict.RELEASE
-
-
-def _has_ack(deliveries: Sequence[PushDelivery]) -> bool:
-    return any(delivery.verdict is Verdict.ACK for delivery in deliveries)
-
-
-def _is_spent(delivery: PushDelivery) -> bool:
-    """Return whether this nack was the last attempt that a dead-letter policy allows."""
-    settings = delivery.plan.settings if delivery.plan else None
-    return delivery.verdict is Verdict.NACK and is_spent(settings, attempts=delivery.task.attempt)
-
-
-def _marked(forwarded: Iterable[tuple[Sequence[PushDelivery], Forwarded]]) -> Forwarded:
-    """Mark the forwarded deliveries as dead letters after the commit, and return everything forwarded."""
-    total = Forwarded()
-    for deliveries, letters in forwarded:
-        total.announce += letters.announce
-        for delivery in deliveries:
-            if delivery.verdict is Verdict.NACK and delivery.message_id in letters.message_ids:
-                delivery.verdict = Verdict.DEAD_LETTER
-    return total
 
 
 def _count_batches(deliveries: Sequence[PushDelivery]) -> Counter[Batch]:

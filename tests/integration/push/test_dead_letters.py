@@ -12,7 +12,7 @@ from django.test import override_settings
 from deliveries.backlog.records import Lane
 from deliveries.deadletters.forwarding import dead_letter_topic_usable, forward_dead_letters, usable_topic_id
 from deliveries.models import Delivery, Message
-from deliveries.push.results import settler
+from deliveries.push.results import settler, storing
 from deliveries.push.sending.delivery import PushDelivery
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import publish_time_text
@@ -261,7 +261,7 @@ def test_permissions_are_looked_up_before_the_transaction_that_other_writers_wai
         DeliverTask(pk, "local", 5, {"messageId": message_id}), "1", batch=None, lane=Lane(pk, "local"), finish=print
     )
     delivery.verdict = Verdict.NACK
-    monkeypatch.setattr(settler, "_is_spent", lambda delivery: True)
+    monkeypatch.setattr(storing, "_is_spent", lambda delivery: True)
     in_transactions = []
     allowed = access.allowed
 
