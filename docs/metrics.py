@@ -145,9 +145,9 @@ def expressions(panel: Panel) -> Iterator[tuple[str, str]]:
     """Yield each query of a panel, with its legend."""
     for name, word in panel.targets.items():
         kind = by_field()[name]
-        by = panel.by if panel.by is not None else (*_resource(kind), *kind.exported_labels)
+        by = panel.by if panel.by is not None else (*_resource(kind), *_exported_labels(kind))
         legend = " ".join(part for part in (*_marks(by, ("subscription", "topic", "snapshot")), word) if part)
-        legend = " ".join([legend, *_marks(by, kind.exported_labels)]).strip()
+        legend = " ".join([legend, *_marks(by, _exported_labels(kind))]).strip()
         if kind.exported_type == "histogram":
             for quantile, text in panel.quantiles.items():
                 rate = _rate(kind, ("le", *by), suffix="_bucket")
@@ -167,6 +167,15 @@ def expressions(panel: Panel) -> Iterator[tuple[str, str]]:
 
 def _marks(by: Sequence[str], labels: Sequence[str]) -> list[str]:
     return [f"{{{{{label}}}}}" for label in by if label in labels]
+
+
+def _exported_labels(kind: Kind) -> tuple[str, ...]:
+    """Return Prometheus' labels, beside `project` and the resource."""
+    if kind.counter is not None:
+        return kind.counter
+    if kind.gauge or kind.region_gauge:
+        return ("region",) if kind.region_gauge else ()
+    return kind.labels
 
 
 def _resource(kind: Kind) -> tuple[str, ...]:
@@ -282,7 +291,7 @@ def exported() -> str:
             f"`{kind.exported}`",
             kind.help.rstrip("."),
             kind.exported_type,
-            ", ".join(f"`{label}`" for label in (*_resource(kind), *kind.exported_labels)),
+            ", ".join(f"`{label}`" for label in (*_resource(kind), *_exported_labels(kind))),
         )
         for kind in kinds.EXPORTED
     ]

@@ -17,7 +17,7 @@ from deliveries.backlog.codes import lua_names
 
 FOLDER = Path(__file__).parent
 #: Each file uses the functions of the files before it.
-SHARED = ("rules", "common", "pump", "record")
+SHARED = ("rules", "common", "places", "pump", "record")
 VERBS = (
     "offer",
     "page",

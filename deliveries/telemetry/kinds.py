@@ -105,15 +105,6 @@ class Kind:
             return "gauge"
         return "histogram" if self.is_distribution else "counter"
 
-    @property
-    def exported_labels(self) -> tuple[str, ...]:
-        """Prometheus' labels, beside `project` and the resource."""
-        if self.counter is not None:
-            return self.counter
-        if self.gauge or self.region_gauge:
-            return ("region",) if self.region_gauge else ()
-        return self.labels
-
     def is_sampled(self, labels: tuple[str, ...]) -> bool:
         """Return whether a counter with these labels is added to the tables of metrics."""
         return bool(self.sampled) and not (labels and labels[0] in self.events)

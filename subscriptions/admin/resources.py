@@ -19,7 +19,7 @@ from django.utils.translation import gettext_lazy as _
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
 from pushhub.common.rows import row_or_none
-from subscriptions.admin import resource_forms, subscription_form, topic_form, words
+from subscriptions.admin import forwarding, resource_forms, subscription_form, topic_form, words
 from subscriptions.admin.service_admin import MAY_GET_POLICY, ServiceAdmin, TransformsAdmin
 from subscriptions.console.base import ConsoleAdmin, Unchangeable, caller_of
 from subscriptions.console.tabs import tabs_of
@@ -207,9 +207,9 @@ class SubscriptionAdmin(TransformsAdmin):
         """Return that dead letters can be forwarded, or else a button that grants it."""
         if row.dead_letter_topic is None:
             return str(_("The subscription has no dead letter topic."))
-        if settings.DEVELOPMENT or not subscription_form.forwarding_missing(row):
+        if settings.DEVELOPMENT or not forwarding.forwarding_missing(row):
             return str(_("The service agent may forward dead letters."))
-        resources = [resource for resource, _role in subscription_form.forwarding_missing(row)]
+        resources = [resource for resource, _role in forwarding.forwarding_missing(row)]
         return format_html("{} {}", NOT_FORWARDED, _grant_button("subscriptions_grant_forwarding", row, resources))
 
     def grant_forwarding(self, request: HttpRequest, pk: int) -> HttpResponse:
@@ -217,7 +217,7 @@ class SubscriptionAdmin(TransformsAdmin):
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         row = get_object_or_404(self.get_queryset(request), pk=pk)
-        service = partial(subscription_form.grant_forwarding, caller=caller_of(request))
+        service = partial(forwarding.grant_forwarding, caller=caller_of(request))
         self.for_each(request, [row], f"{SUBSCRIBER}.GetSubscription", service)
         return HttpResponseRedirect(reverse("admin:subscriptions_subscription_change", args=[pk]))
 
@@ -226,7 +226,7 @@ class SubscriptionAdmin(TransformsAdmin):
         email = obj.oidc_service_account_email
         if email and not agents.accounts_signable([email]):
             self.message_user(request, NOT_SIGNED, messages.WARNING)
-        if not settings.DEVELOPMENT and subscription_form.forwarding_missing(obj):
+        if not settings.DEVELOPMENT and forwarding.forwarding_missing(obj):
             self.message_user(request, NOT_FORWARDED, messages.WARNING)
         warning = self._endpoint_text(obj.push_endpoint) if obj.push_endpoint else ""
         if warning:

@@ -15,7 +15,7 @@ from pushhub.common import names
 from pushhub.common.errors import AlreadyExists, InvalidArgument, PushHubError
 from pushhub.common.principals import Principal
 from pushhub.common.protojson import parse_duration
-from subscriptions.admin import words
+from subscriptions.admin import forwarding, words
 from subscriptions.admin.durations import DurationField
 from subscriptions.admin.resource_forms import (
     AccountField,
@@ -27,7 +27,7 @@ from subscriptions.admin.resource_forms import (
     wide_line,
 )
 from subscriptions.admin.transform_fields import TRANSFORMS_SECTION, TransformsForm
-from subscriptions.iam import access, grants, tree
+from subscriptions.iam import access, grants
 from subscriptions.iam.methods import authorize, authorize_row
 from subscriptions.identity import agents
 from subscriptions.models import Project, ServiceAccount, Subscription, Topic
@@ -50,12 +50,8 @@ PUSH_FIELDS = (
     "grant_act_as",
 )
 PULL_FIELDS = ("enable_exactly_once_delivery",)
-SET_POLICY = "google.iam.v1.IAMPolicy.SetIamPolicy"
 ACCOUNT_USER = "roles/iam.serviceAccountUser"
 ACT_AS = "iam.serviceAccounts.actAs"
-#: What the service agent needs to forward dead letters: permission and role, on the topic and on the subscription.
-FORWARD_TO_TOPIC = ("pubsub.topics.publish", "roles/pubsub.publisher")
-FORWARD_FROM_SUBSCRIPTION = ("pubsub.subscriptions.consume", "roles/pubsub.subscriber")
 
 
 class SubscriptionForm(TransformsForm):
@@ -298,7 +294,7 @@ class SubscriptionForm(TransformsForm):
             check = partial(access.require_named, self.caller, ACT_AS, account.name, field=field)
             yield from refused(check, field=field)
         if topic is not None:
-            permission, field = FORWARD_TO_TOPIC[0], "deadLetterPolicy"
+            permission, field = forwarding.TO_TOPIC[0], "deadLetterPolicy"
             check = partial(access.require_named, self.caller, permission, topic.name, field=field)
             yield from refused(check, field=field)
 
@@ -325,7 +321,7 @@ class SubscriptionForm(TransformsForm):
         row = self._create(values, topic, project) if topic is not None else self._update(values)
         if entered.get("grant_dead_letters") and dead_letter_topic is not None:
             with _errors_at("grant_dead_letters"):
-                grant_forwarding(row, caller=self.caller)
+                forwarding.grant_forwarding(row, caller=self.caller)
         return row
 
     def _create(self, values: Fields, topic: Topic, project: Project) -> Subscription:
@@ -362,11 +358,11 @@ class SubscriptionForm(TransformsForm):
                 account = create_service_account(project=project.project_id, request=request, caller=self.caller)
         if account is not None and entered.get("grant_agent") and not agents.can_agent_mint(account):
             with _errors_at("grant_agent"):
-                authorize_row(self.caller, SET_POLICY, account)
+                authorize_row(self.caller, forwarding.SET_POLICY, account)
                 agents.grant_agent(account, caller=self.caller)
         if account is not None and entered.get("grant_act_as") and not access.allowed(self.caller, ACT_AS, account):
             with _errors_at("grant_act_as"):
-                authorize_row(self.caller, SET_POLICY, account)
+                authorize_row(self.caller, forwarding.SET_POLICY, account)
                 grants.grant_role(account, role=ACCOUNT_USER, member=self.caller.member, caller=self.caller)
         return account
 
@@ -384,26 +380,6 @@ def _errors_at(field: str) -> Iterator[None]:
     except PushHubError as error:
         error.field = field
         raise
-
-
-def forwarding_missing(row: Subscription) -> list[tuple[tree.Resource, str]]:
-    """Return the roles that the service agent lacks to forward dead letters, each with its resource."""
-    topic = row.dead_letter_topic
-    if topic is None:
-        return []
-    agent = agents.service_agent(row.project)
-    needed = ((topic, FORWARD_TO_TOPIC), (row, FORWARD_FROM_SUBSCRIPTION))
-    return [
-        (resource, role) for resource, (permission, role) in needed if not access.allowed(agent, permission, resource)
-    ]
-
-
-def grant_forwarding(row: Subscription, *, caller: Principal) -> None:
-    """Grant the service agent what it lacks to forward dead letters. The caller must be allowed to grant it."""
-    member = agents.service_agent(row.project).member
-    for resource, role in forwarding_missing(row):
-        authorize_row(caller, SET_POLICY, resource)
-        grants.grant_role(resource, role=role, member=member, caller=caller)
 
 
 def subscription_initial(row: Subscription) -> Fields:
