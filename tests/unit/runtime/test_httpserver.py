@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from pushhub.runtime.httpserver import admission, requests
+from pushhub.runtime.httpserver import admission, reading, requests
 from pushhub.runtime.httpserver import connection as connections
 from pushhub.runtime.httpserver import server as servers
 from pushhub.runtime.httpserver.admission import Admission
@@ -209,7 +209,7 @@ def test_a_head_that_does_not_end_is_refused() -> None:
     [
         b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n",
         HEAD + b"X: " + b"x" * 70_000 + b"\r\n\r\n",
-        HEAD + b"X:\r\n" * connections.MOST_FIELDS + b"\r\n",
+        HEAD + b"X:\r\n" * reading.MOST_FIELDS + b"\r\n",
     ],
     ids=["target", "field", "fields"],
 )
@@ -231,7 +231,7 @@ def test_the_fields_of_answered_requests_count_no_more() -> None:
     async def test(server: HttpServer) -> None:
         client = await connected(server)
         client[1].write(request[:10])
-        for _ in range(connections.MOST_FIELDS // 3):
+        for _ in range(reading.MOST_FIELDS // 3):
             client[1].write(request[10:] + request[:10])
             assert (await answered(client))[0] == 200
         client[1].close()
@@ -378,7 +378,7 @@ def test_a_client_that_takes_its_answer_slowly_but_steadily_gets_it_all(monkeypa
         writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         await reader.readuntil(b"\r\n\r\n")
         (connection,) = server.connections
-        await until(lambda: connection.deadline < connections.NEVER)
+        await until(lambda: connection.deadline < reading.NEVER)
         connection.end_overdue()
         assert len(await reader.readexactly(30_000_000)) == 30_000_000
         writer.close()
