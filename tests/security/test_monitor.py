@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from pushhub.common.throttle import WINDOW_SECONDS, LocalCounters
-from pushhub.runtime import monitor
+from pushhub.runtime import monitor, monitorguard
 from tests.flowers import LOGIN
 
 pytestmark = pytest.mark.any_database
@@ -42,26 +42,26 @@ class Clock:
         return self.now
 
 
-def guard(clock: Clock | None = None) -> monitor.Guard:
+def guard(clock: Clock | None = None) -> monitorguard.Guard:
     counters = LocalCounters(clock or Clock())
-    return monitor.Guard(hosts=["127.0.0.1", "flower.example.com"], logins=[LOGIN], counters=counters)
+    return monitorguard.Guard(hosts=["127.0.0.1", "flower.example.com"], logins=[LOGIN], counters=counters)
 
 
 def basic(login: str) -> str:
     return f"Basic {base64.b64encode(login.encode()).decode()}"
 
 
-def asked(flower_guard: monitor.Guard, login: str, address: str = "192.0.2.1") -> int:
+def asked(flower_guard: monitorguard.Guard, login: str, address: str = "192.0.2.1") -> int:
     authorization = basic(login) if login else ""
     return flower_guard.refusal(
-        monitor.GuardedRequest(host="127.0.0.1:5555", authorization=authorization, address=address)
+        monitorguard.GuardedRequest(host="127.0.0.1:5555", authorization=authorization, address=address)
     )
 
 
 def test_wrong_logins_are_bounded_per_address_until_the_window_ends() -> None:
     clock = Clock()
     flower_guard = guard(clock)
-    for _ in range(monitor.WRONG_LOGINS):
+    for _ in range(monitorguard.WRONG_LOGINS):
         assert asked(flower_guard, "") == 401, "a browser's first request is not a guess"
         assert asked(flower_guard, "admin:wrong") == 401
     assert asked(flower_guard, "admin:wrong") == 429
@@ -73,7 +73,7 @@ def test_wrong_logins_are_bounded_per_address_until_the_window_ends() -> None:
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "flower.example.com@evil", "[::1"])
 def test_an_unknown_host_is_refused_whatever_the_login(host: str) -> None:
-    asked = monitor.GuardedRequest(host=host, authorization=basic(LOGIN), address="192.0.2.1", session_key="root")
+    asked = monitorguard.GuardedRequest(host=host, authorization=basic(LOGIN), address="192.0.2.1", session_key="root")
     assert guard().refusal(asked) == 400
 
 
@@ -81,7 +81,7 @@ def test_an_unknown_host_is_refused_whatever_the_login(host: str) -> None:
     "authorization", ["Basic", "Basic !", "Bearer x", "basic " + basic(LOGIN)[6:], basic(LOGIN) + "x"]
 )
 def test_only_the_login_opens_flower(authorization: str) -> None:
-    asked = monitor.GuardedRequest(host="flower.example.com", authorization=authorization, address="192.0.2.1")
+    asked = monitorguard.GuardedRequest(host="flower.example.com", authorization=authorization, address="192.0.2.1")
     assert guard().refusal(asked) == 401
 
 
@@ -99,8 +99,10 @@ def test_only_the_login_opens_flower(authorization: str) -> None:
 )
 def test_no_page_of_another_origin_changes_anything(origin: str, fetch_site: str, status: int) -> None:
     """This also holds without a login, as any web page can reach a server on loopback."""
-    asked = monitor.GuardedRequest("127.0.0.1:5555", "127.0.0.1", method="POST", origin=origin, fetch_site=fetch_site)
-    open_guard = monitor.Guard(hosts=["127.0.0.1"], logins=[], asks_for_login=False)
+    asked = monitorguard.GuardedRequest(
+        "127.0.0.1:5555", "127.0.0.1", method="POST", origin=origin, fetch_site=fetch_site
+    )
+    open_guard = monitorguard.Guard(hosts=["127.0.0.1"], logins=[], asks_for_login=False)
     assert open_guard.refusal(asked) == status
     assert open_guard.refusal(replace(asked, method="GET")) == 0
 
@@ -108,9 +110,9 @@ def test_no_page_of_another_origin_changes_anything(origin: str, fetch_site: str
 def test_a_superusers_session_opens_flower_for_as_long_as_it_lasts() -> None:
     clock = Clock()
     superusers = {"root"}
-    sessions = monitor.ConsoleSessions(superusers.__contains__, monotonic=clock)
-    flower_guard = monitor.Guard(hosts=["127.0.0.1"], logins=[LOGIN], sessions=sessions)
-    asked = monitor.GuardedRequest("127.0.0.1:5555", "192.0.2.1", session_key="root")
+    sessions = monitorguard.ConsoleSessions(superusers.__contains__, monotonic=clock)
+    flower_guard = monitorguard.Guard(hosts=["127.0.0.1"], logins=[LOGIN], sessions=sessions)
+    asked = monitorguard.GuardedRequest("127.0.0.1:5555", "192.0.2.1", session_key="root")
     assert flower_guard.refusal(asked) == 0
     assert flower_guard.refusal(replace(asked, session_key="ada")) == 401
     assert flower_guard.refusal(replace(asked, session_key="")) == 401
@@ -119,7 +121,7 @@ def test_a_superusers_session_opens_flower_for_as_long_as_it_lasts() -> None:
     )
     superusers.clear()
     assert flower_guard.refusal(asked) == 0
-    clock.now += monitor.SESSION_SECONDS
+    clock.now += monitorguard.SESSION_SECONDS
     assert flower_guard.refusal(asked) == 401
 
 
@@ -132,11 +134,11 @@ def test_only_an_active_superuser_of_the_console_counts() -> None:
         return str(client.session.session_key)
 
     root = signed_in(is_staff=True, is_superuser=True)
-    assert monitor.is_superuser_session(root)
-    assert not monitor.is_superuser_session(signed_in(is_staff=True))
-    assert not monitor.is_superuser_session("no such session")
+    assert monitorguard.is_superuser_session(root)
+    assert not monitorguard.is_superuser_session(signed_in(is_staff=True))
+    assert not monitorguard.is_superuser_session("no such session")
     User.objects.update(is_active=False)
-    assert not monitor.is_superuser_session(root)
+    assert not monitorguard.is_superuser_session(root)
 
 
 def test_a_retry_is_shown_with_its_time_and_the_time_left() -> None:

@@ -1,0 +1,182 @@
+"""The guard of Flower: which requests reach it, and the answers to those that don't."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import logging
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from html import escape
+from importlib import import_module
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.db import DatabaseError, close_old_connections
+from django.http import HttpRequest
+from django.http.request import split_domain_port, validate_host
+from tornado.web import RequestHandler
+
+from pushhub.common.throttle import WINDOW_SECONDS, LocalCounters, bucket_of
+
+logger = logging.getLogger(__name__)
+
+#: Wrong logins from one address in a window of the throttle. Flower is one process, so it counts without Redis.
+WRONG_LOGINS = 10
+#: How long the check of a console session holds. A logout takes effect that much later.
+SESSION_SECONDS = 5.0
+
+
+def console_url(path: str) -> str:
+    """Return the address of a page of the console."""
+    return f"{settings.PUBLIC_URL.rstrip('/')}/admin/{path}"
+
+
+def is_superuser_session_in_thread(session_key: str) -> bool:
+    """Return `is_superuser_session` for a caller in the thread of an event loop, where the ORM refuses to work."""
+    return _SESSIONS.submit(is_superuser_session, session_key).result()
+
+
+_SESSIONS = ThreadPoolExecutor(max_workers=1, thread_name_prefix="flower-sessions")
+
+
+def is_superuser_session(session_key: str) -> bool:
+    """Return whether a session of the console belongs to an active superuser."""
+    close_old_connections()
+    request = HttpRequest()
+    request.session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
+    try:
+        user = get_user(request)
+    except DatabaseError as error:
+        logger.warning("sessions of the console cannot be read", exc_info=error)
+        return False
+    return user.is_active and user.is_staff and getattr(user, "is_superuser", False)
+
+
+class ConsoleSessions:
+    """Remembers for a few seconds which sessions belong to superusers: a page of Flower makes many requests."""
+
+    def __init__(
+        self,
+        check: Callable[[str], bool] = is_superuser_session_in_thread,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._check = check
+        self._monotonic = monotonic
+        #: The time of the last check of each superuser's session.
+        self._checked_at: dict[str, float] = {}
+
+    def is_superuser(self, session_key: str) -> bool:
+        if not session_key:
+            return False
+        now = self._monotonic()
+        self._checked_at = {key: at for key, at in self._checked_at.items() if now - at < SESSION_SECONDS}
+        if session_key not in self._checked_at:
+            if not self._check(session_key):
+                return False
+            self._checked_at[session_key] = now
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedRequest:
+    """What the guard looks at in a request."""
+
+    host: str
+    address: str
+    authorization: str = ""
+    session_key: str = ""
+    method: str = "GET"
+    #: The headers Origin and Sec-Fetch-Site, which tell the origin of the page that sends the request.
+    origin: str = ""
+    fetch_site: str = ""
+
+    @property
+    def is_cross_origin_change(self) -> bool:
+        """Whether a page of another origin, which another port of the same host is too, tries to change something."""
+        if self.method in ("GET", "HEAD", "OPTIONS"):
+            return False
+        if self.fetch_site:
+            return self.fetch_site not in ("same-origin", "none")
+        return bool(self.origin) and urlsplit(self.origin).netloc != self.host
+
+
+class Guard:
+    """Decides which requests reach Flower: those to an allowed host and, if a login is required, with one."""
+
+    def __init__(
+        self,
+        *,
+        hosts: Iterable[str],
+        logins: Iterable[str],
+        asks_for_login: bool = True,
+        counters: LocalCounters | None = None,
+        sessions: ConsoleSessions | None = None,
+    ) -> None:
+        self._hosts = list(hosts)
+        self._logins = [f"Basic {base64.b64encode(login.encode()).decode()}" for login in logins]
+        self._asks_for_login = asks_for_login
+        self._counters = counters or LocalCounters()
+        self._sessions = sessions or ConsoleSessions()
+
+    def refusal(self, request: GuardedRequest) -> int:
+        """Return the HTTP status that refuses a request, or 0."""
+        if not validate_host(split_domain_port(request.host)[0], self._hosts):
+            return 400
+        if request.is_cross_origin_change:
+            return 403
+        if not self._asks_for_login:
+            return 0
+        if not request.authorization and self._sessions.is_superuser(request.session_key):
+            return 0
+        return self._login_refusal(request.address, request.authorization)
+
+    def _login_refusal(self, address: str, authorization: str) -> int:
+        bucket = bucket_of(f"flower {address}", secret=settings.SECRET_KEY)
+        if self._counters.read(bucket) >= WRONG_LOGINS:
+            return 429  # even for the right login, which any other status would reveal
+        if any(hmac.compare_digest(login.encode(), authorization.encode()) for login in self._logins):
+            return 0
+        if authorization:  # a browser's first request has no login
+            self._counters.add([bucket])
+        return 401
+
+
+class Refusal(RequestHandler):
+    """Answers a request that the guard refuses."""
+
+    def initialize(self, status: int) -> None:
+        self._status = status
+
+    def prepare(self) -> None:
+        self.set_status(self._status)
+        if self._status == 401:
+            self._ask_for_login()
+            return
+        if self._status == 429:
+            self.set_header("Retry-After", str(WINDOW_SECONDS))
+        self.finish(
+            {
+                400: "The Host header names no host of PUSHHUB_ALLOWED_HOSTS.\n",
+                403: "The request comes from a page of another site.\n",
+                429: "Too many wrong logins.\n",
+            }[self._status]
+        )
+
+    def _ask_for_login(self) -> None:
+        """Show a browser the link to the console, which leads back here. Ask other clients for Flower's own login."""
+        is_browser = "text/html" in self.request.headers.get("Accept", "")
+        if is_browser and not self.request.headers.get("Authorization"):
+            self.set_header("Content-Type", "text/html; charset=UTF-8")
+            address = escape(console_url("deliveries/delivery/flower/"))
+            self.finish(f'<p>Sign in to <a href="{address}">the console</a> as a superuser.</p>\n')
+            return
+        self.set_header("WWW-Authenticate", 'Basic realm="flower"')
+        self.finish("Access denied\n")
+
+    def check_xsrf_cookie(self) -> None:
+        """Skip Flower's check: a refusal changes nothing."""
