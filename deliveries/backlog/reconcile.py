@@ -162,7 +162,7 @@ def _first_orphans(ranges: Sequence[LaneRange]) -> dict[Lane, int]:
         for start in range(0, len(ranges), lanes_together):
             chunk = ranges[start : start + lanes_together]
             ids = lanerows.oldest_ids(chunk, limit=limit)
-            missing = default_backlog().missing({_lane_of(r): names for r, names in zip(chunk, ids, strict=True)})
+            missing = default_backlog().missing({Lane(*r[:2]): names for r, names in zip(chunk, ids, strict=True)})
             checked = [(*lane, int(name)) for lane, names in missing.items() for name in names[:MISSING_CHECKED]]
             lowest = lanerows.oldest_waiting(checked) if checked else {}
             orphans |= {Lane(*lane): message_id for lane, message_id in lowest.items()}
@@ -173,10 +173,6 @@ def _first_orphans(ranges: Sequence[LaneRange]) -> dict[Lane, int]:
             ]
         ranges, limit = later, MORE_IDS
     return orphans
-
-
-def _lane_of(lane_range: LaneRange) -> Lane:
-    return Lane(lane_range.subscription_id, lane_range.region)
 
 
 def settings_of(subscription_ids: Iterable[int]) -> dict[int, PushSettings]:

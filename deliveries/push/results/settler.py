@@ -20,7 +20,7 @@ from deliveries.backlog.records import Lane, LaneFlow, Take, Taken, grouped
 from deliveries.push.results.gathering import Gathering
 from deliveries.push.results.returning import settlement_of
 from deliveries.push.results.storing import store_results, write_results
-from deliveries.push.sending.delivery import Batch, PushDelivery
+from deliveries.push.sending.delivery import PushDelivery
 from deliveries.rules.outcome import Reason, Verdict
 from pushhub.common.background import IDLE_SECONDS, BackgroundThread
 from pushhub.common.jobs import LAST_PAUSE_SECONDS, Stopped, persistently
@@ -173,7 +173,7 @@ class Settler:
     def _settle(self, deliveries: Sequence[PushDelivery]) -> None:
         """Settle these deliveries. An outage costs time, never a result; other failures only the lane at fault."""
         lanes = grouped(deliveries, attrgetter("lane"))
-        batches = _count_batches(deliveries)
+        batches = Counter(delivery.batch for delivery in deliveries if delivery.batch is not None)
         finished = [batch.name for batch, count in batches.items() if batch.left == count]
         if not all(batch.lease.is_lost or batch.lease.holds() for batch in batches):
             with suppress(redis.RedisError):  # results reach the database whatever has become of Redis
@@ -280,7 +280,3 @@ def _withdraw_late_nacks(deliveries: Sequence[PushDelivery]) -> None:
             push = delivery.plan.settings if delivery.plan else None
             if push is None or push.ordered:
                 delivery.verdict = Verdict.RELEASE
-
-
-def _count_batches(deliveries: Sequence[PushDelivery]) -> Counter[Batch]:
-    return Counter(delivery.batch for delivery in deliveries if delivery.batch is not None)

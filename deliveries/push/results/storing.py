@@ -102,17 +102,13 @@ def store_results(lanes: dict[Lane, list[PushDelivery]]) -> None:
     the activity.
     """
     forwarded = write_results(lanes)
-    used = {lane.subscription_id for lane in lanes if _has_ack(lanes[lane])}
+    used = {lane.subscription_id for lane in lanes if any(it.verdict is Verdict.ACK for it in lanes[lane])}
     following: list[Callable[[], None]] = [*forwarded.announce, partial(note_activity, used)]
     for follow in following:
         try:
             follow()
         except Exception:
             logger.exception("a step after the commit of %d lanes failed", len(lanes))
-
-
-def _has_ack(deliveries: Sequence[PushDelivery]) -> bool:
-    return any(delivery.verdict is Verdict.ACK for delivery in deliveries)
 
 
 def _is_spent(delivery: PushDelivery) -> bool:
