@@ -41,6 +41,10 @@ def _has_shells() -> bool:
     return all(shutil.which(shell) for shell in ("zsh", "fish"))
 
 
+def _has_systemd() -> bool:
+    return shutil.which("systemd-analyze") is not None
+
+
 @dataclass(frozen=True)
 class Program:
     """A program, the tests that need it, whether it is installed, and the command that installs it on Debian."""
@@ -53,8 +57,13 @@ class Program:
 PROGRAMS = (
     Program("the tests on PostgreSQL", lambda: postgresql_programs() is not None, "apt-get install postgresql"),
     Program("the tests in a browser", lambda: chromium() is not None, "apt-get install chromium"),
-    Program("the test of the bench's rows", bench_programs, "apt-get install nginx-light wrk nghttp2-client"),
+    Program(
+        "the tests of proxy and bench",
+        bench_programs,
+        "apt-get install nginx-light wrk nghttp2-client",
+    ),
     Program("the tests of completion in zsh and fish", _has_shells, "apt-get install zsh fish"),
+    Program("a test of systemd units", _has_systemd, "apt-get install systemd"),
     Program("the tests of power cuts", lambda: shutil.which("gcc") is not None, "apt-get install gcc libc6-dev"),
     Program("the tests of the Node clients", lambda: shutil.which("npm") is not None, "apt-get install npm"),
     Program("the tests of the Go clients", lambda: shutil.which("go") is not None, "install Go 1.26 or newer"),

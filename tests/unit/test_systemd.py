@@ -1,0 +1,54 @@
+"""The units in deploy/systemd/: what they run exists, and systemd reads them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from configparser import RawConfigParser
+from pathlib import Path
+
+import pytest
+
+from pushhub.runtime.processes import BY_NAME
+from tests.unit.test_documents import settings_read
+
+UNITS = Path(__file__).parents[2] / "deploy" / "systemd"
+
+
+def service(name: str) -> dict[str, str]:
+    parser = RawConfigParser(strict=False)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read(UNITS / name)
+    return dict(parser["Service"])
+
+
+@pytest.mark.parametrize("instance", ["web", "grpc", "push", "push-2", "maintenance", "flower"])
+def test_an_instance_runs_the_process_of_its_name(instance: str) -> None:
+    for key in ("ExecStart", "ExecStartPost"):
+        shell = re.fullmatch(r"/bin/sh -c '(.*)' %i", service("pushhub@.service")[key])
+        assert shell
+        # As systemd reads it, with a shell function in place of Python
+        script = shell.group(1).replace("$$", "$").replace("%%", "%")
+        script = script.replace("exec .venv/bin/python", "echo").replace(".venv/bin/python", "echo")
+        printed = subprocess.run(["/bin/sh", "-c", script, instance], capture_output=True, text=True, check=True).stdout
+        module, name, *flags = printed.split()[1:]
+        assert (module, flags) == ("pushhub.runtime.processes", ["--check"] * (key == "ExecStartPost"))
+        assert name in BY_NAME
+
+
+def test_their_settings_are_read() -> None:
+    read = settings_read()
+    for line in (UNITS / "pushhub.env").read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            assert line.partition("=")[0].removesuffix("_FILE") in read
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_finds_no_fault(tmp_path: Path) -> None:
+    for path in UNITS.glob("pushhub*.*"):
+        text = path.read_text(encoding="utf-8").replace("/opt/pushhub/.venv/bin/python", "/bin/true")
+        (tmp_path / path.name).write_text(text, encoding="utf-8")
+    units = [str(path) for path in tmp_path.iterdir() if path.suffix in (".service", ".target")]
+    checked = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stderr) == (0, "")
