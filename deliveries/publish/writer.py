@@ -107,7 +107,7 @@ class PublishWriter:
         self._queue: queue.SimpleQueue[Sequence[SmallPublish | _Checked]] = queue.SimpleQueue()
         #: Taken from the queue and not answered yet; the thread's own.
         self._taken: deque[SmallPublish | _Checked] = deque()
-        self._epoch = 0
+        self._epoch: Sequence[int] = ()
         #: What was found of topics in this access epoch; the thread's own.
         self._topics: _Topics = ExpiringCache(seconds=epoch.KEPT_SECONDS, max_entries=MOST_TOPICS)
         #: When the connection is checked next (time.monotonic).

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Sequence
 
 from django.db import Error, connection, transaction
+from django.db.models import Subquery
 
 from pushhub.common.prepared import PreparedRows
+from subscriptions.models import Subscription
 from subscriptions.models.iam import AccessEpoch
 
 #: How long a process may use what it keeps.
@@ -20,12 +23,16 @@ KEPT_SECONDS = 1.0
 _ROW_ID = 1
 _TOKEN_BITS = 62
 
-_tokens = PreparedRows(lambda pk: AccessEpoch.objects.filter(pk=pk).values_list("token"), slots=(-1,))
+_newest = Subquery(Subscription.objects.order_by("-pk").values("pk")[:1])
+_tokens = PreparedRows(lambda pk: AccessEpoch.objects.filter(pk=pk).values_list("token", _newest), slots=(-1,))
 
 
-def current() -> int:
-    """Return the token; 0 before the first change."""
-    return next((int(row[0]) for row in _tokens(_ROW_ID)), 0)
+def current() -> Sequence[int]:
+    """Return the token, and the newest subscription: the release before 0.2.0 makes one without a new token.
+
+    Before the first change there is nothing.
+    """
+    return next(_tokens(_ROW_ID), ())
 
 
 def end_after_commit() -> None:

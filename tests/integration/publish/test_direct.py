@@ -180,6 +180,9 @@ def test_a_topic_is_read_once_until_it_or_a_subscription_changes(
         assert (api.post(PUBLISH, BODY).status, Delivery.objects.count()) == (200, 2)
         Subscription.objects.get().save()
         assert (api.post(PUBLISH, BODY).status, Delivery.objects.count()) == (200, 2)
+        topic = Topic.objects.get()
+        Subscription.objects.bulk_create([Subscription(project=topic.project, subscription_id="older", topic=topic)])
+        assert (api.post(PUBLISH, BODY).status, Delivery.objects.count()) == (200, 3)
         Topic.objects.get().delete()
         assert api.post(PUBLISH, BODY).status == 404
 
