@@ -227,7 +227,7 @@ def test_results_that_can_never_be_stored_delay_only_their_own_lane(
 ) -> None:
     # Given a lane whose dead letters cannot be forwarded
     with monkeypatch.context() as broken:
-        broken.setattr("deliveries.push.results.settler.forward_dead_letters", fail)
+        broken.setattr("deliveries.push.results.storing.forward_dead_letters", fail)
         publish(DOOMED, b"dead")
         publish(TOPIC, *[b"ack"] * 20)
         # Then the other lanes are served, and its message is sent again and again
