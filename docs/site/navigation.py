@@ -10,6 +10,8 @@ PAGES = [
         "Operate",
         [
             "sizing",
+            "deployment",
+            "systemd",
             "upgrading",
             "backup",
             "monitoring/README",
@@ -21,11 +23,11 @@ PAGES = [
         ],
     ),
     ("Judge", ["reliability", "performance", "security", "flow-control", "push-client", "measurements"]),
-    ("Look up", ["settings", "compatibility", "spec", "migration", "changelog"]),
+    ("Look up", ["settings", "api", "compatibility", "spec", "migration", "faq", "glossary", "changelog"]),
     ("Build", ["architecture", "design", "contributing"]),
 ]
 #: Pages whose file has another name.
-FILES = {"performance": "bench/README.md", "measurements": "bench/NOTES.md"}
+FILES = {"performance": "bench/README.md", "measurements": "bench/NOTES.md", "systemd": "deploy/systemd/README.md"}
 CHINESE_FOLDER = "zh_Hans"
 CHINESE = [
     ("开始", ["first-push", "push", "authentication", "pull"]),
