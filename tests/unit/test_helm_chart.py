@@ -1,0 +1,38 @@
+"""The Helm chart names what exists. Its README says how the templates are checked."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pushhub import __version__
+from pushhub.runtime.processes import BY_NAME
+from tests.unit.test_documents import settings_read
+
+CHART = Path(__file__).parents[2] / "deploy" / "helm" / "pushhub"
+
+
+def read(name: str) -> Any:
+    return yaml.safe_load((CHART / name).read_text(encoding="utf-8"))
+
+
+def test_the_chart_runs_the_processes_of_this_version() -> None:
+    chart, values = read("Chart.yaml"), read("values.yaml")
+    assert chart["version"] == chart["appVersion"] == __version__
+    assert set(values["processes"]) == set(BY_NAME) - {"rollup"}, "the rollup needs Spark"
+
+
+def test_its_settings_are_read_and_its_secrets_are_named_for_their_reader() -> None:
+    helpers = (CHART / "templates" / "_helpers.tpl").read_text(encoding="utf-8")
+    settings = settings_read()
+    named = set(re.findall(r"name: (PUSHHUB_[A-Z_]+)[,}\n]", helpers))
+    assert len(named) > 3
+    assert named <= set(settings)
+    [pairs] = re.findall(r'dict ("SECRET_KEY".*?) \}\}', helpers)
+    words = re.findall(r'"(\w+)"', pairs)
+    for name, key in zip(words[::2], words[1::2], strict=True):
+        assert settings[f"PUSHHUB_{name}"], name
+        assert f" {key}" in (CHART / "values.yaml").read_text(encoding="utf-8")
