@@ -32,7 +32,7 @@ PULL = "google.pubsub.v1.Subscriber.Pull"
 
 @serve("GET", PROJECT + "/messages/{message:[^/:]+}", "pushhub.v1.Diagnostics.GetMessage", "messages_get")
 def get_message(project: str, message: str, page: Page, caller: Principal) -> Any:
-    """Cover the subscriptions of a project that the caller may pull from, as the console's message page does."""
+    """Return a message's way to each subscription that the caller may pull from, as the console's message page does."""
     if not (message.isascii() and message.isdigit() and len(message) <= ID_DIGITS and int(message) <= LAST_ID):
         raise InvalidArgument("A message id is a decimal number.", field="message")
     [requirement] = METHODS[PULL]
