@@ -55,7 +55,7 @@ class Source:
 
     def write(self, sections: Iterable[tuple[str, list[str]]]) -> None:
         """Write every page, and the sections of the navigation into the first one."""
-        for path, name in self.pages.items():
+        for path, name in list(self.pages.items()):
             text = self._page(path.read_text(encoding="utf-8"), path)
             if name == "index":
                 text += "".join(f"\n{toctree(caption, names)}" for caption, names in sections)
@@ -76,7 +76,15 @@ class Source:
             return f"[{text}](other:{self.others[target]}{anchor})"
         if target.is_dir():
             return text
+        if target.suffix == ".md":
+            return f"[{text}]({os.path.relpath(self._add(target), here)}.md{anchor})"
         return f"{match['image']}[{text}]({os.path.relpath(self._show(target), here)})"
+
+    def _add(self, file: Path) -> str:
+        """Return the name of a page that the navigation lacks, such as the README of a folder."""
+        name = self.pages[file] = f"files/{file.relative_to(ROOT).with_suffix('')}"
+        self._write(f"{name}.md", f"---\norphan: true\n---\n\n{self._page(file.read_text(encoding='utf-8'), file)}")
+        return name
 
     def _show(self, file: Path) -> str:
         """Return the name of a page that shows a file of the repository, or of its copy."""
