@@ -39,7 +39,7 @@ PUBLIC_VIEWS = {
 #: Views that need a proof of their own: an assertion, or the token to revoke.
 PUBLIC_VIEWS |= {"Token", "Revoke"}
 #: Addresses outside of the API, which have permission checks of their own or none.
-OTHER_ADDRESSES = {"", "healthz", "metrics", "readyz", "schema", "docs"}
+OTHER_ADDRESSES = {"", "healthz", "metrics", "readyz", "schema", "docs", "docs/guide/(?P<path>.*)$"}
 
 
 def matrix() -> dict[str, set[str]]:
