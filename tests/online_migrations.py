@@ -67,12 +67,12 @@ def main() -> int:
     import django
 
     django.setup()
-    found = list(faults())
-    for fault in found:
-        print(fault)
-    if found:
+    sentences = list(faults())
+    for sentence in sentences:
+        print(sentence)
+    if sentences:
         print(f"The previous release has to go on meanwhile: docs/upgrading.md. Or say in `{REASON}` why it does.")
-    return bool(found)
+    return bool(sentences)
 
 
 if __name__ == "__main__":

@@ -86,11 +86,10 @@ class _Checked(NamedTuple):
     future: Future[Published | None]
 
 
-#: The name of a topic, and the region of a publish.
-_Key = tuple[str, str]
-#: A topic with the region where its messages are stored, and its subscriptions.
-_Found = tuple[Topic, str, Sequence[PushSettings]]
-_Topics = ExpiringCache[_Key, _Found]
+#: A topic, the region where messages are stored, and the topic's subscriptions.
+_Target = tuple[Topic, str, Sequence[PushSettings]]
+#: By the topic's name and the region of a publish.
+_Targets = ExpiringCache[tuple[str, str], _Target]
 
 #: A publish with its message ids, or with None if it is given back.
 _Answer = tuple[SmallPublish, list[str] | None]
@@ -108,8 +107,8 @@ class PublishWriter:
         #: Taken from the queue and not answered yet; the thread's own.
         self._taken: deque[SmallPublish | _Checked] = deque()
         self._epoch: Sequence[int] = ()
-        #: What was found of topics in this access epoch; the thread's own.
-        self._topics: _Topics = ExpiringCache(seconds=epoch.KEPT_SECONDS, max_entries=MOST_TOPICS)
+        #: Those of this access epoch; the thread's own.
+        self._targets: _Targets = ExpiringCache(seconds=epoch.KEPT_SECONDS, max_entries=MOST_TOPICS)
         #: When the connection is checked next (time.monotonic).
         self._checks_at = 0.0
         self._has_ended = threading.Event()
@@ -213,7 +212,7 @@ class PublishWriter:
     def _read(self) -> _Reading:
         """Look at the first of the requests, as many as one transaction should store."""
         self._forget_changed_access()
-        reading = _Reading(self._topics)
+        reading = _Reading(self._targets)
         for publish in self._taken:
             if not reading.take(publish):
                 break
@@ -226,7 +225,7 @@ class PublishWriter:
         if token != self._epoch:
             access.forget_decisions()
             recent_callers.clear()
-            self._topics.clear()
+            self._targets.clear()
             self._epoch = token
 
 
@@ -300,15 +299,15 @@ class _Group:
 class _Reading:
     """Sorts publishes by topic and region; what several of them share is read once."""
 
-    def __init__(self, topics: _Topics) -> None:
-        self._topics = topics
+    def __init__(self, targets: _Targets) -> None:
+        self._targets = targets
         #: How many publishes it has taken.
         self.taken = 0
         self.checked: list[_Checked] = []
         self._given_back: list[SmallPublish] = []
         self._weight = 0
         self._allowed: dict[tuple[str | None, str], bool] = {}
-        self._groups: dict[_Key, _Group | None] = {}
+        self._groups: dict[tuple[str, str], _Group | None] = {}
 
     @property
     def groups(self) -> list[_Group]:
@@ -357,14 +356,11 @@ class _Reading:
         if not is_allowed:
             return None
         if key not in self._groups:
-            self._groups[key] = self._new_group(key)
+            target = self._targets.get(key)
+            if target is None and (target := _read_target(*key)) is not None:
+                self._targets.put(key, target)
+            self._groups[key] = _Group(*target) if target is not None else None
         return self._groups[key]
-
-    def _new_group(self, key: _Key) -> _Group | None:
-        found = self._topics.get(key)
-        if found is None and (found := _find_topic(*key)) is not None:
-            self._topics.put(key, found)
-        return _Group(*found) if found is not None else None
 
 
 def _is_allowed(authorization: str | None, topic: str) -> bool:
@@ -382,8 +378,8 @@ def _is_allowed(authorization: str | None, topic: str) -> bool:
     return True
 
 
-def _find_topic(name: str, region: str) -> _Found | None:
-    """Find what a publish to a topic needs; None if it needs more than to be stored, or is refused."""
+def _read_target(name: str, region: str) -> _Target | None:
+    """Return None for a topic to which a publish needs more than to be stored, or is refused."""
     try:
         topic = get_topic(name=name, field="topic")
         region = storage_region(topic.message_storage_policy, region or settings.REGION, own_region=settings.REGION)

@@ -13,6 +13,7 @@ from celery.exceptions import Retry
 from celery.worker.request import Request
 from django.db import Error, close_old_connections
 
+from deliveries.push.sending.plans import MAX_NAMES
 from deliveries.rules.outcome import Nack, Verdict
 from deliveries.rules.taskmessage import DeliverTask
 from deliveries.telemetry.events import Attempts
@@ -21,10 +22,9 @@ from subscriptions.selectors import push_settings_of
 
 logger = logging.getLogger(__name__)
 
-#: A subscription's topic is read again after this time.
+#: A subscription's topic is read again after this time, and sooner if the database was away.
 NAMES_SECONDS = 60.0
-#: Names kept, also of subscriptions that have been deleted.
-MAX_NAMES = 100_000
+OUTAGE_SECONDS = 1.0
 
 
 def end_task(event: Attempts) -> str:
@@ -78,15 +78,15 @@ class Arguments:
 
     def _read(self, subscription_id: int, name: str, topic: str) -> tuple[str, str]:
         """Read name and topic again. A deleted subscription keeps its last ones."""
+        seconds = NAMES_SECONDS
         close_old_connections()
         try:
-            settings = push_settings_of(subscription_id)
+            if (settings := push_settings_of(subscription_id)) is not None:
+                name, topic = settings.name, settings.topic
         except Error as error:
             logger.debug("the name of subscription %d was not read: %s", subscription_id, type(error).__name__)
-            return name, topic
-        if settings is not None:
-            name, topic = settings.name, settings.topic
+            seconds = OUTAGE_SECONDS  # the deliveries of an outage must not wait for the database one by one
         if len(self._names) >= MAX_NAMES:
             self._names.clear()
-        self._names[subscription_id] = name, topic, time.monotonic() + NAMES_SECONDS
+        self._names[subscription_id] = name, topic, time.monotonic() + seconds
         return name, topic

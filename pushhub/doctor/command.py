@@ -43,12 +43,12 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     logging.disable(logging.CRITICAL)  # what goes wrong is a finding
     try:
-        found = [finding for name, check in _checks(options.endpoint) for finding in run(name, check)]
+        findings = [finding for name, check in _checks(options.endpoint) for finding in run(name, check)]
     finally:
         logging.disable(logging.NOTSET)
     write = _write_json if options.format == "json" else _write_lines
-    write(found)
-    return int(any(finding.level == Level.FAILED for finding in found))
+    write(findings)
+    return int(any(finding.level == Level.FAILED for finding in findings))
 
 
 def _checks(endpoint: str | None) -> Iterator[tuple[str, Check]]:
@@ -62,8 +62,7 @@ def _checks(endpoint: str | None) -> Iterator[tuple[str, Check]]:
     yield "certificates", machine.certificates
     yield "Redis", redis.redis
     yield "database", database.database
-    yield "readiness", service.readiness
-    yield "capacity", service.capacity
+    yield "readiness", service.service
     if endpoint:
         yield "endpoint", partial(service.endpoint, endpoint)
 

@@ -47,7 +47,7 @@ def disks() -> Iterator[Finding]:
         free_mb = usage.free // 1_000_000
         text = f"{free_mb:,} MB of {usage.total // 1_000_000:,} are free for {what} ({folder})"
         if free_mb < settings.JOURNAL_FREE_MB:
-            yield failed("disk", text, "Make room: the journal has stopped, and the database is next.")
+            yield failed("disk", text, "Make room before it is full: then nothing is stored.")
         elif usage.free < usage.total * (1 - USED_SHARE):
             yield warning("disk", text, "Make room, or move the folder to a larger disk.")
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from django.conf import settings
 
@@ -11,7 +11,7 @@ from deliveries.diagnosis.endpoint import endpoint_steps
 from deliveries.diagnosis.steps import StepStatus
 from deliveries.inspection.overview import overview
 from deliveries.push.sending.httpclient import client_options
-from deliveries.telemetry.export.probes import Status
+from deliveries.telemetry.export.probes import Component, Status
 from deliveries.telemetry.export.readiness import CHECKS, probes
 from pushhub.common.pushurls import BadEndpoint, parse_push_url
 from pushhub.doctor.finding import Finding, Level, failed, ok
@@ -29,9 +29,14 @@ REMEDIES = {
 STEP_LEVELS = {StepStatus.OK: Level.OK, StepStatus.WARNING: Level.WARNING, StepStatus.SKIPPED: Level.WARNING}
 
 
-def readiness() -> Iterator[Finding]:
-    """Say what `/readyz` says."""
+def service() -> Iterator[Finding]:
+    """Say what `/readyz` says, and what capacity is left. May raise django.db.Error and redis.RedisError."""
     results = probes().results()
+    yield from readiness(results)
+    yield from capacity(results)
+
+
+def readiness(results: Mapping[str, Component]) -> Iterator[Finding]:
     for name in CHECKS:
         component = results[name]
         level = LEVELS[component.status]
@@ -39,9 +44,8 @@ def readiness() -> Iterator[Finding]:
         yield Finding(name.replace("_", " "), level, text, "" if level == Level.OK else REMEDIES[name])
 
 
-def capacity() -> Iterator[Finding]:
+def capacity(results: Mapping[str, Component]) -> Iterator[Finding]:
     """Say how much more this installation can hold, by the figures of its own processes."""
-    results = probes().results()
     backlog = default_backlog()
     outstanding = sum(state.outstanding for state in backlog.states(backlog.lanes()) if state is not None)
     workers = int(results["push_workers"].figures.get("workers", 0))

@@ -1,8 +1,8 @@
 """The access epoch: a token in the database by which each process notices that another one has changed access.
 
 Processes keep decisions, callers and topics with their subscriptions for a second. A change of policies, roles, groups,
-credentials or the resource tree replaces the token right after its commit, before the change is answered. A process
-that reads a token other than the last one forgets what it kept.
+credentials, projects, folders, topics or subscriptions replaces the token right after its commit, before the change is
+answered. A process that reads a token other than the last one forgets what it kept.
 """
 
 from __future__ import annotations

@@ -21,10 +21,7 @@ from pushhub.runtime.httpserver.reading import (
     SMALL_BODY_BYTES,
     RequestReader,
 )
-from pushhub.runtime.httpserver.requests import (
-    Request,
-    environ_of,
-)
+from pushhub.runtime.httpserver.requests import Request, environ_of
 from pushhub.runtime.httpserver.responses import Response, direct_response, refusal
 
 logger = logging.getLogger(__name__)
