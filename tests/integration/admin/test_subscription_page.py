@@ -105,12 +105,11 @@ def test_the_page_needs_as_many_queries_with_many_messages_as_with_few(api: Api,
     for count in (1, 30):
         publish(api, count)
         live(client, row)
-        with CaptureQueriesContext(
-            connection,
-        ) as queries:
+        with CaptureQueriesContext(connection) as queries:
             live(client, row)
-        counts.append(len(queries))
-    assert counts[0] == counts[1]
+        # The probe whether the database can be written is made once a second, so it may fall into either.
+        counts.append(sum(query["sql"].startswith("SELECT") for query in queries))
+    assert counts[0] == counts[1] > 0
 
 
 def test_a_pause_keeps_the_push_configuration_and_a_resume_brings_it_back(
