@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import redis
@@ -73,8 +73,8 @@ class LeasedScheduler(Scheduler):
             raise error from error.__context__
 
     def apply_entry(self, entry: ScheduleEntry, producer: Any = None) -> None:
-        task, every = str(entry.task), entry.schedule
-        if isinstance(every, schedule) and every.seconds <= WATCHED_SECONDS and task not in leases.OF_A_MACHINE:
+        task = str(entry.task)
+        if _watched_every(entry) and task not in leases.OF_A_MACHINE:
             timed.note_sent(redis_client(), timed.task_name(task, entry.args or ()))
         super().apply_entry(entry, producer=producer)
         redis_client().hset(SENT_KEY, str(entry.name), str(time.time()))
@@ -102,7 +102,10 @@ class LeasedScheduler(Scheduler):
         return self._is_holder
 
     def _go_on(self) -> None:
-        """Go on where the last beat stopped. Entries that Redis does not know keep this process' own times."""
+        """Go on where the last beat stopped. What Redis does not know is due: the rare after their time, all else now.
+
+        So the first audit, which shows that maintenance is done, comes with the start, and after a loss of Redis' data.
+        """
         timed.forget_sent(redis_client())
         sent = redis_client().hgetall(SENT_KEY)
         for name, entry in self.schedule.items():
@@ -110,7 +113,17 @@ class LeasedScheduler(Scheduler):
                 sent_at = datetime.fromtimestamp(float(sent[name.encode()]), UTC)
                 # The clock of the last beat may have been ahead.
                 entry.last_run_at = min(sent_at, entry.default_now())
+            elif every := _watched_every(entry):
+                entry.last_run_at = entry.default_now() - every
         self._heap = None
+
+
+def _watched_every(entry: ScheduleEntry) -> timedelta | None:
+    """Return how often a task comes that is watched, and None for others."""
+    every = entry.schedule
+    return (
+        timedelta(seconds=every.seconds) if isinstance(every, schedule) and every.seconds <= WATCHED_SECONDS else None
+    )
 
 
 class BeatThread:

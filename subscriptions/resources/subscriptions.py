@@ -7,10 +7,9 @@ from typing import Any
 from django.conf import settings
 
 from pushhub.common.addresses import AddressGuard
-from pushhub.common.clock import time_text
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.names import DELETED_TOPIC
-from pushhub.common.protojson import format_duration
+from pushhub.common.protojson import format_duration, format_timestamp
 from subscriptions import selectors
 from subscriptions.models import ServiceAccount, Subscription
 from subscriptions.resources import bounds, endpoints, filters
@@ -41,7 +40,7 @@ def subscription_described(subscription: Subscription) -> dict[str, Any]:
 
 def pause_resource(pause: selectors.Pause | None) -> dict[str, Any]:
     """Return the field `paused`, which only PushHub has."""
-    return {"paused": {"by": pause.by, "since": time_text(pause.since)}} if pause is not None else {}
+    return {"paused": {"by": pause.by, "since": format_timestamp(pause.since)}} if pause is not None else {}
 
 
 def subscription_resource_updated(subscription: Subscription) -> dict[str, Any]:

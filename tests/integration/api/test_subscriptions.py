@@ -12,7 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pytest_django import DjangoAssertNumQueries
 
-from pushhub.common.clock import time_text
+from pushhub.common.protojson import format_timestamp
 from subscriptions import selectors, signals
 from subscriptions.models import Project, Subscription
 from subscriptions.models.iam import AuditEntry
@@ -582,7 +582,7 @@ def test_a_subscription_is_paused_and_resumed(api: Api) -> None:
     entry = AuditEntry.objects.get(method="pushhub.v1.Subscriptions.PauseSubscription")
     assert entry.after["paused"] is True
     described = api.get("subscriptions/push").body
-    paused = {"paused": {"by": entry.caller, "since": time_text(entry.at)}}
+    paused = {"paused": {"by": entry.caller, "since": format_timestamp(entry.at)}}
     assert described == {**before, **paused}, "the push config is kept"
     # What was read may be sent back; nobody can set it.
     change = {"subscription": {**described, "ackDeadlineSeconds": 77}, "updateMask": "ackDeadlineSeconds"}

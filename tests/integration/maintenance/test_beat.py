@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import redis
 from celery import Celery
+from celery.schedules import schedule
 
 from deliveries.backlog import timed
 from pushhub import beat
@@ -62,6 +63,18 @@ def test_one_beat_sends_and_the_next_goes_on_where_it_stopped(redis_url: str) ->
     assert second.sent == []
     assert second.schedule["sweep"].last_run_at > datetime.now(UTC) - HOUR_AGO
     second.close()
+
+
+@pytest.mark.parametrize(("every", "is_due"), [(beat.WATCHED_SECONDS, True), (beat.WATCHED_SECONDS + 1, False)])
+def test_what_redis_does_not_know_of_is_sent_at_once_unless_it_is_rare(
+    redis_url: str, every: float, is_due: bool
+) -> None:
+    sender = Sender()
+    sender.schedule["sweep"].schedule = schedule(every)
+    sender.schedule["sweep"].last_run_at = datetime.now(UTC)
+    sender.tick()
+    assert sender.sent == ["sweep"] * is_due
+    sender.close()
 
 
 def test_a_beat_that_was_frozen_sends_nothing_more(redis_url: str) -> None:
