@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deliveries.pipeline import classarchive
+from deliveries.pipeline.starting import spark_starting
 from pushhub.common.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def spark_session(
     """Start a session, or return the running one.
 
     `master` has Spark's form (`local[2]`, `spark://host:7077`). `memory` is the heap of the driver. `extra` has
-    settings of Spark that override these.
+    settings of Spark that override these. Raises FailedPrecondition, with one line, if Spark does not start.
     """
     from pyspark.sql import SparkSession
 
@@ -51,7 +52,8 @@ def spark_session(
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in {**settings(memory=memory, short=short), **driver_address(master), **(extra or {})}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with spark_starting():
+        return builder.getOrCreate()
 
 
 def driver_address(master: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from deliveries.admin.publishjobs import start
-from deliveries.models import Delivery, Message, PublishJob, PublishPart
+from deliveries.models import Delivery, Message, PipelineRun, PublishJob, PublishPart
 from deliveries.pipeline.archiving.archive import Archiver
 from deliveries.pipeline.jobs import replay
 from deliveries.pipeline.jobs.filters import filter_column
@@ -98,7 +99,11 @@ def test_a_replay_to_a_topic_publishes_each_message_once_in_order(
     assert "published 60 messages" in run("replay", "--topic", TOPIC, *EVER, "--id", "again", capsys=capsys)
     assert numbers() == list(range(60))
     assert numbers(OTHER) == list(range(60))
-    run("replay", "--topic", TOPIC, *EVER, "--id", "again", capsys=capsys)
+    output = run("replay", "--topic", TOPIC, *EVER, "--id", "again", capsys=capsys)
+    assert re.fullmatch(
+        r"again was finished at .* UTC, so nothing is published now: it had published 60 messages and rejected 0\n",
+        output,
+    )
     assert Message.objects.count() == 60
     run("replay", "--topic", TOPIC, *EVER, "--id", "once more", capsys=capsys)
     assert Message.objects.count() == 120
@@ -115,6 +120,10 @@ def test_a_dry_run_shows_the_plan_and_publishes_nothing(archived: None, capsys: 
     capsys.readouterr()
     call_command("pipeline", "replay", "--topic", TOPIC, *EVER, "--dry-run")
     assert "plan: 60 messages" in capsys.readouterr().err
+    call_command("pipeline", "replay", "--topic", TOPIC, *EVER, "--dry-run", "--filter", "attributes:none")
+    assert capsys.readouterr().err == (
+        "plan: no archived message of that time passes the filter, so nothing is published\n"
+    )
     assert (Message.objects.count(), PublishJob.objects.count()) == (0, 0)
 
 
@@ -133,6 +142,9 @@ def test_a_killed_replay_resumes_where_it_was(
         process.wait()
     assert Message.objects.count() < 60
     assert PublishJob.objects.get().finished_at is None
+    done = Message.objects.count()
+    run("replay", "--resume", "killed", "--dry-run", capsys=capsys)
+    assert Message.objects.count() == done
     run("replay", "--resume", "killed", capsys=capsys)
     assert sorted(numbers()) == list(range(60))
     assert PublishJob.objects.get().finished_at is not None
@@ -312,8 +324,12 @@ def test_rows_of_files_become_messages(
     (line,) = (tmp_path / f"rows.{form}.rejected").read_text().splitlines()
     assert json.loads(line)["row"] == 6
     assert "is empty" in json.loads(line)["reason"]
-    run("ingest", str(source), "--topic", TOPIC, *words, capsys=capsys)
+    output = run("ingest", str(source), "--topic", TOPIC, *words, capsys=capsys)
+    assert "nothing is published now: it had published 5 messages and rejected 1" in output
     assert Message.objects.count() == 5, "under one id no row is published twice"
+    assert [(row.job_id, row.rows) for row in PipelineRun.objects.order_by("pk")] == [
+        (PublishJob.objects.get().job_id, rows) for rows in (5, 0)
+    ]
 
 
 @pytest.fixture
@@ -416,6 +432,35 @@ def test_options_of_another_format_are_refused(topic: str, tmp_path: Path, capsy
         run(*words, "--malformed", "stop", capsys=capsys)
     with pytest.raises(CommandError, match="there is no encoding 'klingon'"):
         run(*words, "--format", "json", "--encoding", "klingon", capsys=capsys)
+
+
+@pytest.mark.parametrize(
+    ("words", "failure"),
+    [
+        (["ingest", "rows.parquet", "--topic", TOPIC], r"rows\.parquet cannot be read as parquet: "),
+        (["replay", "--topic", TOPIC, *EVER], "The archive has no messages of that time"),
+    ],
+)
+def test_a_job_that_fails_while_it_is_planned_leaves_its_row(
+    topic: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    settings: Any,
+    words: list[str],
+    failure: str,
+) -> None:
+    """Given a file that is not Parquet, and an archive without messages, then the run has the sentence of the error."""
+    settings.ARCHIVE = str(tmp_path / "archive")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.parquet").write_text("body\n")
+
+    with pytest.raises(CommandError, match=failure) as refused:
+        run(*words, capsys=capsys)
+
+    [row] = PipelineRun.objects.all()
+    assert (row.kind, row.failure) == (words[0], str(refused.value))
+    assert row.finished_at is not None
 
 
 def test_a_replaced_file_is_ingested_again(topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

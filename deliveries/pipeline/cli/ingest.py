@@ -17,6 +17,7 @@ from deliveries.pipeline.publishing.publishjobs import (
     bar,
     begin_job,
     divide_job,
+    done_before,
     failure_noted,
     parts_left,
     progress_of,
@@ -105,6 +106,11 @@ def _ingest(
     }
     job = begin_job(job_id=options["id"] or _id(source, topic.name, content), kind="ingest", spec=spec)
     path = Path(options["rejects"] or _rejects_beside(source))
+    if job.finished_at is not None:
+        noted.job_id = job.job_id
+        write_rejects(job, path)  # a kill may have come before
+        stdout.write(done_before(job))
+        return
     if job.parts is None:
         with failure_noted(job, noted):
             total = _count(session, parts, form=form, columns=columns, dialect=dialect)

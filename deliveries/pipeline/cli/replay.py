@@ -17,6 +17,7 @@ from deliveries.pipeline.publishing.publishjobs import (
     Progress,
     bar,
     divide_job,
+    done_before,
     failure_noted,
     find_job,
     progress_of,
@@ -58,11 +59,15 @@ def run(*, stdout: TextIO, stderr: TextIO, dry_run: bool, rate: int, **options: 
     job = find_job(options["resume"]) if options["resume"] else None
     spec = _spec(options) if job is None else ReplaySpec.of(job)
     with reading(settings.ARCHIVE):
-        if dry_run and job is None:
+        if dry_run:
             _Work(spec, rate, stderr)
             return
         with running(Kind.REPLAY) as noted:
             job = job or begin_replay(spec, job_id=options["id"])
+            if job.finished_at is not None:
+                noted.job_id = job.job_id
+                stdout.write(done_before(job))
+                return
             with failure_noted(job, noted):
                 _publish(_Work(spec, rate, stderr), job, stdout)
 
@@ -86,7 +91,10 @@ class _Work:
             filter=spec.filter,
         )
         self.plan = plan = replay.plan(self.messages)
-        stderr.write(f"plan: {plan.messages:,} messages, {plan.bytes:,} bytes, from {plan.first} to {plan.last}")
+        if plan.messages:
+            stderr.write(f"plan: {plan.messages:,} messages, {plan.bytes:,} bytes, from {plan.first} to {plan.last}")
+        else:
+            stderr.write("plan: no archived message of that time passes the filter, so nothing is published")
 
     def show(self, now: Progress) -> None:
         self.stderr.write("\r" + bar(now.published, self.plan.messages), ending="")  # type: ignore[call-arg]

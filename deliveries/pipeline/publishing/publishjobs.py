@@ -20,7 +20,7 @@ from deliveries.models import PublishJob, PublishPart, PublishReject
 from deliveries.pipeline.publishing.parts import TAKEN, Task, publish
 from deliveries.pipeline.service import Service
 from deliveries.telemetry.runs import Run, error_line
-from pushhub.common.clock import utcnow
+from pushhub.common.clock import time_text, utcnow
 from pushhub.common.errors import FailedPrecondition, NotFound, clipped
 from pushhub.common.rows import row_or_none
 from subscriptions.models import Topic
@@ -71,6 +71,16 @@ def find_job(job_id: str) -> PublishJob:
     if job is None:
         raise NotFound(f"There is no job {clipped(job_id)}.")
     return job
+
+
+def done_before(job: PublishJob) -> str:
+    """Return one line about a finished job that was started again."""
+    assert job.finished_at is not None
+    done = progress_of(job)
+    return (
+        f"{job.job_id} was finished at {time_text(job.finished_at)}, so nothing is published now: it had published "
+        f"{done.published:,} messages and rejected {done.rejected:,}"
+    )
 
 
 @contextmanager
