@@ -15,8 +15,20 @@ import redis
 
 from bench import stock
 from bench.message import ATTRIBUTES, HELLO
-from bench.processes import BenchError, Nginx, cpu_seconds, family, needed, nginx, process, rss_mb, say, wait_until
-from bench.stand import Row, clean_environment, stand, subscription
+from bench.processes import (
+    BenchError,
+    Nginx,
+    clean_environment,
+    cpu_seconds,
+    family,
+    needed,
+    nginx,
+    process,
+    rss_mb,
+    say,
+    wait_until,
+)
+from bench.stand import Row, stand, subscription
 from deliveries.rules.envelope import push_body
 from deliveries.rules.payload import publish_time_text, wire_message
 from tests.ports import free_port

@@ -1,9 +1,9 @@
-"""Draws histories of lanes as one small SVG: push window and rate over time, on a logarithmic scale."""
+"""Draws small SVGs: histories of lanes, push window and rate over time on a logarithmic scale, and bars."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
@@ -28,13 +28,57 @@ class Panel:
     samples: Sequence[Sample]
 
 
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """A panel with a bar for each value, under its name."""
+
+    title: str
+    values: Mapping[str, float]
+
+
+#: The height of a bar with the gap to the next, and the widths of its name and of its value.
+BAR, NAME_WIDTH, VALUE_WIDTH = 18, 150, 60
+
+
+def draw_bars(panels: Sequence[Bars]) -> str:
+    """Return panels of bars; the first bar of each is in another colour."""
+    panel_height = max(len(panel.values) for panel in panels) * BAR + MARGIN
+    rows = -(-len(panels) // COLUMNS)
+    width, height = COLUMNS * (WIDTH + 2 * MARGIN), rows * panel_height + MARGIN
+    parts = _head(width, height)
+    for number, panel in enumerate(panels):
+        x = number % COLUMNS * (WIDTH + 2 * MARGIN) + MARGIN
+        y = number // COLUMNS * panel_height + MARGIN
+        parts += _bars(panel, x, y)
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def _bars(panel: Bars, x: float, y: float) -> list[str]:
+    parts = [f'<g transform="translate({x} {y})">', f'<text y="-9" font-weight="bold">{escape(panel.title)}</text>']
+    scale = (WIDTH - NAME_WIDTH - VALUE_WIDTH) / max(panel.values.values())
+    for number, (name, value) in enumerate(panel.values.items()):
+        top, length, colour = number * BAR, round(value * scale, 1), RATE if number else WINDOW
+        parts += [
+            f'<text x="{NAME_WIDTH - 6}" y="{top + 11}" text-anchor="end">{escape(name)}</text>',
+            f'<rect x="{NAME_WIDTH}" y="{top}" width="{length}" height="{BAR - 4}" fill="{colour}"/>',
+            f'<text x="{NAME_WIDTH + length + 4}" y="{top + 11}">{value:,g}</text>',
+        ]
+    return [*parts, "</g>"]
+
+
+def _head(width: float, height: float) -> list[str]:
+    return [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif"',
+        'font-size="11">',
+        f'<rect width="{width}" height="{height}" fill="#fff"/>',
+    ]
+
+
 def draw(panels: Sequence[Panel]) -> str:
     rows = -(-len(panels) // COLUMNS)
     width, height = COLUMNS * (WIDTH + 2 * MARGIN), rows * (HEIGHT + HEAD + MARGIN) + MARGIN
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif"',
-        'font-size="11">',
-        f'<rect width="{width}" height="{height}" fill="#fff"/>',
+        *_head(width, height),
         f'<text x="{MARGIN}" y="20"><tspan fill="{WINDOW}">push window</tspan>, '
         f'<tspan fill="{RATE}">deliveries a second</tspan>; seconds from left to right</text>',
     ]

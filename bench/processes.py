@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import re
 import resource
 import shutil
 import signal
@@ -22,6 +23,7 @@ from tests.preloaded import PreloadedProcess
 
 ROOT = Path(__file__).parent.parent
 PAGE_BYTES = resource.getpagesize()
+TICKS = os.sysconf("SC_CLK_TCK")
 #: Debian's names of the packages that bring a program.
 PACKAGES = {"h2load": "nghttp2-client", "nginx": "nginx-light", "wrk": "wrk"}
 
@@ -51,6 +53,15 @@ def raise_file_limit() -> int:
     return hard
 
 
+def clean_environment() -> dict[str, str]:
+    """Return this process' environment without PushHub's and Django's variables, which would make Celery slower."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("PUSHHUB_") and name != "DJANGO_SETTINGS_MODULE"
+    }
+
+
 def needed(program: str) -> str:
     path = shutil.which(program) or shutil.which(program, path="/usr/sbin:/usr/local/sbin")
     if path is None:
@@ -76,6 +87,26 @@ def family(pid: int) -> list[int]:
         child for listing in Path(f"/proc/{pid}/task").glob("*/children") for child in listing.read_text().split()
     ]
     return [pid, *(member for child in children for member in family(int(child)))]
+
+
+def used_seconds(*pids: int) -> float:
+    """Return the seconds of CPU of processes, with those of threads and children that have ended, in hundredths."""
+    ticks = 0
+    for pid in pids:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended, so its parent has them
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / TICKS
+
+
+def pss_mb(pid: int) -> float:
+    """Return a process' share of memory, 0 once it has ended. A page that several processes share counts in parts."""
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    match = re.search(r"^Pss:\s+(\d+) kB", text, re.MULTILINE)
+    return int(match[1]) / 1000 if match else 0.0
 
 
 def rss_mb(*pids: int) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -15,9 +14,9 @@ from functools import partial
 from pathlib import Path
 
 from bench.message import TOPIC
-from bench.processes import ROOT, BenchError, Nginx, family, nginx, say, wait_until
+from bench.processes import ROOT, BenchError, Nginx, family, nginx, pss_mb, say, used_seconds, wait_until
 from bench.stand import PUSHER, Row, push_config, subscription
-from bench.up import SETTLE_SECONDS, pss_mb, running
+from bench.up import SETTLE_SECONDS, running
 from tests.ports import free_port
 
 RATES = (20, 100, 500)
@@ -31,7 +30,6 @@ PROCESSES = {
     "monitor": "flower",
     "redis-server": "redis",
 }
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_by_rate(quick: bool) -> Row:
@@ -73,8 +71,7 @@ def _spent(supervisor: int, work: Callable[[], object]) -> Counter[str]:
 def _cpu(supervisor: int) -> Counter[str]:
     seconds: Counter[str] = Counter()
     for name, pid in _members(supervisor):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        seconds[name] += sum(map(int, fields[11:15])) / TICKS
+        seconds[name] += used_seconds(pid)
     return seconds
 
 

@@ -1,8 +1,10 @@
 """An endpoint for benchmarks: answers 204 at once, after a delay or never, and notes when each message came.
 
-`python -m bench.sink PORT DELAY_SECONDS COUNTERS [ARRIVALS]`; a negative delay is "never". COUNTERS is a file of two
-64-bit numbers that is kept up to date: requests received, and requests held now. At SIGTERM lines of
-"<message id> <monotonic ns>" go to ARRIVALS. Several sinks may share a port.
+`python -m bench.sink PORT DELAY_SECONDS COUNTERS ARRIVALS NAMES`; a negative delay is "never". COUNTERS is a file of
+three 64-bit numbers that is kept up to date: requests received, requests held now, and messages received, each counted
+once. At SIGTERM lines of
+"<name> <monotonic ns>" go to ARRIVALS; the name of a message is the group of the regular expression NAMES.
+Several sinks may share a port.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import mmap
 import os
+import re
 import signal
 import socket
 import struct
@@ -25,25 +28,32 @@ import uvloop
 from bench.processes import answers, process, wait_until
 
 ANSWER = b"HTTP/1.1 204 No Content\r\n\r\n"
-KEY = b'"messageId":"'
+MESSAGE_ID = r'"messageId":"([^"]*)'
 LENGTH = b"content-length:"
-COUNTERS = struct.Struct("=qq")
+COUNTERS = struct.Struct("=qqq")
 
 
 class Tally:
     """The counters of a process' sinks, in a file that other processes can read at any time."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, names: str) -> None:
+        self.name = re.compile(names.encode())
         path.write_bytes(bytes(COUNTERS.size))
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), COUNTERS.size)
         self.received = self.held = 0
         self.arrivals: list[tuple[bytes, int]] = []
+        self._names: set[bytes] = set()
+
+    def note(self, name: bytes, at: int) -> None:
+        self.arrivals.append((name, at))
+        self._names.add(name)
+        self.change(received=1, held=1)
 
     def change(self, *, received: int, held: int) -> None:
         self.received += received
         self.held += held
-        COUNTERS.pack_into(self._map, 0, self.received, self.held)
+        COUNTERS.pack_into(self._map, 0, self.received, self.held, len(self._names))
 
 
 class Endpoint(asyncio.Protocol):
@@ -65,10 +75,10 @@ class Endpoint(asyncio.Protocol):
             self._buffer = data
             return
         self._buffer = b""
-        start = data.index(KEY) + len(KEY)
-        self._tally.arrivals.append((data[start : data.index(b'"', start)], at))
+        name = self._tally.name.search(data)
+        assert name is not None, data
         self._held += 1
-        self._tally.change(received=1, held=1)
+        self._tally.note(name[1], at)
         if self._delay > 0:
             asyncio.get_running_loop().call_later(self._delay, self._answer)
         elif self._delay == 0:
@@ -110,6 +120,10 @@ class Sinks:
     def held(self) -> int:
         return sum(COUNTERS.unpack(path.read_bytes())[1] for path in self._counters)
 
+    def messages(self) -> int:
+        """Return how many messages have arrived at least once, if there is one sink process."""
+        return sum(COUNTERS.unpack(path.read_bytes())[2] for path in self._counters)
+
     def arrivals(self) -> dict[str, int]:
         """Return the time of each message's first arrival. Call this after the processes have ended."""
         first_arrivals: dict[str, int] = {}
@@ -121,12 +135,14 @@ class Sinks:
 
 
 @contextmanager
-def sinks(folder: Path, *, port: int, delay_seconds: float, processes: int = 1) -> Iterator[Sinks]:
+def sinks(
+    folder: Path, *, port: int, delay_seconds: float, processes: int = 1, names: str = MESSAGE_ID
+) -> Iterator[Sinks]:
     with ExitStack() as stack:
         counters = [folder / f"sink-{port}-{number}" for number in range(processes)]
         arrivals = [path.with_suffix(".arrivals") for path in counters]
         for counter, arrival in zip(counters, arrivals, strict=True):
-            words = [str(port), str(delay_seconds), str(counter), str(arrival)]
+            words = [str(port), str(delay_seconds), str(counter), str(arrival), names]
             stack.enter_context(process([sys.executable, "-m", "bench.sink", *words]))
         wait_until(lambda: answers(port) and all(path.exists() for path in counters), seconds=20, what="the sink")
         yield Sinks(port, counters, arrivals)
@@ -146,10 +162,9 @@ async def serve(port: int, delay_seconds: float, tally: Tally) -> None:
 
 def main() -> None:
     port, delay_seconds, counters = int(sys.argv[1]), float(sys.argv[2]), Path(sys.argv[3])
-    tally = Tally(counters)
+    tally = Tally(counters, names=sys.argv[5])
     uvloop.run(serve(port, delay_seconds, tally))
-    if len(sys.argv) > 4:
-        Path(sys.argv[4]).write_text("".join(f"{name.decode()} {at}\n" for name, at in tally.arrivals))
+    Path(sys.argv[4]).write_text("".join(f"{name.decode()} {at}\n" for name, at in tally.arrivals))
     # Requests that are still held would only get an error.
     os._exit(0)
 

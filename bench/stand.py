@@ -19,7 +19,7 @@ from django.core.management import call_command
 from django.db import connection
 
 from bench.message import ATTRIBUTES, HELLO, TOPIC
-from bench.processes import Started, answers, process, wait_until
+from bench.processes import Started, answers, clean_environment, process, wait_until
 from deliveries.backlog.lanes import configure_lanes
 from deliveries.backlog.records import Lane
 from deliveries.models import Delivery
@@ -207,13 +207,4 @@ def _environment(folder: Path, *, redis_url: str) -> dict[str, str]:
         "DJANGO_SETTINGS_MODULE": "pushhub.settings",
         "PYTHONWARNINGS": "ignore",
         **({"PUSHHUB_DATABASE_URL": database_url} if database_url else {}),
-    }
-
-
-def clean_environment() -> dict[str, str]:
-    """Return this process' environment without PushHub's and Django's variables, which would make Celery slower."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith("PUSHHUB_") and name != "DJANGO_SETTINGS_MODULE"
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 import subprocess
 import sys
@@ -10,10 +9,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-from bench.processes import ROOT, BenchError, family, say
-from bench.stand import Row, clean_environment
+from bench.processes import ROOT, BenchError, clean_environment, family, pss_mb, say
+from bench.stand import Row
 from tests.ports import free_port
 
 #: The time after which processes have finished their first timed tasks.
@@ -86,10 +84,3 @@ def _wait_until_ready(process: subprocess.Popen[str], ready: str) -> None:
             return
         printed.append(line)
     raise BenchError(f"{process.args} did not become ready: " + "".join(printed)[-500:])
-
-
-def pss_mb(pid: int) -> float:
-    """Return a process' share of memory. A page that several processes share counts in parts."""
-    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    match = re.search(r"^Pss:\s+(\d+) kB", text, re.MULTILINE)
-    return int(match[1]) / 1000 if match else 0.0

@@ -22,12 +22,12 @@ PAGES = [
             "identity",
         ],
     ),
-    ("Judge", ["reliability", "performance", "security", "flow-control", "push-client", "measurements"]),
+    ("Judge", ["reliability", "performance", "security", "flow-control", "push-client", "benchmarks", "measurements"]),
     ("Look up", ["settings", "api", "compatibility", "spec", "migration", "faq", "glossary", "changelog"]),
     ("Build", ["architecture", "design", "contributing"]),
 ]
 #: Pages whose file has another name.
-FILES = {"performance": "bench/README.md", "measurements": "bench/NOTES.md", "systemd": "deploy/systemd/README.md"}
+FILES = {"benchmarks": "bench/README.md", "measurements": "bench/NOTES.md", "systemd": "deploy/systemd/README.md"}
 CHINESE_FOLDER = "zh_Hans"
 CHINESE = [
     ("开始", ["first-push", "push", "authentication", "pull"]),
