@@ -18,6 +18,7 @@ GROUPS = {
     "tests/pipeline/test_data_source.py": "spark",
     "tests/pipeline/test_rollup.py": "spark",
     "tests/pipeline/test_session_processes.py": "spark",
+    "tests/pipeline/test_subscription_source.py": "spark",
     # A second session costs less than the wait until one has served all of these.
     "tests/pipeline/test_bucket_jobs.py": "spark jobs",
     "tests/pipeline/test_pipeline_page.py": "spark jobs",
@@ -57,6 +58,7 @@ LONGEST = (
     "tests/integration/push/test_outages.py",
     "tests/browser/test_accessibility.py",
     "tests/pipeline/test_rollup_crashes.py",
+    "tests/integration/pipeline/test_subscription_reader.py",
     "clients",
     "make up",
     "tests/endtoend/test_guide_commands.py",

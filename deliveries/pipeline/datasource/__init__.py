@@ -1,11 +1,12 @@
-"""The Spark data source `pushhub`: archived messages as a table or a stream, and a sink that publishes.
+"""The Spark data source `pushhub`: a subscription or an archive as a stream or a table, and a sink that publishes.
 
     from deliveries.pipeline.datasource import register
 
     register(spark)
+    spark.readStream.format("pushhub").option("subscription", "projects/shop/subscriptions/worker").load()
     spark.read.format("pushhub").option("topic", "projects/shop/topics/orders").load("s3://bucket/archive")
 
-Reading needs only the archive's files: neither a running PushHub nor Django.
+A subscription needs the API alone, and an archive its files alone; neither needs Django.
 """
 
 from __future__ import annotations

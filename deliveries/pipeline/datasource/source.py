@@ -22,7 +22,7 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 class PushHubDataSource(DataSource):
-    """Reads an archive and publishes to a topic. No option is a secret: Spark shows options in its plans."""
+    """Reads a subscription or an archive, and publishes. No option is a secret: Spark shows options in its plans."""
 
     #: The PushHub to publish to; if None, the one in the driver's environment.
     service: Service | None = None
@@ -32,16 +32,28 @@ class PushHubDataSource(DataSource):
         return "pushhub"
 
     def schema(self) -> str:
+        if self.options.get("subscription"):
+            from deliveries.pipeline.datasource.messagecolumns import SCHEMA
+
+            return SCHEMA
         names = self.options.get("columns", "")
         chosen = tuple(name.strip() for name in names.split(",")) if names else tuple(COLUMNS)
         return spark_schema(columns_of(chosen))
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        if self.options.get("subscription"):
+            from deliveries.pipeline.datasource.subscription import Source, SubscriptionReader
+
+            return SubscriptionReader(Source.of(self.options, schema, trigger=False))
         from deliveries.pipeline.datasource.reader import ArchiveReader
 
         return ArchiveReader(Selection.of(self.options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        if self.options.get("subscription"):
+            from deliveries.pipeline.datasource.subscription import Source, SubscriptionStreamReader
+
+            return SubscriptionStreamReader(Source.of(self.options, schema, trigger=True))
         from deliveries.pipeline.datasource.streaming import ArchiveStreamReader
 
         return ArchiveStreamReader(Selection.of(self.options, schema), self.options)

@@ -14,13 +14,9 @@ from pyspark.sql import datasource as spark
 from deliveries.pipeline.archiving.manifest import ManifestFile, read_manifest
 from deliveries.pipeline.datasource.options import Selection
 from deliveries.pipeline.datasource.reader import FilePart, parts_of, read_part
+from deliveries.pipeline.datasource.triggers import SupportsTriggerAvailableNow, limits
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.stores import Store
-
-try:
-    from pyspark.sql.streaming import datasource as limits
-except ImportError:  # before 4.2, Spark reads everything in one batch
-    limits = None
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,14 +26,7 @@ BEGIN = -1
 STEP = "step"
 
 
-class NoTrigger:
-    """Stands for what a source needs for the trigger availableNow, on a Spark where it needs nothing."""
-
-
-_AVAILABLE_NOW: type = limits.SupportsTriggerAvailableNow if limits else NoTrigger
-
-
-class ArchiveStreamReader(_AVAILABLE_NOW, spark.DataSourceStreamReader):
+class ArchiveStreamReader(SupportsTriggerAvailableNow, spark.DataSourceStreamReader):
     """Reads what was archived since the query's last batch."""
 
     def __init__(self, selection: Selection, options: Mapping[str, str]) -> None:

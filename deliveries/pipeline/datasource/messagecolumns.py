@@ -1,0 +1,84 @@
+"""The columns of a subscription's messages, and how they travel to Spark's tasks. No Django here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import InputPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: The columns and their types in Spark's terms. Those that the archive has too have the same names and types there.
+COLUMNS: Mapping[str, str] = {
+    "message_id": "string",
+    "publish_time": "timestamp",
+    "data": "binary",
+    "attributes": "map<string,string>",
+    "ordering_key": "string",
+    # How often the message was handed out; null for a subscription without a dead-letter policy.
+    "delivery_attempt": "int",
+}
+SCHEMA = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+
+
+@dataclass(frozen=True)
+class Messages(InputPartition):
+    """The messages of a partition as a compressed stream of Arrow. A task may read them any number of times."""
+
+    encoded: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, received: Sequence[Any]) -> Messages:
+        """Encode `ReceivedMessage`s."""
+        import pyarrow as pa
+
+        sink = pa.BufferOutputStream()
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        with pa.ipc.new_stream(sink, arrow_schema(), options=options) as writer:
+            writer.write_batch(_batch(received))
+        return cls(sink.getvalue().to_pybytes())
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        with pa.ipc.open_stream(self.encoded) as reader:
+            for batch in reader:
+                yield batch.select(columns)
+
+
+@cache
+def arrow_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema(
+        {
+            "message_id": pa.string(),
+            "publish_time": pa.timestamp("us", "UTC"),
+            "data": pa.binary(),
+            "attributes": pa.map_(pa.string(), pa.string()),
+            "ordering_key": pa.string(),
+            "delivery_attempt": pa.int32(),
+        }
+    )
+
+
+def _batch(received: Sequence[Any]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    messages = [entry.message for entry in received]
+    times = [message.publish_time.seconds * 1_000_000 + message.publish_time.nanos // 1000 for message in messages]
+    columns = [
+        [message.message_id for message in messages],
+        times,
+        [message.data for message in messages],
+        [list(message.attributes.items()) for message in messages],
+        [message.ordering_key for message in messages],
+        [entry.delivery_attempt or None for entry in received],
+    ]
+    schema = arrow_schema()
+    arrays = [pa.array(values, kind) for values, kind in zip(columns, schema.types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
