@@ -20,8 +20,9 @@ from bench.stand import Row, stand
 from deliveries.models import Message
 from deliveries.pipeline import needs
 from deliveries.pipeline.archiving.archive import Archiver
-from deliveries.pipeline.jobs import ingest, replay
-from deliveries.pipeline.jobs.rows import Columns
+from deliveries.pipeline.jobs import ingest, replay, sources
+from deliveries.pipeline.jobs.messages import Columns
+from deliveries.pipeline.jobs.reading import Reading
 from deliveries.pipeline.publishing.publishjobs import Target, begin_job, divide_job, progress_of, run_job
 from deliveries.pipeline.session import spark_session
 from deliveries.publish.service import publish_message
@@ -95,8 +96,9 @@ def _ingested(session: SparkSession, source: Path, count: int) -> float:
     """Ingest the rows of a Parquet file; return for how many seconds."""
     job = begin_job(job_id="bench ingest", kind="ingest", spec={})
     began = time.monotonic()
-    parts = ingest.parts_of([source], form="parquet", unordered=True)
-    messages = ingest.messages_frame(session, parts, form="parquet", columns=Columns(data="data"), in_order=False)
+    _, spans = sources.survey(session, [source], form="parquet", multi_line=False)
+    parts = ingest.parts_of([source], spans, in_order=False)
+    messages = ingest.messages_frame(session, parts, Reading("parquet", Columns(data="data")), in_order=False)
     divide_job(job, [(0, None)] * len(parts), total=count)
     run_job(job, messages, session=session, target=Target(get_topic(name=TOPIC)), in_order=False)
     seconds = time.monotonic() - began
@@ -124,7 +126,7 @@ def _measured(session: SparkSession, count: int, bulk: int, warm: int) -> Row:
         chosen = replay.chosen(session, root=Path(folder), topic=TOPIC, filter="", **span)
         job = begin_job(job_id="bench", kind="replay", spec={})
         began = time.monotonic()
-        divide_job(job, replay.divided(chosen, count=warm + count), total=warm + count)
+        divide_job(job, replay.divided(chosen, replay.plan(chosen)), total=warm + count)
         frame = replay.frame_of(chosen, job, in_order=False)
         run_job(job, frame, session=session, target=Target(topic), in_order=False)
         replay_rate = progress_of(job).published / (time.monotonic() - began)

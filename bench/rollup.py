@@ -21,9 +21,8 @@ from bench.stand import Row, Stand, stand
 from deliveries.models import MetricDay, MetricHour, MetricMinute, Segment
 from deliveries.pipeline import needs
 from deliveries.telemetry.counting import ledger
-from deliveries.telemetry.counting.embedded import EmbeddedCounter
+from deliveries.telemetry.counting.embedded import FILES_A_BATCH, EmbeddedCounter
 from deliveries.telemetry.counting.partials import partials_of
-from deliveries.telemetry.counting.rollup import FILES_A_BATCH
 from deliveries.telemetry.journal import files
 from deliveries.telemetry.journal.columns import event_schema
 from pushhub.celery import SEAL_SECONDS
@@ -41,7 +40,7 @@ IDLE_TURNS = 100
 #: Java's compiler goes on for some time after the last batch.
 QUIET_SECONDS = 15
 
-#: telemetry/counting/transforms.py in SQL.
+#: telemetry/counting/arrowsums.py in SQL.
 DUCKDB = """
 WITH events AS (
   SELECT parse_filename(filename) AS segment, project, coalesce(subscription, topic) AS resource, event,

@@ -16,7 +16,7 @@ Buckets = Mapping[int, int]
 def bucket_of(value: int, *, scale: int = SCALE) -> int:
     """Return the bucket of a value; values below 1 count as 1.
 
-    Spark computes the same (telemetry/counting/transforms.py).
+    Arrow computes the same (telemetry/counting/arrowsums.py).
     """
     return math.ceil(math.log2(max(value, 1)) * (1 << scale))
 

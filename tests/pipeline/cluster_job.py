@@ -19,11 +19,11 @@ def main(topic: str, rows: str) -> None:
     from django.core.management import call_command
 
     from deliveries.pipeline.archiving import archive
-    from deliveries.pipeline.jobs import replay
+    from deliveries.pipeline.publishing import placing
     from deliveries.pipeline.session import spark_session
     from deliveries.telemetry.counting.rollup import Rollup
 
-    archive.RANGE_ROWS = replay.PART_ROWS = 20
+    archive.RANGE_ROWS = placing.PART_ROWS = 20
     session = spark_session(
         "cluster test", master=settings.SPARK_MASTER, memory="512m", extra=settings.SPARK_CONF, short=True
     )

@@ -75,9 +75,9 @@ def main() -> None:
     doom(point, int(number))
     from django.core.management import call_command
 
-    from deliveries.telemetry.counting import counter
+    from deliveries.telemetry.counting import rollup
 
-    counter.FILES_A_BATCH = 2
+    rollup.FILES_A_TASK = 1  # local[2] has two tasks
     call_command("pipeline", *arguments)
 
 

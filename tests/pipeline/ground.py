@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -138,3 +139,42 @@ def pages_damage(path: Path) -> None:
     raw = bytearray(path.read_bytes())
     raw[40:240] = b"\xff" * 200
     path.write_bytes(raw)
+
+
+def counted_by_duckdb(paths: Iterable[Path], *, seconds: int) -> Truth:
+    """Return what `truth_of` does, as DuckDB counts it."""
+    query = """
+        WITH events AS (
+            SELECT coalesce(subscription, topic) AS resource, event,
+                epoch_us("time") // ($seconds * 1000000) * $seconds AS at,
+                coalesce(nullif(response_class, ''), outcome) AS kind, coalesce(response_code, 0) AS code,
+                coalesce(host, '') AS host, bytes, latency_us,
+                CASE WHEN latency_us IS NOT NULL THEN ceil(log2(greatest(latency_us, 1)) * 32)::INT END AS bucket
+            FROM read_parquet($paths)
+        ), bucketed AS (
+            SELECT resource, event, at, kind, code, host, bucket, count(*) AS n, coalesce(sum(bytes), 0) AS bytes,
+                coalesce(sum(latency_us), 0) AS latency_us, coalesce(max(latency_us), 0) AS most
+            FROM events GROUP BY ALL
+        )
+        SELECT resource, event, at, kind, code, host, sum(n)::BIGINT, sum(bytes)::BIGINT, sum(latency_us)::BIGINT,
+            max(most), list(bucket) FILTER (bucket IS NOT NULL), list(n) FILTER (bucket IS NOT NULL)
+        FROM bucketed GROUP BY ALL
+    """
+    with duckdb.connect() as engine:
+        rows = engine.execute(query, {"paths": [str(path) for path in paths], "seconds": seconds}).fetchall()
+    return {
+        tuple(row[:6]): (*row[6:10], dict(zip(map(str, row[10] or ()), row[11] or (), strict=True))) for row in rows
+    }
+
+
+def archived_by_duckdb(root: Path) -> dict[str, int]:
+    """Return how many different messages of each topic the files of the manifest have, as DuckDB counts them."""
+    with duckdb.connect() as engine:
+        listing = engine.execute(
+            "SELECT path FROM read_csv($1, header = true, all_varchar = true)", [f"{root}/files.csv"]
+        )
+        paths = [f"{root}/{path}" for (path,) in listing.fetchall()]
+        query = "SELECT topic, count(*), count(DISTINCT message_id) FROM read_parquet($1) GROUP BY topic"
+        rows = engine.execute(query, [paths]).fetchall()
+    assert all(count == different for _, count, different in rows), "a message is there twice"
+    return {topic: count for topic, count, _ in rows}

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,10 +24,10 @@ from django.core.management import CommandError, call_command
 from deliveries.admin.publishjobs import start
 from deliveries.models import Delivery, Message, PipelineRun, PublishJob, PublishPart
 from deliveries.pipeline.archiving.archive import Archiver
-from deliveries.pipeline.jobs import replay
+from deliveries.pipeline.jobs import replay, spans
 from deliveries.pipeline.jobs.filters import filter_column
 from deliveries.pipeline.jobs.replays import ReplaySpec, begin_replay
-from deliveries.pipeline.publishing import parts, publishjobs
+from deliveries.pipeline.publishing import parts, placing, publishjobs
 from deliveries.publish.service import publish_message
 from deliveries.pull.leasing import pull_messages
 from deliveries.rules.payload import NewMessage
@@ -153,7 +156,7 @@ def test_a_killed_replay_resumes_where_it_was(
 def test_parts_are_published_at_the_same_time_and_each_message_once(
     archived: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay, "PART_ROWS", 10)
+    monkeypatch.setattr(placing, "PART_ROWS", 10)
     assert "published 60 messages" in run("replay", "--topic", TOPIC, *EVER, capsys=capsys)
     assert PublishPart.objects.filter(finished=True).count() == PublishJob.objects.get().parts
     assert PublishPart.objects.count() > 1
@@ -204,6 +207,59 @@ def test_a_replay_is_one_job_with_a_task_per_part(archived: None, spark: SparkSe
     rows = ordered.selectExpr("spark_partition_id() AS task", "part", "position").collect()
     assert {row.task for row in rows} == {0}
     assert [row.position for row in rows] == left
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_messages_of_an_ordering_key_stay_in_order_while_keys_are_spread(
+    spark: SparkSession,
+    redis_url: str,
+    tmp_path: Path,
+    settings: Any,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    is_old: bool,
+) -> None:
+    """Given messages with and without keys, when a replay in several parts is killed in each of them and resumed, then
+    those of a key come in their order, and each message once. A job of an older version has spans of ids as parts.
+    """
+    monkeypatch.setattr(placing, "PART_ROWS", 50)
+    settings.ARCHIVE = str(tmp_path / "archive")
+    settings.SPARK_MASTER = "local[2]"
+    create_topic(name=TOPIC, topic={})
+    keys = [f"k{n * 7 % 11}" if n % 5 else "" for n in range(200)]
+    publish_message(topic=get_topic(name=TOPIC), messages=[NewMessage(b"%d" % n, {}, k) for n, k in enumerate(keys)])
+    Archiver(Path(settings.ARCHIVE), session=spark).run()
+    Message.objects.all().delete()
+    until = BEGIN + timedelta(days=2)
+    chosen = replay.chosen(spark, root=settings.ARCHIVE, topic=TOPIC, since=BEGIN, until=until, filter="")
+    ids = sorted(row.id for row in chosen.select("id").collect())
+    job = begin_replay(ReplaySpec(TOPIC, "", BEGIN, until, ""), job_id="keys")
+    spans_of_ids = list(pairwise([0, *ids[39:199:40], replay.LAST_ID]))
+    publishjobs.divide_job(job, spans_of_ids if is_old else replay.divided(chosen, replay.plan(chosen)), total=200)
+    frame = replay.frame_of(chosen, job, in_order=is_old)
+    assert frame is not None
+    placed = frame.selectExpr("spark_partition_id() AS task", "ordering_key", "position").collect()
+    tasks: dict[str, set[int]] = defaultdict(set)
+    for row in placed:
+        tasks[row.ordering_key].add(row.task)
+    assert all(len(tasks[key]) == 1 for key in tasks if key)
+    assert len(set.union(*tasks.values())) == (1 if is_old else 5)
+    # Each part has published up to a position: the killed run is done by hand.
+    done = [row for row in placed if row.position <= ids[79]]
+    for part in PublishPart.objects.all():
+        last = max((row.position for row in done if is_old or row.task == part.number), default=0)
+        PublishPart.objects.filter(pk=part.pk).update(position=max(part.position, min(last, part.until or last)))
+
+    output = run("replay", "--resume", "keys", capsys=capsys)
+
+    by_key: dict[str, list[int]] = defaultdict(list)
+    for message in Message.objects.order_by("pk"):
+        by_key[message.ordering_key].append(int(bytes(message.data)))
+    left = range(80, 200)
+    assert f"published {len(left)} messages" in output
+    assert sorted(by_key.pop("")) == [n for n in left if not keys[n]]
+    assert by_key == {key: [n for n in left if keys[n] == key] for key in by_key}
+    assert len(by_key) == 11
 
 
 def test_a_filter_may_name_the_ordering_key(
@@ -297,7 +353,7 @@ def test_the_error_of_a_malformed_filter_says_where(spark: SparkSession, text: s
         filter_column("x" * 1001)
 
 
-@pytest.mark.parametrize("form", ["parquet", "csv", "json"])
+@pytest.mark.parametrize("form", ["parquet", "avro", "csv", "json"])
 def test_rows_of_files_become_messages(
     spark: SparkSession, redis_url: str, tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str], settings: Any
 ) -> None:
@@ -308,6 +364,10 @@ def test_rows_of_files_become_messages(
     source = tmp_path / f"rows.{form}"
     if form == "parquet":
         pq.write_table(pa.Table.from_pylist(rows), source)
+    elif form == "avro":
+        fields = [{"name": name, "type": ["null", "string"]} for name in rows[0]]
+        with source.open("wb") as file:
+            fastavro.writer(file, {"type": "record", "name": "row", "fields": fields}, rows)
     elif form == "json":
         source.write_text("\n".join(json.dumps(row) for row in rows))
     else:
@@ -343,7 +403,7 @@ def published() -> list[str]:
     return [bytes(row.data).decode() for row in Message.objects.order_by("pk")]
 
 
-@pytest.mark.parametrize("key", [[], ["--ordering-key-column", "key"]])
+@pytest.mark.parametrize("key", [["--in-order"], ["--ordering-key-column", "key"]])
 def test_files_are_published_in_the_order_of_their_names(
     topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], key: list[str]
 ) -> None:
@@ -463,6 +523,24 @@ def test_a_job_that_fails_while_it_is_planned_leaves_its_row(
     assert row.finished_at is not None
 
 
+def test_a_file_that_is_cut_short_is_refused_in_one_line(
+    topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Given Avro whose first block is whole and whose last one is not, then nothing is published."""
+    source = tmp_path / "rows.avro"
+    with source.open("wb") as file:
+        schema = {"type": "record", "name": "row", "fields": [{"name": "body", "type": "string"}]}
+        fastavro.writer(file, schema, [{"body": "x" * 100}] * 50, sync_interval=500)
+    source.write_bytes(source.read_bytes()[:-30])
+
+    with pytest.raises(CommandError, match="nothing was published") as refused:
+        run("ingest", str(source), "--topic", topic, "--format", "avro", capsys=capsys)
+
+    assert "\n" not in str(refused.value)
+    assert not Message.objects.exists()
+    assert PipelineRun.objects.get().failure == str(refused.value)
+
+
 def test_a_replaced_file_is_ingested_again(topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "rows.json"
     words = ["ingest", str(source), "--topic", topic, "--format", "json"]
@@ -479,16 +557,72 @@ def test_a_replaced_file_is_ingested_again(topic: str, tmp_path: Path, capsys: p
         run(*words, "--id", "mine", capsys=capsys)
 
 
-def test_unordered_files_are_published_once(topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_are_published_at_the_same_time_and_each_row_once(
+    topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "rows"
     for day in (1, 2):
         (folder / f"day={day}").mkdir(parents=True)
         pq.write_table(pa.table({"a": [10 * day, 10 * day + 1]}), folder / f"day={day}" / "part.parquet")
-    assert "published 4 messages" in run("ingest", str(folder), "--topic", topic, "--unordered", capsys=capsys)
+    assert "published 4 messages" in run("ingest", str(folder), "--topic", topic, capsys=capsys)
     assert sorted(published()) == [f'{{"a":{number},"day":{number // 10}}}' for number in (10, 11, 20, 21)]
-    with pytest.raises(CommandError, match="does not go with"):
-        words = ["--unordered", "--ordering-key-column", "a"]
-        run("ingest", str(folder), "--topic", topic, *words, capsys=capsys)
+    assert PublishPart.objects.count() == 2
+
+
+def test_an_archive_is_ingested_as_it_was(
+    archived: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: Any
+) -> None:
+    """Given an archive with a file that compaction has replaced, then the files of its manifest are published."""
+    [file] = Path(settings.ARCHIVE).rglob("*.parquet")
+    shutil.copy(file, file.with_name(f"0-{file.name}"))
+    words = ["--data-column", "data", "--attributes", "attributes,dt", "--ordering-key-column", "ordering_key"]
+
+    assert "published 60 messages" in run("ingest", settings.ARCHIVE, "--topic", TOPIC, *words, capsys=capsys)
+
+    assert sorted(numbers()) == list(range(60))
+    day = file.parent.name.removeprefix("dt=")
+    assert Counter(json.loads(row.attributes)["kind"] for row in Message.objects.all()) == {"order": 30, "return": 30}
+    assert {json.loads(row.attributes)["dt"] for row in Message.objects.all()} == {day}
+
+
+def test_rows_of_an_ordering_key_stay_in_order_while_keys_are_spread(
+    topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given files of rows with and without keys, and one that is rejected, when they are published in several parts,
+    then the rows of a key come in the order of the files, and each row once, also if a part has to begin again.
+    """
+    monkeypatch.setattr(placing, "PART_ROWS", 100)
+    monkeypatch.setattr(spans, "PART_BYTES", 2000)
+    monkeypatch.setattr(spans, "CHUNK_BYTES", 500)
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    rows = [{"n": n, "key": f"k{n * 7 % 11}" if n % 5 else ""} for n in range(400)]
+    for number in range(4):
+        lines = [json.dumps(row) for row in rows[100 * number : 100 * (number + 1)]]
+        (folder / f"{number}.json").write_text("\n".join([*lines, *(["nonsense"] if number == 2 else [])]))
+    words = ["ingest", str(folder), "--topic", topic, "--format", "json", "--ordering-key-column", "key", "--id", "one"]
+    real = publishjobs.run_job
+
+    def run_half(job: PublishJob, frame: Any, **options: Any) -> None:
+        real(job, frame.where("part < 2"), **options)
+        PublishPart.objects.filter(number__gte=2).update(finished=False)
+        PublishJob.objects.update(finished_at=None)
+        raise FailedPrecondition("half of it")
+
+    with monkeypatch.context() as patch, pytest.raises(CommandError, match="half of it"):
+        patch.setattr("deliveries.pipeline.cli.ingest.run_job", run_half)
+        run(*words, capsys=capsys)
+    first = Message.objects.count()
+    assert 0 < first < 400
+    assert "published 400 messages, rejected 1" in run(*words, capsys=capsys)
+
+    assert PublishPart.objects.filter(published__gt=0).count() == PublishJob.objects.get().parts == 5
+    by_key: dict[str, list[int]] = defaultdict(list)
+    for row in Message.objects.order_by("pk"):
+        by_key[row.ordering_key].append(json.loads(bytes(row.data))["n"])
+    assert sorted(by_key.pop("")) == [n for n in range(400) if n % 5 == 0]
+    assert by_key == {key: [row["n"] for row in rows if row["key"] == key] for key in by_key}
+    assert len(by_key) == 11
 
 
 def test_without_a_data_column_the_row_is_the_data(

@@ -100,8 +100,9 @@ def test_segments_of_a_bucket_are_counted_by_a_backfill_and_by_the_rollup(
 
     assert added.segments == 2
     assert_counted(paths)
-    fetching.fetch_waiting(tmp_path / "journal")
-    assert list((tmp_path / "journal" / shipping.FETCHED).iterdir()) == []
+    fetched = tmp_path / "journal" / shipping.FETCHED
+    fetching.fetch_waiting(fetched / "rollup")
+    assert [path for path in fetched.rglob("*") if path.is_file()] == []
 
 
 def test_a_backfill_counts_only_the_requested_time(spark: SparkSession, tmp_path: Path) -> None:

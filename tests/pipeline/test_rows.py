@@ -10,9 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from deliveries.pipeline.jobs import jsonvalues, rows
-from deliveries.pipeline.jobs.ingest import content_of, files_of
-from deliveries.pipeline.jobs.rows import USUAL, Columns, Dialect, Row, RowError, csv_header, read_files, read_rows
+from deliveries.pipeline.jobs import jsonvalues, reading, rows
+from deliveries.pipeline.jobs.messages import Columns, Row, RowError
+from deliveries.pipeline.jobs.reading import Reading, read_files
+from deliveries.pipeline.jobs.rows import USUAL, Dialect, csv_header, read_rows
+from deliveries.pipeline.jobs.sources import content_of, files_of
+from deliveries.pipeline.jobs.spans import LAST
 from pushhub.common.errors import InvalidArgument
 
 BODY = Columns(data="body", attributes=("kind",), ordering_key="key")
@@ -92,6 +95,22 @@ def test_json_values_other_than_strings_become_json(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "number", ["9007199254740993", "18446744073709551616", "-" + "9" * 40, "1.10", "1E5", "0.1000000000000000055511"]
+)
+def test_numbers_of_json_keep_their_digits(tmp_path: Path, number: str) -> None:
+    content = f'{{"body": {{"a": [{number}]}}, "kind": {number}, "key": {number}}}'.encode()
+    assert read(tmp_path / "a.json", content, form="json") == [
+        Row(1, f'{{"a":[{number}]}}'.encode(), {"kind": number}, number)
+    ]
+
+
+def test_an_object_of_json_becomes_an_attribute_for_each_entry(tmp_path: Path) -> None:
+    content = b'{"body": "", "kind": {"a": "1", "b": 2, "c": null, "d": {"e": []}}}'
+    [row] = read(tmp_path / "a.json", content, form="json")
+    assert row.attributes == {"a": "1", "b": "2", "d": '{"e":[]}'}
+
+
 def test_without_a_data_column_the_row_is_the_data(tmp_path: Path) -> None:
     whole = Columns()
     [row] = read(tmp_path / "a.json", b' {"b": 1.50, "a": null} \n', form="json", columns=whole)
@@ -130,17 +149,18 @@ def test_compressed_files_are_read(tmp_path: Path) -> None:
 
 
 def test_rows_come_in_batches_in_the_order_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "BATCH_ROWS", 2)
+    monkeypatch.setattr(reading, "BATCH_ROWS", 2)
     for name in ("b", "a"):
         (tmp_path / name).write_text("body,kind,key\n" + "".join(f"{name}{number},,\n" for number in range(3)))
-    paths = pa.RecordBatch.from_pydict({"part": [3, 4], "path": [str(tmp_path / "a"), str(tmp_path / "b")]})
+    whole = {"first": [0, 0], "last": [LAST, LAST], "line": [1, 1]}
+    paths = pa.RecordBatch.from_pydict({"part": [3, 4], "path": [str(tmp_path / "a"), str(tmp_path / "b")], **whole})
 
-    batches = list(read_files([paths], form="csv", columns=BODY))
+    batches = list(read_files([paths], reading=Reading("csv", BODY)))
 
     assert [len(batch) for batch in batches] == [2, 1, 2, 1]
     table: list[dict[str, Any]] = pa.Table.from_batches(batches).to_pylist()
-    assert [(row["part"], row["file"], row["line"], row["data"]) for row in table] == [
-        (part, name, number + 2, f"{name}{number}".encode())
+    assert [(row["part"], row["row"], row["file"], row["line"], row["data"]) for row in table] == [
+        (part, number + 1, name, number + 2, f"{name}{number}".encode())
         for part, name in ((3, "a"), (4, "b"))
         for number in range(3)
     ]
@@ -164,10 +184,10 @@ def test_the_files_of_a_folder_come_by_name(tmp_path: Path) -> None:
 def test_the_content_of_files_is_in_their_digest(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("one")
-    first = content_of([path])
-    assert content_of([path]) == first
+    first = content_of(path)
+    assert content_of(path) == first
     path.write_text("two")
-    assert content_of([path]) != first
+    assert content_of(path) != first
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_a_folder_without_a_layer_is_seen() -> None:
         ("deliveries.rules.flow", "from time import monotonic"),
         ("deliveries.rules.flow", "from deliveries.backlog import scripts"),
         ("deliveries.rules.flow", "from subscriptions.selectors import push_settings"),
-        ("deliveries.telemetry.counting.transforms", "import django"),
+        ("deliveries.telemetry.counting.arrowsums", "import django"),
         ("pushhub.common.names", "from subscriptions.models import Topic"),
         ("pushhub.common.errors", "from pushhub.celery import app"),
         ("deliveries.telemetry.gauges", "from pushhub import leases"),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -46,8 +46,10 @@ RANGE_ROWS = 25_000
 STEP_RANGES = 16
 #: Claims that one transaction deletes when it cleans up.
 CLAIMS_A_TRANSACTION = 10_000
-#: Compaction merges the files of a day that are smaller than this.
+#: Compaction merges the files of a day that are smaller than this into files of at least this size.
 SMALL_BYTES = 64 * 1024 * 1024
+#: Merged files of one job of Spark. One that is killed merges them again.
+MERGES_A_JOB = 64
 #: Files that compaction has replaced stay for this long, so that readers that know them can finish.
 GRACE = timedelta(hours=1)
 Ranges = list[tuple[int, int]]
@@ -125,20 +127,18 @@ class Archiver:
         return len(unnamed)
 
     def compact(self, *, written: Callable[[int], object] = lambda _: None) -> int:
-        """Merge the small files of each project's day into one; return the number of such days.
+        """Merge the small files of each project's day; return the number of such days.
 
-        Calls `written` with the number of messages of each.
+        Calls `written` with the number of messages of each job of Spark.
         """
-        days: dict[str, list[ArchiveFile]] = {}
-        for row in ArchiveFile.objects.filter(bytes__lt=SMALL_BYTES).order_by("first_id"):
-            days.setdefault(row.path.rpartition("/")[0], []).append(row)
-        crowded = {day: rows for day, rows in days.items() if len(rows) > 1}
-        for day, rows in crowded.items():
-            self._compact_day(day, rows)
-            written(sum(row.rows for row in rows))
-            self._progress(f"{day}: {len(rows)} files became one")
+        merges = small_files()
+        for start in range(0, len(merges), MERGES_A_JOB):
+            chunk = merges[start : start + MERGES_A_JOB]
+            self._merge(chunk)
+            written(sum(row.rows for rows in chunk for row in rows))
+            self._progress(f"{sum(map(len, chunk))} files became {len(chunk)}")
         self.sweep()
-        return len(crowded)
+        return len({_folder(rows[0]) for rows in merges})
 
     def _step(self, after_id: int) -> tuple[Archived, int] | None:
         """Archive the next messages after an id; return what was archived and the last id, or None for no messages."""
@@ -191,7 +191,7 @@ class Archiver:
         ordered = dated.sortWithinPartitions("project", "dt", "topic", "publish_time")
         name = f"{first}-{last}-{write.token}"
         written = ordered.mapInArrow(partial(write_files, address=self._store.address, name=name), WRITTEN).collect()
-        return [ArchiveFile(first_id=first, last_id=last, **row.asDict()) for row in written]
+        return [ArchiveFile(**row.asDict()) for row in written]
 
     def _files_of(self, leftovers: list[ArchiveLeftover]) -> list[str]:
         """Return the existing files of leftovers, including those that a killed task had not finished."""
@@ -210,14 +210,14 @@ class Archiver:
         with write_transaction():
             leftover.delete()
 
-    def _compact_day(self, day: str, old: list[ArchiveFile]) -> None:
-        names = self._session.createDataFrame([(row.path,) for row in old], "path string").coalesce(1)
-        frame = names.mapInArrow(partial(scan_files, address=self._store.address), spark_schema(tuple(COLUMNS)))
-        first, last = min(row.first_id for row in old), max(row.last_id for row in old)
+    def _merge(self, merges: Sequence[Sequence[ArchiveFile]]) -> None:
+        """Write the messages of each group of files into one file, a task for each, and replace the files by it."""
+        old = [row for rows in merges for row in rows]
         write = self._write_begin()
-        rows = self._written(frame, write, first=first, last=last)
+        first, last = min(row.first_id for row in old), max(row.last_id for row in old)
+        rows = self._written(self.merged(merges), write, first=first, last=last)
         if sum(row.rows for row in rows) != sum(row.rows for row in old):
-            raise FailedPrecondition(f"{day}: not every message was read; its files stay as they are.")
+            raise FailedPrecondition("Compaction did not read every message; the files stay as they are.")
         now = self._clock()
         replaced = [ArchiveLeftover(path=row.path, replaced_at=now) for row in old]
         with write_transaction():
@@ -226,6 +226,29 @@ class Archiver:
             ArchiveLeftover.objects.bulk_create(replaced)
             write.delete()
         write_listing(self._store)
+
+    def merged(self, merges: Sequence[Sequence[ArchiveFile]]) -> DataFrame:
+        """Return the messages of groups of files, a partition for each group."""
+        paths = [(number, row.path) for number, rows in enumerate(merges) for row in rows]
+        names = self._session.createDataFrame(paths, "merge int, path string").repartitionById(len(merges), "merge")
+        return names.mapInArrow(partial(scan_files, address=self._store.address), spark_schema(tuple(COLUMNS)))
+
+
+def small_files() -> list[list[ArchiveFile]]:
+    """Return the groups of neighbouring small files of each project's day of which compaction makes one file each."""
+    groups: list[list[ArchiveFile]] = []
+    small = ArchiveFile.objects.filter(bytes__lt=SMALL_BYTES)
+    for row in sorted(small, key=lambda row: (_folder(row), row.first_id, row.path)):
+        group = groups[-1] if groups else []
+        if not group or _folder(group[0]) != _folder(row) or sum(other.bytes for other in group) >= SMALL_BYTES:
+            groups.append([row])
+        else:
+            group.append(row)
+    return [group for group in groups if len(group) > 1]
+
+
+def _folder(row: ArchiveFile) -> str:
+    return row.path.rpartition("/")[0]
 
 
 def source(*, write_id: int) -> Source:

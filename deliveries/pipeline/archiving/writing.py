@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: Writers and readers keep a whole row group in memory, and a message may have 10 MB.
 GROUP_BYTES = 32 * 2**20
 #: What `write_files` returns about each file.
-WRITTEN = "path string, rows bigint, bytes bigint, first_step bigint, last_step bigint"
+WRITTEN = "path string, first_id bigint, last_id bigint, rows bigint, bytes bigint, first_step bigint, last_step bigint"
 STORED = tuple(name for name in COLUMNS if name != "project")
 #: Columns with few values.
 REPEATED = ["topic", "ordering_key", "attributes.key_value.key", "attributes.key_value.value", "step"]
@@ -65,6 +65,7 @@ class _File:
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = self._rows = 0
         self._steps: set[int] = set()
+        self._ids: set[int] = set()
         # If an error ends the task, the stack closes the file.
         self._open = stack.enter_context(ExitStack())
         sink = self._open.enter_context(store.write(self._path))
@@ -81,6 +82,7 @@ class _File:
         self._bytes += messages.nbytes
         self._rows += messages.num_rows
         self._steps |= set(pc.min_max(messages.column("step")).as_py().values())
+        self._ids |= set(pc.min_max(messages.column("message_id").cast("int64")).as_py().values())
 
     def close(self) -> dict[str, Any]:
         """Finish the file and return its row for the manifest."""
@@ -88,6 +90,8 @@ class _File:
         self._open.close()
         return {
             "path": self._path,
+            "first_id": min(self._ids),
+            "last_id": max(self._ids),
             "rows": self._rows,
             "bytes": self._store.size(self._path),
             "first_step": min(self._steps),

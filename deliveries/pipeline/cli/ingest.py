@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 from django.conf import settings
 
-from deliveries.pipeline.jobs import ingest
-from deliveries.pipeline.jobs.rows import USUAL, Columns, Dialect
+from deliveries.pipeline.jobs import ingest, sources
+from deliveries.pipeline.jobs.messages import Columns
+from deliveries.pipeline.jobs.reading import Reading
+from deliveries.pipeline.jobs.rows import USUAL, Dialect
+from deliveries.pipeline.publishing.placing import parts_for
 from deliveries.pipeline.publishing.publishjobs import (
     Progress,
     Target,
@@ -26,11 +30,13 @@ from deliveries.pipeline.publishing.publishjobs import (
 )
 from deliveries.pipeline.session import spark_session
 from deliveries.telemetry.runs import Kind, Run, error_line, running
-from pushhub.common.errors import FailedPrecondition, InvalidArgument
+from pushhub.common.errors import FailedPrecondition
 from pushhub.common.stores import is_remote
 from subscriptions.selectors import get_topic
 
-HELP = "Publish the rows of Parquet, CSV or JSON files to a topic."
+Result = TypeVar("Result")
+
+HELP = "Publish the rows of Parquet, Avro, CSV or JSON files to a topic."
 
 
 def words(text: str) -> list[str]:
@@ -40,9 +46,14 @@ def words(text: str) -> list[str]:
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("source", help="a file, a folder or a pattern; files are taken in the order of their names")
     parser.add_argument("--topic", required=True, help="projects/shop/topics/orders")
-    parser.add_argument("--format", dest="form", choices=ingest.FORMATS, default="parquet")
+    parser.add_argument("--format", dest="form", choices=sources.FORMATS, default="parquet")
     parser.add_argument("--data-column", default="", help="the message's data; the default is the whole row in JSON")
-    parser.add_argument("--attributes", type=words, default=[], help="names of columns, separated by commas")
+    parser.add_argument(
+        "--attributes",
+        type=words,
+        default=[],
+        help="names of columns, separated by commas; a map is an attribute for each entry",
+    )
     parser.add_argument("--ordering-key-column", default="")
     parser.add_argument("--delimiter", default=USUAL.delimiter, help="of CSV: the character between two fields")
     parser.add_argument("--quote", default=USUAL.quote, help='of CSV: the quote around fields; "" for none')
@@ -59,7 +70,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         default="reject",
         help="a malformed row of CSV or JSON goes to the rejects, or stops the job before anything is published",
     )
-    parser.add_argument("--unordered", action="store_true", help="publish several files, or parts of them, at a time")
+    parser.add_argument(
+        "--in-order", action="store_true", help="publish all rows one after the other, in the order of the files"
+    )
     parser.add_argument("--rate", type=int, default=0, help="the most messages per second")
     parser.add_argument(
         "--rejects", default="", help="the file for rows that cannot be published; the default is SOURCE.rejected"
@@ -75,32 +88,23 @@ def run(**options: Any) -> None:
 
 
 def _ingest(
-    noted: Run, *, stdout: TextIO, stderr: TextIO, source: str, form: str, rate: int, unordered: bool, **options: Any
+    noted: Run, *, stdout: TextIO, stderr: TextIO, source: str, form: str, rate: int, in_order: bool, **options: Any
 ) -> None:
     topic = get_topic(name=options["topic"], field="topic")
     columns = Columns(options["data_column"], options["attributes"], options["ordering_key_column"])
     dialect = _dialect(options)
     ingest.check_dialect(dialect, form=form)
-    if unordered and columns.ordering_key:
-        raise InvalidArgument("--unordered does not go with --ordering-key-column.", field="unordered")
-    files = ingest.files_of(source, form=form)
+    files = sources.files_of(source, form=form)
+    base = sources.base_of(source, files)
+    sources.check_columns(files, form=form, columns=columns, dialect=dialect, base=base)
     session = spark_session(
         "pushhub ingest", master=settings.SPARK_MASTER, memory=settings.SPARK_MEMORY, extra=settings.SPARK_CONF
     )
-    parts = ingest.parts_of(files, form=form, unordered=unordered)
-    frame_of = partial(
-        ingest.messages_frame,
-        session,
-        form=form,
-        columns=columns,
-        dialect=dialect,
-        base=ingest.base_of(source, files),
-        in_order=not unordered,
-    )
-    frame_of(parts)  # reports a bad file before there is a job
-    content = ingest.content_of(files)
+    content, spans = _planned(partial(sources.survey, session, files, form=form, multi_line=dialect.multi_line))
+    parts = ingest.parts_of(files, spans, in_order=in_order)
+    reading = Reading(form, columns, dialect, base, sources.folder_kinds(files, base) if form == "parquet" else {})
     spec = {
-        **{"source": source, "topic": topic.name, "format": form, "unordered": unordered, "content": content},
+        **{"source": source, "topic": topic.name, "format": form, "unordered": not in_order, "content": content},
         **{"data": columns.data, "attributes": list(columns.attributes), "key": columns.ordering_key},
         **dialect.options(),
     }
@@ -111,11 +115,12 @@ def _ingest(
         write_rejects(job, path)  # a kill may have come before
         stdout.write(done_before(job))
         return
+    is_keyed = bool(columns.ordering_key) and not in_order
     if job.parts is None:
         with failure_noted(job, noted):
-            total = _count(session, parts, form=form, columns=columns, dialect=dialect)
-        divide_job(job, [(0, None)] * len(parts), total=total)
-    if job.parts != len(parts):
+            total = _planned(partial(ingest.count_rows, session, parts, reading))
+        divide_job(job, [(0, None)] * (parts_for(total) if is_keyed else len(parts)), total=total)
+    if not is_keyed and job.parts != len(parts):
         raise FailedPrecondition(
             f"{source} was in {job.parts} parts when {job.job_id} began, and is in {len(parts)} now."
         )
@@ -125,10 +130,15 @@ def _ingest(
         stderr.write(f"\r{line}, {now.rejected:,} rejected", ending="")  # type: ignore[call-arg]
 
     left = {part.number for part in parts_left(job)}
-    todo = [part for part in parts if part.number in left]
     with failure_noted(job, noted):
-        frame = frame_of(todo) if todo else None
-        run_job(job, frame, session=session, target=Target(topic, rate=rate), in_order=not unordered, show=show)
+        if not left:
+            frame = None
+        elif is_keyed:
+            frame = ingest.keyed_frame(session, parts, reading, count=job.parts or 0, left=sorted(left))
+        else:
+            todo = [part for part in parts if part.number in left]
+            frame = ingest.messages_frame(session, todo, reading, in_order=in_order)
+        run_job(job, frame, session=session, target=Target(topic, rate=rate), in_order=in_order, show=show)
         write_rejects(job, path)
     stderr.write("")
     done = progress_of(job)
@@ -139,7 +149,7 @@ def _ingest(
 def _rejects_beside(source: str) -> str:
     """Return the default file of rejects: beside the source, or in the working folder for files of a bucket."""
     beside = Path(source).name if is_remote(source) else source.rstrip("/")
-    return f"{beside}{ingest.REJECTED_SUFFIX}"
+    return f"{beside}{sources.REJECTED_SUFFIX}"
 
 
 def _dialect(options: dict[str, Any]) -> Dialect:
@@ -153,10 +163,10 @@ def _dialect(options: dict[str, Any]) -> Dialect:
     )
 
 
-def _count(session: Any, parts: list[ingest.Part], *, form: str, columns: Columns, dialect: Dialect) -> int:
-    """Read every row once. Raises FailedPrecondition for a malformed row if the dialect is strict."""
+def _planned(read: Callable[[], Result]) -> Result:
+    """Read the files before anything is published. Raises FailedPrecondition, for instance for a malformed row."""
     try:
-        return ingest.count_rows(session, parts, form=form, columns=columns, dialect=dialect)
+        return read()
     except Exception as error:
         raise FailedPrecondition(f"{error_line(error)}; nothing was published.") from error
 

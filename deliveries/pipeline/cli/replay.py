@@ -102,9 +102,11 @@ class _Work:
 
 def _publish(work: _Work, job: PublishJob, stdout: TextIO) -> None:
     if job.parts is None:
-        divide_job(job, replay.divided(work.messages, count=work.plan.messages), total=work.plan.messages)
-    frame = replay.frame_of(work.messages, job, in_order=work.plan.ordered)
-    run_job(job, frame, session=work.session, target=work.target, in_order=work.plan.ordered, show=work.show)
+        divide_job(job, replay.divided(work.messages, work.plan), total=work.plan.messages)
+    # An older version divided by ids, and so did this one if the first message with a key came later.
+    in_order = work.plan.ordered and replay.has_spans(job)
+    frame = replay.frame_of(work.messages, job, in_order=in_order)
+    run_job(job, frame, session=work.session, target=work.target, in_order=in_order, show=work.show)
     work.stderr.write("")
     stdout.write(f"published {progress_of(job).published:,} messages as {job.job_id}")
 

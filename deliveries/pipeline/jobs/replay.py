@@ -13,6 +13,7 @@ from deliveries.models import PublishJob, PublishPart
 from deliveries.pipeline.archiving.files import require_listing
 from deliveries.pipeline.archiving.manifest import read_manifest
 from deliveries.pipeline.jobs.filters import filter_column
+from deliveries.pipeline.publishing.placing import part_of_key, parts_for
 from deliveries.rules.ids import first_id_at
 from pushhub.common.errors import FailedPrecondition
 from pushhub.common.stores import Store
@@ -20,9 +21,6 @@ from pushhub.common.stores import Store
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Messages of one part, and the most parts of a job. A task publishes a part, sorted.
-PART_ROWS = 20_000
-MAX_PARTS = 64
 COLUMNS = ("message_id", "publish_time", "data", "attributes", "ordering_key")
 MILLISECOND = timedelta(milliseconds=1)
 LAST_ID = (1 << 63) - 1
@@ -36,7 +34,7 @@ class Plan:
     bytes: int
     first: datetime | None
     last: datetime | None
-    #: Whether any message has an ordering key, so that all must be published in order.
+    #: Whether any message has an ordering key, so that those of a key must be published in order.
     ordered: bool
 
 
@@ -77,17 +75,25 @@ def plan(messages: DataFrame) -> Plan:
     return Plan(*row)
 
 
-def divided(messages: DataFrame, *, count: int) -> list[tuple[int, int | None]]:
-    """Divide `count` messages into spans of about the same size: each is the id before its messages and its last id."""
+def divided(messages: DataFrame, plan: Plan) -> list[tuple[int, int | None]]:
+    """Divide messages into parts of about the same size: each is the id before its messages and its last id.
+
+    With ordering keys, a part has some of the keys, and no last id.
+    """
     from pyspark.sql import functions as f
 
-    if not count:
-        return []
-    parts = min(count // PART_ROWS + 1, MAX_PARTS)
+    parts = parts_for(plan.messages)
+    if not parts or plan.ordered:
+        return [(0, None)] * parts
     # A double cannot tell neighbouring ids apart, which does no harm: an edge may lie anywhere.
     ids = messages.select(f.col("id").cast("double").alias("id"))
     edges = ids.approxQuantile("id", [part / parts for part in range(1, parts)], 1 / (20 * parts)) if parts > 1 else []
     return list(pairwise([0, *sorted({int(edge) for edge in edges}), LAST_ID]))
+
+
+def has_spans(job: PublishJob) -> bool:
+    """Return whether the parts of a job are spans of ids, and not of ordering keys."""
+    return PublishPart.objects.filter(job=job).exclude(until=None).exists()
 
 
 def frame_of(messages: DataFrame, job: PublishJob, *, in_order: bool) -> DataFrame | None:
@@ -103,10 +109,13 @@ def parted(messages: DataFrame, parts: Sequence[PublishPart], *, in_order: bool)
     """
     from pyspark.sql import functions as f
 
-    edges = f.array(*[f.lit(part.until) for part in parts])
     # Messages up to the position are published, and all of a finished part.
     positions = f.array(*[f.lit(LAST_ID if part.finished else part.position) for part in parts])
-    number = f.size(f.filter(edges, lambda edge: edge < f.col("id")))
+    if parts[0].until is None:
+        number = part_of_key(f.col("ordering_key"), f.col("id"), parts=len(parts))
+    else:
+        edges = f.array(*[f.lit(part.until) for part in parts])
+        number = f.size(f.filter(edges, lambda edge: edge < f.col("id")))
     numbered = messages.withColumn("part", number)
     left = numbered.where(f.col("id") > f.element_at(positions, f.col("part") + 1))
     rows = left.select("part", f.col("id").alias("position"), "data", "attributes", "ordering_key")

@@ -10,43 +10,24 @@ from __future__ import annotations
 import bz2
 import csv
 import gzip
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import orjson
 
 from deliveries.pipeline.jobs.jsonvalues import JsonScanner, JsonText
-from pushhub.common.stores import AnyFile, file_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from deliveries.pipeline.jobs.messages import Columns, Row, RowError, row_of
+from deliveries.pipeline.jobs.spans import WHOLE, Span
+from pushhub.common.stores import AnyFile
 
 #: A message has at most 10 MB. A longer row is rejected before all of it is in memory.
 MAX_ROW_BYTES = 32 * 1024 * 1024
-#: An Arrow batch ends when it has this many rows or bytes.
-BATCH_ROWS = 1_000
-BATCH_BYTES = 16 * 1024 * 1024
 #: Characters of a rejected row that are kept.
 SHOWN_CHARACTERS = 1_000
-SCHEMA = (
-    "part int, file string, line long, data binary, attributes map<string,string>, ordering_key string, reason string,"
-    " text string"
-)
 COMPRESSED: Mapping[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """The columns that become data, attributes and ordering key. Without `data`, the data is the whole row in JSON."""
-
-    data: str = ""
-    attributes: Sequence[str] = ()
-    ordering_key: str = ""
-
-    def named(self) -> list[str]:
-        return [name for name in (self.data, *self.attributes, self.ordering_key) if name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,29 +67,17 @@ class Dialect:
 USUAL = Dialect()
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A message, or the reason why the row is not one, and its text."""
-
-    line: int
-    data: bytes = b""
-    attributes: Mapping[str, str] | None = None
-    ordering_key: str = ""
-    reason: str = ""
-    text: str = ""
-
-
-class RowError(Exception):
-    """The reason why a row is not a message."""
-
-
 class _Lines:
-    """The lines of a file. It remembers those of the current row."""
+    """The lines of a span of a file. It remembers those of the current row."""
 
-    def __init__(self, file: BinaryIO, encoding: str) -> None:
+    def __init__(self, file: BinaryIO, encoding: str, span: Span = WHOLE) -> None:
         self._file = file
         self._encoding = encoding
-        self._count = 0
+        self._count = span.line - 1
+        #: The bytes of the span that are left.
+        self._left = span.last - span.first
+        if span.first:
+            file.seek(span.first)
         self.begin()
 
     def begin(self) -> None:
@@ -121,9 +90,10 @@ class _Lines:
         return self
 
     def __next__(self) -> str:
-        line = self._file.readline(MAX_ROW_BYTES + 1)
+        line = self._file.readline(MAX_ROW_BYTES + 1) if self._left > 0 else b""
         if not line:
             raise StopIteration
+        self._left -= len(line)
         self._count += 1
         if self._count == 1:
             line = line.removeprefix(b"\xef\xbb\xbf")
@@ -170,38 +140,24 @@ def csv_header(path: AnyFile, *, dialect: Dialect = USUAL) -> list[str]:
         return _header(_reader(_Lines(file, dialect.encoding), dialect))
 
 
-def read_rows(path: AnyFile, *, form: str, columns: Columns, dialect: Dialect = USUAL) -> Iterator[Row]:
-    """Return the rows of a file in their order. `form` is csv or json. Empty lines are skipped.
+def read_rows(
+    path: AnyFile, *, form: str, columns: Columns, dialect: Dialect = USUAL, span: Span = WHOLE
+) -> Iterator[Row]:
+    """Return the rows of a file, or of a span of JSON lines, in their order. `form` is csv or json.
+
+    Empty lines are skipped.
 
     If the dialect is strict, raises RowError, which names the first malformed row.
     """
     with opened(path) as file:
-        for row in _rows(file, form=form, columns=columns, dialect=dialect):
+        for row in _rows(file, form=form, columns=columns, dialect=dialect, span=span):
             if row.reason and dialect.is_strict:
                 raise RowError(f"{path.name}, {row.reason}")
             yield row
 
 
-def read_files(
-    batches: Iterable[pa.RecordBatch], *, form: str, columns: Columns, dialect: Dialect = USUAL
-) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: return the rows of the files that are rows of (part, path), in SCHEMA."""
-    for batch in batches:
-        for part, path in zip(batch.column("part").to_pylist(), batch.column("path").to_pylist(), strict=True):
-            rows: list[Row] = []
-            weight = 0
-            for row in read_rows(file_of(path), form=form, columns=columns, dialect=dialect):
-                rows.append(row)
-                weight += len(row.data)
-                if len(rows) >= BATCH_ROWS or weight >= BATCH_BYTES:
-                    yield _batch(part, path, rows)
-                    rows, weight = [], 0
-            if rows:
-                yield _batch(part, path, rows)
-
-
-def _rows(file: BinaryIO, *, form: str, columns: Columns, dialect: Dialect) -> Iterator[Row]:
-    lines = _Lines(file, dialect.encoding)
+def _rows(file: BinaryIO, *, form: str, columns: Columns, dialect: Dialect, span: Span) -> Iterator[Row]:
+    lines = _Lines(file, dialect.encoding, span)
     if form == "csv":
         return _csv_rows(lines, columns, dialect)
     if dialect.multi_line:
@@ -253,7 +209,17 @@ def _json_row(raw: bytes, line: int, columns: Columns) -> Row:
         raise RowError("it is JSON, but not an object")
     if columns.data and columns.data not in values:
         raise RowError(f"it has no field {columns.data!r}")
-    return _row(line, values, columns, whole=raw)
+    if any(isinstance(values.get(name), float | list | dict) for name in columns.named()):
+        values = _exact(raw)
+    return row_of(line, values, columns, whole=raw)
+
+
+def _exact(raw: bytes) -> Any:
+    """Return the value of a valid JSON text, with its numbers as they are written: orjson's floats lose digits."""
+    try:
+        return json.loads(raw, parse_int=orjson.Fragment, parse_float=orjson.Fragment)
+    except RecursionError:
+        raise RowError("it is nested too deeply") from None
 
 
 def _reader(lines: _Lines, dialect: Dialect) -> Any:
@@ -305,41 +271,4 @@ def _csv_row(lines: _Lines, header: Sequence[str], values: Sequence[str], column
         raise RowError(f"it has {len(values)} columns, and the header has {len(header)}")
     lines.text()
     row = {name: None if value == null else value for name, value in zip(header, values, strict=True)}
-    return _row(lines.first, row, columns)
-
-
-def _row(line: int, values: Mapping[str, Any], columns: Columns, *, whole: bytes | None = None) -> Row:
-    if columns.data:
-        data = _text(values.get(columns.data)).encode()
-    elif whole is not None:
-        data = whole
-    else:
-        data = orjson.dumps({name: value for name, value in values.items() if value is not None})
-    attributes = {name: _text(values[name]) for name in columns.attributes if values.get(name) is not None}
-    return Row(line, data, attributes, _text(values.get(columns.ordering_key)) if columns.ordering_key else "")
-
-
-def _text(value: Any) -> str:
-    """Return a string as it is, and any other value in JSON."""
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
-
-
-def _batch(part: int, path: str, rows: Sequence[Row]) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    name = file_of(path).name
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([part] * len(rows), pa.int32()),
-            pa.array([name] * len(rows), pa.string()),
-            pa.array([row.line for row in rows], pa.int64()),
-            pa.array([row.data for row in rows], pa.binary()),
-            pa.array([list((row.attributes or {}).items()) for row in rows], pa.map_(pa.string(), pa.string())),
-            pa.array([row.ordering_key for row in rows], pa.string()),
-            pa.array([row.reason for row in rows], pa.string()),
-            pa.array([row.text for row in rows], pa.string()),
-        ],
-        names=["part", "file", "line", "data", "attributes", "ordering_key", "reason", "text"],
-    )
+    return row_of(lines.first, row, columns)

@@ -152,7 +152,7 @@ def _items(rows: Iterable[Row], part: PublishPart) -> Iterator[Item]:
         if "position" in columns:
             yield position, message, ""  # it was checked when it was first published
             continue
-        where = {name: columns[name][index] for name in PLACE if name in columns}
+        where = {name: columns[name][index] for name in PLACE if name in columns and columns[name][index] is not None}
         if "reason" in columns and (reason := columns["reason"][index]):
             yield position, None, _line(part.number, position, reason, where | {"text": columns["text"][index]})
             continue

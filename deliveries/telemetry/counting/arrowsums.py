@@ -1,11 +1,12 @@
-"""The partial sums of `transforms.partials`, made by Arrow: the embedded counter needs neither Spark nor Java.
+"""From the events of a segment to sums by key, made by Arrow. The embedded counter and Spark's tasks share it.
 
-Both give tables of the same columns. All sums are of integers, so they are the same in any order. Here a key may have
-several rows, which the ledger adds up.
+All sums are of integers, so they are the same in any order. A key may have several rows, which the ledger adds up. No
+Django here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,19 @@ TEXTS = ("project", "subscription", "topic", "event", "response_class", "outcome
 NUMBERS = ("response_code", "bytes", "latency_us")
 #: What rows are grouped by before the texts are put back: the texts as numbers, the minute and the response code.
 GROUPS = (*TEXTS, "minute", "response_code")
+#: The columns of the sums, for Spark. `buckets` and `counts` are lists of the same length.
+SUMS = (
+    "segment string, project string, resource string, event string, minute long, response_class string,"
+    " response_code int, host string, n long, bytes long, latency_us_sum long, latency_us_max long,"
+    " buckets array<int>, counts array<long>"
+)
+
+
+def sum_segments(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: return the sums of the segments whose paths are in the column `path`, in SUMS."""
+    for batch in batches:
+        for path in batch.column("path").to_pylist():
+            yield from segment_sums(Path(path)).to_batches()
 
 
 def segment_sums(path: Path) -> pa.Table:
@@ -81,7 +95,7 @@ def _grouped(table: pa.Table) -> pa.Table:
 
 
 def _named(sums: pa.Table, texts: dict[str, pa.Array], *, segment: str) -> pa.Table:
-    """Put the texts back, and give the columns the names that Spark's sums have."""
+    """Put the texts back, and give the columns the names of SUMS."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

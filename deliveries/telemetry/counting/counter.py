@@ -13,15 +13,17 @@ from deliveries.telemetry.journal.parquetfiles import damage, first_line
 
 logger = logging.getLogger(__name__)
 
-#: Segments of one call of the ledger.
-FILES_A_BATCH = 16
-
 
 class Reader(Protocol):
     """Reads segments."""
 
-    #: Segments that are read at a time.
-    files: int
+    @property
+    def files(self) -> int:
+        """Return how many segments are read at a time."""
+
+    @property
+    def batch(self) -> int:
+        """Return for how many segments the ledger is called once."""
 
     def read(self, paths: Sequence[Path]) -> list[ledger.Partial]:
         """Return the sums of some segments. Raises OSError, or one of `uncountable` for their content."""
@@ -49,7 +51,7 @@ class SegmentCounter:
 
     def count_next(self, *, is_over: Callable[[], bool] = lambda: False) -> ledger.Added:
         """Count the oldest segments that wait, at most a batch. What `is_over` cuts short goes on waiting."""
-        paths = [self.waiting[name] for name in sorted(self.waiting)[:FILES_A_BATCH]]
+        paths = [self.waiting[name] for name in sorted(self.waiting)[: self._reader.batch]]
         read, added = self._count(paths, is_over=is_over)
         if added.is_whole:
             for path in paths[:read]:

@@ -21,6 +21,8 @@ from pushhub.common.clock import Clock, utcnow
 
 #: How long one task may count, in the midst of a segment too. The worker has other tasks, one at a time.
 TURN_SECONDS = 3.0
+#: Segments of one call of the ledger.
+FILES_A_BATCH = 16
 
 
 class EmbeddedCounter:
@@ -70,6 +72,7 @@ class ArrowReader:
     """Reads one segment after the other with Arrow."""
 
     files = 1
+    batch = FILES_A_BATCH
 
     def read(self, paths: Sequence[Path]) -> list[Partial]:
         return [partial for path in paths for partial in partials_of(segment_sums(path))]

@@ -1,7 +1,8 @@
 """The rollup: Spark counts segments as they come, and a backfill counts those of a time in the past.
 
-Each batch is a DataFrame of its own, and the ledger knows which segments are counted. A folder has one runner: when a
-driver dies, its Java machine lives on for a second or two, and the next rollup must not run beside it.
+The executors add up the events of segments with Arrow, as the embedded counter does, and this process adds the sums to
+the ledger, which knows which segments are counted. A folder has one runner: when a driver dies, its Java machine lives
+on for a second or two, and the next rollup must not run beside it.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from django.db import DataError, close_old_connections, connections
 
 from deliveries.models import ShippedSegment
 from deliveries.telemetry.counting import lease, ledger
-from deliveries.telemetry.counting.counter import FILES_A_BATCH, SegmentCounter
+from deliveries.telemetry.counting.arrowsums import SUMS, sum_segments
+from deliveries.telemetry.counting.counter import SegmentCounter
+from deliveries.telemetry.counting.fetching import remove_counted
 from deliveries.telemetry.counting.lag import LAG_SECONDS, Lag
 from deliveries.telemetry.counting.lease import Lease
 from deliveries.telemetry.counting.partials import partials_of
 from deliveries.telemetry.counting.segments import hours, segments
-from deliveries.telemetry.counting.transforms import event_schema, partials
 from deliveries.telemetry.journal import files, sealing, shipping
 from deliveries.telemetry.journal.parquetfiles import first_line
 from pushhub.common.background import BackgroundThread
@@ -35,7 +37,7 @@ from pushhub.common.errors import FailedPrecondition
 from pushhub.common.outages import outage_or_raise
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger(__name__)
 
@@ -49,24 +51,40 @@ REPORT_SECONDS = 2.0
 POLL_SECONDS = 1
 FIRST_PAUSE_SECONDS = 0.5
 LAST_PAUSE_SECONDS = 30.0
+BACKFILL = "backfill"
+#: Segments of one task, and the most of one batch. A segment has 20,000 events at most.
+FILES_A_TASK, MOST_FILES = 16, 256
 #: What an older version left in the folder: links to segments, and the state of its stream.
 LEFT_BEHIND = ("admitted", "checkpoint")
 
 
 class SparkReader:
-    """Reads segments with Spark, one task for each."""
-
-    files = FILES_A_BATCH
+    """Reads segments with Spark: each task some of them, as the embedded counter does."""
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
 
-    def read(self, paths: Sequence[Path]) -> list[ledger.Partial]:
-        from pyspark.sql import functions as f
+    @property
+    def batch(self) -> int:
+        """Return how many segments the executors take at a time. The driver has the sums of so many in its memory."""
+        return min(FILES_A_TASK * self._tasks, MOST_FILES)
 
-        events = self._session.read.schema(event_schema()).parquet(*map(str, paths))
-        batch = events.select("*", f.col("_metadata.file_name").alias("segment"))
-        return partials_of(partials(batch).toArrow())
+    files = batch
+
+    @property
+    def _tasks(self) -> int:
+        """Return how many tasks the executors run at a time. Executors come and go."""
+        return int(self._session.sparkContext.defaultParallelism)
+
+    def read(self, paths: Sequence[Path]) -> list[ledger.Partial]:
+        return partials_of(self.sums(paths).toArrow())
+
+    def sums(self, paths: Sequence[Path]) -> DataFrame:
+        """Return the sums of some segments by segment and key."""
+        tasks = min(self._tasks, len(paths))
+        rows = [(number % tasks, str(path)) for number, path in enumerate(paths)]
+        frame = self._session.createDataFrame(rows, "task int, path string").repartitionById(tasks, "task")
+        return frame.mapInArrow(sum_segments, SUMS)
 
     def uncountable(self) -> tuple[type[Exception], ...]:
         from py4j.protocol import Py4JJavaError
@@ -163,17 +181,21 @@ class Rollup:
 def backfill(folder: Path, *, session: SparkSession, since: datetime, until: datetime) -> ledger.Added:
     """Count the segments with events of a time that the ledger does not have, each as a whole."""
     sealing.seal_closed(folder)
-    counter = SegmentCounter(folder, SparkReader(session), job="backfill")
+    reader = SparkReader(session)
+    counter = SegmentCounter(folder, reader, job=BACKFILL)
     paths_by_name = _between(folder, since, until)
     known = ledger.noted(paths_by_name)
     new = [path for name, path in paths_by_name.items() if name not in known]
     total = ledger.Added(0, len(known), 0)
-    for start in range(0, len(new), FILES_A_BATCH):
-        batch = new[start : start + FILES_A_BATCH]
+    size = reader.batch
+    for start in range(0, len(new), size):
+        batch = new[start : start + size]
         if settings.JOURNAL_BUCKET:
-            shipping.fetch(folder, [path.name for path in batch])
+            shipping.fetch(folder / shipping.FETCHED / BACKFILL, [path.name for path in batch])
         if paths := [path for path in batch if counter.segments.check(path)]:
             total += _persistently(partial(counter.count, paths))
+        if settings.JOURNAL_BUCKET:
+            remove_counted(folder / shipping.FETCHED / BACKFILL)
     return total
 
 
@@ -185,7 +207,7 @@ def _between(folder: Path, since: datetime, until: datetime) -> dict[str, Path]:
     first, last = (since - timedelta(hours=1)).timestamp() * 1000, until.timestamp() * 1000
     if settings.JOURNAL_BUCKET:
         rows = ShippedSegment.objects.filter(opened_ms__gte=first, opened_ms__lt=last).order_by("opened_ms", "name")
-        return {name: folder / shipping.FETCHED / name for name in rows.values_list("name", flat=True)}
+        return {name: folder / shipping.FETCHED / BACKFILL / name for name in rows.values_list("name", flat=True)}
     paths = {}
     for hour in hours(folder / files.SEALED):
         for path in segments(hour):

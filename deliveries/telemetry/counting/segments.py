@@ -23,8 +23,7 @@ class Segments:
     """Finds the segments of a folder that the ledger does not have yet. Each one is returned once."""
 
     def __init__(self, folder: Path, *, job: str) -> None:
-        self._folder = folder
-        self._sealed = folder / (shipping.FETCHED if settings.JOURNAL_BUCKET else files.SEALED)
+        self._sealed = folder / shipping.FETCHED / job if settings.JOURNAL_BUCKET else folder / files.SEALED
         self._quarantine = folder / QUARANTINE
         self._job = job
         self._seen: set[str] = set()
@@ -34,7 +33,7 @@ class Segments:
     def new(self) -> list[Path]:
         """Return the new segments that can be read, and put the other new files into quarantine."""
         if settings.JOURNAL_BUCKET:
-            fetch_waiting(self._folder)
+            fetch_waiting(self._sealed)
         fresh = [path for path in self._fresh() if path.name not in self._seen]
         self._seen.update(path.name for path in fresh)
         noted = ledger.noted(path.name for path in fresh)

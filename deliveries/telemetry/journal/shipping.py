@@ -22,7 +22,7 @@ from pushhub.common.stores import AnyFile, RemoteFile, Store, file_of, make_fold
 
 #: How long one task may upload. The worker has other tasks, one at a time.
 TURN_SECONDS = 3.0
-#: Copies of segments of the bucket, on the machine that counts them.
+#: Copies of segments of the bucket, on the machine that counts them: a folder for each counter.
 FETCHED = "fetched"
 KEY = "message_id"
 #: The bounds of a segment whose footer does not have them.
@@ -79,12 +79,11 @@ def id_bounds(path: AnyFile) -> tuple[int, int]:
     return (min(first for first, _ in bounds), max(last for _, last in bounds)) if bounds else EVERY_ID
 
 
-def fetch(folder: Path, names: Iterable[str]) -> list[Path]:
-    """Copy segments from the bucket to this machine; return the copies. Skips segments that the bucket lacks.
+def fetch(fetched: Path, names: Iterable[str]) -> list[Path]:
+    """Copy segments from the bucket into a folder; return the copies. Skips segments that the bucket lacks.
 
     Raises OSError.
     """
-    fetched = folder / FETCHED
     make_folders(fetched)
     store = Store(settings.JOURNAL_BUCKET)
     paths = []

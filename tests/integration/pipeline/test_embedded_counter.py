@@ -14,8 +14,7 @@ import pytest
 from deliveries import tasks
 from deliveries.models import CountingLease, MetricMinute, Segment
 from deliveries.telemetry.counting import embedded, ledger
-from deliveries.telemetry.counting.counter import FILES_A_BATCH
-from deliveries.telemetry.counting.embedded import EmbeddedCounter
+from deliveries.telemetry.counting.embedded import FILES_A_BATCH, EmbeddedCounter
 from deliveries.telemetry.counting.lease import LEASE, RENEW, Counter, Lease, state_line
 from deliveries.telemetry.counting.segments import QUARANTINE
 from deliveries.telemetry.journal.columns import Rows

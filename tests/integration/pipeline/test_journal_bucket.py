@@ -89,7 +89,7 @@ def test_segments_are_counted_and_found_in_the_bucket_and_expire_there(
         assert [tasks.count_segments() for _ in range(3)] == [2, 1, 0]
         assert_counted(paths)
         fetched = tmp_path / "journal" / shipping.FETCHED
-        assert list(fetched.iterdir()) == [], "copies of counted segments are removed"
+        assert list((fetched / "embedded").iterdir()) == [], "copies of counted segments are removed"
 
         assert shipping.expire(before_ms=(BEGIN + 10) * 1000) == 2
         assert bucket_names(settings) == [f"dt=2026-11-21/hour=04/{paths[2].name}"]

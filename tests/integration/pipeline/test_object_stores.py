@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,15 @@ from deliveries.models import ArchiveFile, ArchiveLeftover, ArchiveOwner
 from deliveries.pipeline.archiving import files
 from deliveries.pipeline.archiving.archive import Archiver
 from deliveries.pipeline.archiving.locks import no_readers, only_archiver, reading
-from deliveries.pipeline.archiving.manifest import read_manifest
-from deliveries.pipeline.jobs import ingest
-from deliveries.pipeline.jobs.parquetrows import FILE, PART, Span, folders_of, read_spans, schema_of
-from deliveries.pipeline.jobs.rows import Columns, csv_header, read_files
+from deliveries.pipeline.archiving.manifest import ManifestFile, read_manifest, write_manifest
+from deliveries.pipeline.jobs import ingest, sources
+from deliveries.pipeline.jobs.messages import Columns
+from deliveries.pipeline.jobs.reading import Reading, read_files
+from deliveries.pipeline.jobs.rows import USUAL, csv_header
+from deliveries.pipeline.jobs.spans import LAST, WHOLE, Span
 from pushhub.common import stores
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
-from pushhub.common.stores import AnyFile, Store
+from pushhub.common.stores import Store
 from tests.objectstores import BUCKET, SECRET, STORES, ObjectStore
 from tests.ports import free_port
 
@@ -195,19 +197,19 @@ def test_rows_are_read_from_a_bucket_as_from_a_folder(archive: str) -> None:
     store.write_bytes("a.csv.rejected", b"x")
     store.write_bytes("_hidden/c.csv", b"body\nx\n")
 
-    files = ingest.files_of(str(store), form="csv")
+    files = sources.files_of(str(store), form="csv")
     assert [file.name for file in files] == ["a.csv", "b.csv.gz"]
-    assert [file.name for file in ingest.files_of(f"{store}/*.csv", form="csv")] == ["a.csv"]
-    assert [file.name for file in ingest.files_of(f"{store}/deep/*.csv.gz", form="csv")] == ["b.csv.gz"]
-    assert [file.name for file in ingest.files_of(f"{store}/**/*.gz", form="csv")] == ["b.csv.gz"]
-    assert ingest.files_of(f"{store}/a.csv", form="csv") == [files[0]]
-    before = ingest.content_of(files)
+    assert [file.name for file in sources.files_of(f"{store}/*.csv", form="csv")] == ["a.csv"]
+    assert [file.name for file in sources.files_of(f"{store}/deep/*.csv.gz", form="csv")] == ["b.csv.gz"]
+    assert [file.name for file in sources.files_of(f"{store}/**/*.gz", form="csv")] == ["b.csv.gz"]
+    assert sources.files_of(f"{store}/a.csv", form="csv") == [files[0]]
+    before = sources.content_of(files[1])
     store.write_bytes("deep/b.csv.gz", gzip.compress(b"body,kind\nb,\nd\n"))
-    assert ingest.content_of(files) != before
+    assert sources.content_of(files[1]) != before
     assert csv_header(files[1]) == ["body", "kind"]
 
-    paths = pa.RecordBatch.from_pydict({"part": [0, 1], "path": [str(file) for file in files]})
-    batches = read_files(iter([paths]), form="csv", columns=Columns(data="body"))
+    parts = [{"part": n, "path": str(file), "first": 0, "last": LAST, "line": 1} for n, file in enumerate(files)]
+    batches = read_files(iter([pa.RecordBatch.from_pylist(parts)]), reading=Reading("csv", Columns(data="body")))
     rows = [row for batch in batches for row in batch.to_pylist()]
     assert [(row["file"], row["data"], bool(row["reason"])) for row in rows] == [
         ("a.csv", b"two\nlines", False),
@@ -215,7 +217,7 @@ def test_rows_are_read_from_a_bucket_as_from_a_folder(archive: str) -> None:
         ("b.csv.gz", b"", True),
     ]
     with pytest.raises(InvalidArgument, match="there is no such file"):
-        ingest.files_of(f"{store}/none", form="csv")
+        sources.files_of(f"{store}/none", form="csv")
 
 
 def test_parquet_files_are_read_from_a_bucket_as_from_a_folder(archive: str) -> None:
@@ -226,24 +228,35 @@ def test_parquet_files_are_read_from_a_bucket_as_from_a_folder(archive: str) -> 
         with store.write(f"day={day}/x.parquet") as file:
             pq.write_table(rows, file, row_group_size=2)
 
-    files = ingest.files_of(str(store), form="parquet")
-    base = ingest.base_of(f"{store}/", files)
-    assert [folders_of(file, base) for file in files] == [{"day": "1"}, {"day": "2"}]
-    assert ingest.base_of(f"{store}/*/x.parquet", files) == ingest.base_of(str(files[0]), files[:1]) == ""
-    assert [part.span for part in ingest.parts_of(files, form="parquet", unordered=True)] == [Span(0, 2)] * 2
-    assert schema_of(files[0]) == pa.schema([("body", pa.string()), ("n", pa.int16())])
-    assert count_rows(files) == 8
+    files = sources.files_of(str(store), form="parquet")
+    base = sources.base_of(f"{store}/", files)
+    assert [sources.folders_of(file, base) for file in files] == [{"day": "1"}, {"day": "2"}]
+    assert sources.base_of(f"{store}/*/x.parquet", files) == sources.base_of(str(files[0]), files[:1]) == ""
+    assert [sources.spans_of(file, form="parquet") for file in files] == [[Span(0, 2)]] * 2
+    reading = Reading("parquet", Columns(), base=base, kinds=sources.folder_kinds(files, base))
+    whole = [ingest.Part(number, file, WHOLE) for number, file in enumerate(files)]
+    assert ingest.count_rows(None, whole, reading) == 8  # type: ignore[arg-type]
 
-    spans = [{"part": number, "path": str(file), "first": 1, "last": 2} for number, file in enumerate(files)]
-    schema = pa.schema([(PART, pa.int32()), (FILE, pa.string()), ("n", pa.int16()), ("day", pa.string())])
-    batches = read_spans([pa.RecordBatch.from_pylist(spans)], schema=schema, base=base)
-    read = [row for batch in batches for row in batch.to_pylist()]
-    assert read == [{PART: day - 1, FILE: "x.parquet", "n": n, "day": str(day)} for day in (1, 2) for n in (2, 3)]
+    parts = [{"part": n, "path": str(file), "first": 1, "last": 2, "line": 1} for n, file in enumerate(files)]
+    read = [
+        row for batch in read_files([pa.RecordBatch.from_pylist(parts)], reading=reading) for row in batch.to_pylist()
+    ]
+    assert [(row["part"], row["row"], row["file"], row["line"], row["data"]) for row in read] == [
+        (day - 1, n - 1, "x.parquet", None, b'{"body":"%d %d","n":%d,"day":%d}' % (day, n, n, day))
+        for day in (1, 2)
+        for n in (2, 3)
+    ]
     store.write_bytes("day=3/x.parquet", b"none")
     with pytest.raises(InvalidArgument, match=r"day=3/x\.parquet cannot be read as parquet"):
-        ingest.parts_of(ingest.files_of(str(store), form="parquet"), form="parquet", unordered=False)
+        files = sources.files_of(str(store), form="parquet")
+        sources.check_columns(files, form="parquet", columns=Columns(), dialect=USUAL, base=base)
 
 
-def count_rows(files: Sequence[AnyFile]) -> int:
-    parts = ingest.parts_of(files, form="parquet", unordered=False)
-    return ingest.count_rows(None, parts, form="parquet", columns=Columns())  # type: ignore[arg-type]
+def test_an_archive_in_a_bucket_has_the_files_of_its_manifest(archive: str) -> None:
+    store = Store(archive)
+    for name in ("project=p/dt=2026-11-21/1-2-a-0.parquet", "project=p/dt=2026-11-21/replaced.parquet"):
+        store.write_bytes(name, b"")
+    write_manifest(store, [ManifestFile("project=p/dt=2026-11-21/1-2-a-0.parquet", 1, 2, 1, 1, 2, 0)])
+    [file] = sources.files_of(archive, form="parquet")
+    assert file.name == "1-2-a-0.parquet"
+    assert sources.base_of(archive, [file]) == archive

@@ -1,0 +1,84 @@
+"""Reads the files of an ingest in Spark's tasks, whatever their format, as rows that are messages or rejects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from deliveries.pipeline.jobs.avrorows import read_avro
+from deliveries.pipeline.jobs.messages import Columns, Row
+from deliveries.pipeline.jobs.parquetrows import read_parquet
+from deliveries.pipeline.jobs.rows import USUAL, Dialect, read_rows
+from deliveries.pipeline.jobs.sources import folder_values
+from deliveries.pipeline.jobs.spans import Span
+from pushhub.common.stores import AnyFile, file_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: An Arrow batch ends when it has this many rows or bytes.
+BATCH_ROWS = 1_000
+BATCH_BYTES = 16 * 1024 * 1024
+#: `row` is the number of the row in its part; `line` is null in formats without lines.
+SCHEMA = (
+    "part int, row long, file string, line long, data binary, attributes map<string,string>, ordering_key string,"
+    " reason string, text string"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How files are read."""
+
+    form: str
+    columns: Columns
+    dialect: Dialect = USUAL
+    #: The folder below which names of folders are columns, and the types of these.
+    base: str = ""
+    kinds: Mapping[str, type] = field(default_factory=dict)
+
+    def rows(self, path: AnyFile, span: Span) -> Iterator[Row]:
+        """Return the rows of a span of a file."""
+        if self.form == "parquet":
+            return read_parquet(path, span, self.columns, folder_values(path, self.base, self.kinds))
+        if self.form == "avro":
+            return read_avro(path, span, self.columns)
+        return read_rows(path, form=self.form, columns=self.columns, dialect=self.dialect, span=span)
+
+
+def read_files(batches: Iterable[pa.RecordBatch], *, reading: Reading) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: return the rows of the spans that are rows of (part, path, first, last, line), in SCHEMA."""
+    for batch in batches:
+        for each in batch.to_pylist():
+            path, number = file_of(each["path"]), 0
+            rows: list[Row] = []
+            weight = 0
+            for row in reading.rows(path, Span(each["first"], each["last"], each["line"])):
+                rows.append(row)
+                weight += len(row.data)
+                if len(rows) >= BATCH_ROWS or weight >= BATCH_BYTES:
+                    yield _batch(each["part"], path.name, number, rows)
+                    number += len(rows)
+                    rows, weight = [], 0
+            if rows:
+                yield _batch(each["part"], path.name, number, rows)
+
+
+def _batch(part: int, name: str, before: int, rows: Sequence[Row]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([part] * len(rows), pa.int32()),
+            pa.array(range(before + 1, before + 1 + len(rows)), pa.int64()),
+            pa.array([name] * len(rows), pa.string()),
+            pa.array([row.line for row in rows], pa.int64()),
+            pa.array([row.data for row in rows], pa.binary()),
+            pa.array([list((row.attributes or {}).items()) for row in rows], pa.map_(pa.string(), pa.string())),
+            pa.array([row.ordering_key for row in rows], pa.string()),
+            pa.array([row.reason for row in rows], pa.string()),
+            pa.array([row.text for row in rows], pa.string()),
+        ],
+        names=["part", "row", "file", "line", "data", "attributes", "ordering_key", "reason", "text"],
+    )

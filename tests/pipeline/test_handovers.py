@@ -1,0 +1,99 @@
+"""Spark and the embedded counter take the lease from each other while segments come: no batch of either fails."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import connections
+
+from deliveries.models import CountingLease, Segment
+from deliveries.telemetry.counting.embedded import EmbeddedCounter
+from deliveries.telemetry.counting.rollup import Rollup
+from deliveries.telemetry.counting.segments import QUARANTINE
+from deliveries.telemetry.journal import shipping
+from tests.pipeline.ground import assert_counted, segments_make
+from tests.ports import wait_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+#: In each round Spark takes the lease from the embedded counter, and that one takes it back.
+ROUNDS = 50
+#: New segments of a round, which both counters find.
+SEGMENTS = 4
+
+
+@contextmanager
+def repeated(call: Callable[[], object]) -> Iterator[None]:
+    """Call a function again and again, in a thread of its own, until the block is over. Raises its error."""
+    is_over = threading.Event()
+    failures: list[Exception] = []
+
+    def work() -> None:
+        try:
+            while not is_over.is_set():
+                call()
+        except Exception as error:
+            failures.append(error)
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+    for error in failures:
+        raise error
+
+
+def is_embedded() -> bool:
+    return CountingLease.objects.filter(counter=CountingLease.Counter.EMBEDDED).exists()
+
+
+@pytest.mark.parametrize("is_bucket", [False, True], ids=["folder", "bucket"])
+def test_a_hundred_handovers_under_load_are_without_one_failed_batch(
+    spark: SparkSession, tmp_path: Path, settings: Any, caplog: pytest.LogCaptureFixture, is_bucket: bool
+) -> None:
+    """Given an embedded counter that never rests, when Spark starts in the midst of its turns, counts and ends, fifty
+    times, then each segment is counted once, and neither has met a file that the other one had taken.
+    """
+    caplog.set_level(logging.INFO)
+    folder = tmp_path / "journal"
+    settings.JOURNAL = str(folder)
+    settings.JOURNAL_BUCKET = str(tmp_path / "bucket") if is_bucket else ""
+    counter = EmbeddedCounter(folder)
+    counter.turn()
+    paths: list[Path] = []
+
+    for number in range(ROUNDS):
+        new = range(SEGMENTS * number, SEGMENTS * (number + 1))
+        with repeated(counter.turn):
+            wait_for(is_embedded, what="the embedded counter")
+            segments_make(folder, new, seed=7, count=3)
+            if is_bucket:
+                shipping.ship(folder)
+            Rollup(folder, session=spark).once()
+            wait_for(is_embedded, what="the embedded counter's next turn")
+        paths += segments_make(tmp_path / "copies", new, seed=7, count=3)
+
+    assert_counted(paths)
+    assert not Segment.objects.exclude(state="counted").exists()
+    assert not (folder / QUARANTINE).exists()
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+    taken = Counter(record.getMessage() for record in caplog.records)
+    assert taken["attempts are counted by Spark"] == ROUNDS
+    assert taken["attempts are counted by the embedded counter"] >= ROUNDS
+    by_whom = Counter(Segment.objects.values_list("job", flat=True))
+    assert min(by_whom["rollup"], by_whom["embedded"]) > 0, by_whom
