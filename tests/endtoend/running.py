@@ -72,14 +72,21 @@ def environment(data: Path, **more: str) -> dict[str, str]:
 
 
 @contextmanager
-def running(environment: dict[str, str], *, stop_with: signal.Signals = signal.SIGINT) -> Iterator[Running]:
-    """Start PushHub and wait until it says that it is ready. At the end, stop it and check that it leaves nothing."""
+def running(
+    environment: dict[str, str], *, folder: Path = ROOT, stop_with: signal.Signals = signal.SIGINT
+) -> Iterator[Running]:
+    """Start PushHub and wait until it says that it is ready. At the end, stop it and check that it leaves nothing.
+
+    `folder` is the repository, or a copy of its programs.
+    """
     data = Path(environment["PUSHHUB_DATA"])
     data.mkdir(exist_ok=True)
     log = data / "log"
     with log.open("wb") as output:
         # Only the owner may read the files, even where the umask allows everybody.
-        process = subprocess.Popen(COMMAND, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, umask=0)
+        process = subprocess.Popen(
+            COMMAND, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT, umask=0
+        )
     pushhub = Running(environment, process, log)
     try:
         wait_for(
