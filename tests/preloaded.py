@@ -26,8 +26,8 @@ from django.db import connections
 
 from pushhub.runtime.forking import LIBRARIES
 
-#: These read settings that tests change while they are imported, and no test forks the monitor.
-LEFT_OUT = {"pushhub.celery", "pushhub.runtime.monitor", "pushhub.wsgi"}
+#: These read settings that tests change while they are imported.
+LEFT_OUT = {"pushhub.celery", "pushhub.wsgi"}
 #: Imported beside Django's apps.
 MODULES = tuple(name for name in LIBRARIES if name not in LEFT_OUT)
 #: The settings that these modules read while they are imported, so that all forks have the same.

@@ -8,6 +8,7 @@ and so is the page of a model that is registered with Django's own class.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import Any, ClassVar
 
@@ -21,6 +22,7 @@ from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path, reverse
+from django.utils.functional import SimpleLazyObject
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy
 
@@ -256,6 +258,10 @@ class ConsoleSite(admin.AdminSite):
             page = type(self.get_model_admin(model))
             self.unregister(model)
             self.register(model, page)
+
+    def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> Any:
+        """Return Django's list once a template reads it: it is part of every page's context, and the index shows it."""
+        return SimpleLazyObject(partial(super().get_app_list, request, app_label))
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
         """Return Django's context with the sidebar and the project switcher."""

@@ -57,7 +57,7 @@ UPDATES: dict[str, tuple[str, dict[str, Any]]] = {
     "patch labels": ("labels", {"labels": {"a": "b"}}),
     "patch two": ("labels,pushConfig", {"labels": {"a": "b"}, "pushConfig": {"pushEndpoint": ELSEWHERE}}),
 }
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
 
 def grant(name: str, role: str, member: str = MALLORY) -> None:

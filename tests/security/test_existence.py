@@ -31,7 +31,7 @@ from tests.integration.iam.test_access_table import names_for
 from tests.ports import wait_for
 from tests.restapi import Api, staff_client
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
 EVE = "user:eve@example.com"
 #: Eve's roles on her own project `shop`: everything except acting as its accounts and seeing them.

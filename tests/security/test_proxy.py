@@ -75,6 +75,7 @@ def _listens(port: int) -> bool:
     return True
 
 
+@pytest.mark.any_database
 @pytest.mark.skipif(not bench_programs(), reason="nginx is not installed")
 def test_rest_and_grpc_come_by_one_port_and_each_client_by_its_own_address(
     transactional_db: None, redis_url: str, tmp_path: Path

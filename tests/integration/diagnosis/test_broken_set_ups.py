@@ -23,7 +23,7 @@ from tests.integration.push.test_flower import search
 from tests.ports import free_port, wait_for
 from tests.workers import Worker
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
 #: The sentence while the whole stack is broken, the step that fails then, and words of the summary.
 BROKEN_STACK = {
@@ -101,10 +101,7 @@ def while_all_is_broken(surfaces: Surfaces, stand: Stand, settings: Any, what: s
 def let_database_write(may_write: bool) -> None:
     """Let this thread's connection write, or not."""
     with connection.cursor() as cursor:
-        if connection.vendor == "sqlite":
-            cursor.execute(f"PRAGMA query_only = {int(not may_write)}")
-        else:
-            cursor.execute(f"SET default_transaction_read_only = {'off' if may_write else 'on'}")
+        cursor.execute(f"PRAGMA query_only = {int(not may_write)}")
 
 
 def pull_over_quota(surfaces: Surfaces, stand: Stand, settings: Any) -> list[str]:

@@ -34,7 +34,7 @@ from tests.ports import free_port
 from tests.receiver import Answer, Receiver
 from tests.restapi import Api
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 TOPIC = "projects/shop/topics/orders"
 NAME = "projects/shop/subscriptions/hello"

@@ -29,7 +29,7 @@ from pushhub.common.stores import Store
 from tests.objectstores import BUCKET, SECRET, STORES, ObjectStore
 from tests.ports import free_port
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
 FOLDER = "project=shop/dt=2026-11-21"
 

@@ -396,6 +396,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.any_database
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 @pytest.mark.parametrize(
