@@ -12,6 +12,8 @@ from typing import TypeVar
 T = TypeVar("T")
 #: The ports to choose from: below those that the system gives to connections, and to servers that ask for any port.
 PORTS = (10_000, 32_000)
+#: The least and the most that is waited before a condition is looked at again, and how much more than a look takes.
+LEAST_PAUSE_SECONDS, MOST_PAUSE_SECONDS, LOOKS_TO_PAUSES = 0.01, 0.5, 4
 _dice = random.SystemRandom()
 
 
@@ -35,12 +37,19 @@ def free_port() -> int:
 
 
 def wait_for(condition: Callable[[], T], *, timeout_seconds: float = 600, what: str = "the condition") -> T:
-    """Return the first true result of `condition`, which is called every 10 ms; fail after `timeout_seconds`."""
+    """Return the first true result of `condition`, which is called again and again; fail after `timeout_seconds`."""
     give_up = time.monotonic() + timeout_seconds
     while True:
+        began = time.monotonic()
         answer = condition()
         if answer:
             return answer
-        if time.monotonic() > give_up:
+        ended = time.monotonic()
+        if ended > give_up:
             raise AssertionError(f"{what} did not come true in {timeout_seconds} s")
-        time.sleep(0.01)
+        time.sleep(pause_after(ended - began))
+
+
+def pause_after(seconds: float) -> float:
+    """Return the pause after a look that took so many seconds: a look that computes takes a fifth of a core at most."""
+    return min(max(LEAST_PAUSE_SECONDS, seconds * LOOKS_TO_PAUSES), MOST_PAUSE_SECONDS)

@@ -51,3 +51,8 @@ def test_a_port_that_is_listened_on_is_passed_over(monkeypatch: pytest.MonkeyPat
 def test_the_system_gives_none_of_these_ports_to_connections() -> None:
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     assert ports.PORTS[1] <= first
+
+
+@pytest.mark.parametrize(("look", "pause"), [(0.0001, 0.01), (0.02, 0.08), (60, 0.5)])
+def test_a_condition_that_takes_long_is_looked_at_less_often(look: float, pause: float) -> None:
+    assert ports.pause_after(look) == pytest.approx(pause)
