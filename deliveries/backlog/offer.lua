@@ -39,16 +39,28 @@ end
 -- Returns whether a page may have had the messages already. They may be settled since, so only the database knows.
 local function is_late(read_to) return id_less(ids[1], read_to or '0') end
 
--- Appends the messages to the backlog of a push lane in which they only join others, so that the rest of its state stays as it
--- is. Returns whether it did.
+-- Leaves the messages to the database, from which a spilled lane reads on. Returns false if it has read beyond them already.
+local function stay_behind(key, cursor, spilled_from)
+  if id_less(ids[1], cursor) then return false end
+  if spilled_from == '' or id_less(ids[1], spilled_from) then
+    redis.call('HSET', key .. ':s', STATE_CODES.spilled_from, ids[1])
+  end
+  return true
+end
+
+-- Appends the messages to the backlog of a push lane in which they only join others, or leaves them to the database if others
+-- wait there too, so that the rest of its state stays as it is. Returns whether it did.
 local function join(lane, key, length)
-  if length == 0 or length + #ids > limit or is_over_budget() then return false end
+  if length == 0 then return false end
   local codes = STATE_CODES
   local fields = redis.call('HMGET', key .. ':s', codes.mode, codes.spilled, codes.ordered, codes.backoff_level,
-    codes.generation, codes.held, codes.held_bytes, codes.results_seen, codes.ack_ratio, codes.read_to)
-  local joins = tonumber(fields[1]) == PUSH and tonumber(fields[2]) == 0 and tonumber(fields[3]) == 0
-  if not joins or tonumber(fields[4]) >= DOWN_LEVEL or not fields[7] or is_late(fields[10]) then return false end
-  if not has_acked(tonumber(fields[8]), tonumber(fields[9])) then return false end
+    codes.generation, codes.held, codes.held_bytes, codes.results_seen, codes.ack_ratio, codes.read_to, codes.cursor,
+    codes.spilled_from)
+  if tonumber(fields[1]) ~= PUSH or not fields[7] then return false end
+  if tonumber(fields[2]) == 1 then return stay_behind(key, fields[11], fields[12]) end
+  if length + #ids > limit or is_over_budget() then return false end
+  if tonumber(fields[3]) ~= 0 or tonumber(fields[4]) >= DOWN_LEVEL or is_late(fields[10]) then return false end
+  if length + #ids > HANDFUL and not has_acked(tonumber(fields[8]), tonumber(fields[9])) then return false end
   local count, bytes = append_first(lane, key, #ids, fields[5])
   redis.call('HSET', key .. ':s', codes.held, fields[6] + count, codes.held_bytes, string.format('%.0f', fields[7] + bytes))
   joined_bytes = joined_bytes + bytes

@@ -212,3 +212,21 @@ def test_offers_behind_a_pause_do_not_pump_the_lane(backlog: Backlog) -> None:
     assert not backlog.client.exists("ph:wake")
     after = backlog.client.hgetall(LANE.state_key)
     assert {name for name in after if after[name] != before.get(name)} <= {b"from"}
+
+
+def test_offers_behind_others_in_the_database_cost_little(backlog: Backlog) -> None:
+    # Given a lane that has read a part of what waits in the database
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    offer(backlog, *ids(60))
+    before = backlog.client.hgetall(LANE.state_key)
+    backlog.client.config_resetstat()
+    # When more is published, then the lane notes from where on at most, and its state isn't even read
+    offer(backlog, *ids(5, start=60))
+    assert "cmdstat_hgetall" not in backlog.client.info("commandstats")
+    after = backlog.client.hgetall(LANE.state_key)
+    assert {name for name in after if after[name] != before.get(name)} <= {b"from"}
+    assert (lane_state(backlog, LANE).cursor, waiting(backlog)) == (FIRST + 3 * WINDOWS, 3 * WINDOWS - 3)
+    # But one that was committed late, before what it has read, makes it go back
+    backlog.client.hdel(LANE.places_key, FIRST + 1)
+    offer(backlog, FIRST + 1)
+    assert lane_state(backlog, LANE).cursor == FIRST + 1
