@@ -8,24 +8,20 @@ from pyspark.sql.datasource import DataSource
 
 from deliveries.pipeline.archiving.columns import COLUMNS, spark_schema
 from deliveries.pipeline.datasource.options import Selection, columns_of
+from pushhub.common.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
     from pyspark.sql.types import StructType
 
-    from deliveries.pipeline.datasource.streamwriter import StreamPublisher
-    from deliveries.pipeline.datasource.writer import Publisher
-    from deliveries.pipeline.service import Service
+    from deliveries.pipeline.datasource.writer import Publisher, StreamPublisher
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 class PushHubDataSource(DataSource):
     """Reads a subscription or an archive, and publishes. No option is a secret: Spark shows options in its plans."""
-
-    #: The PushHub to publish to; if None, the one in the driver's environment.
-    service: Service | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -59,26 +55,21 @@ class PushHubDataSource(DataSource):
         return ArchiveStreamReader(Selection.of(self.options, schema), self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> Publisher:
-        from deliveries.pipeline.datasource.writer import publisher
+        from deliveries.pipeline.datasource.writer import Destination, Publisher
 
-        return publisher(self.options, schema, overwrite=overwrite, service=self.service)
+        if overwrite:
+            raise InvalidArgument('A topic cannot be overwritten: give mode("append").', field="mode")
+        return Publisher(Destination.of(self.options, schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamPublisher:  # noqa: N802 - Spark's name
-        from deliveries.pipeline.datasource.streamwriter import stream_publisher
+        from deliveries.pipeline.datasource.writer import Destination, StreamPublisher
 
-        return stream_publisher(self.options, schema, overwrite=overwrite, service=self.service)
+        if overwrite:
+            raise InvalidArgument('A topic is written to in the output mode "append".', field="outputMode")
+        return StreamPublisher(Destination.of(self.options, schema))
 
 
-def register(session: SparkSession, *, service: Service | None = None) -> None:
-    """Make `format("pushhub")` known to a session, and let Spark hand its filters to Python data sources.
-
-    `service` is the PushHub to publish to, by default the one in the driver's environment.
-    """
-
-    # Spark pickles a class that is defined in a function by value, so its attributes reach the workers.
-    class Bound(PushHubDataSource):
-        pass
-
-    Bound.service = service
+def register(session: SparkSession) -> None:
+    """Make `format("pushhub")` known to a session, and let Spark hand its filters to Python data sources."""
     session.conf.set(PUSHDOWN, "true")
-    session.dataSource.register(Bound)
+    session.dataSource.register(PushHubDataSource)

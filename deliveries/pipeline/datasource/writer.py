@@ -1,116 +1,155 @@
-"""Publishes each row of a frame once: one transaction publishes a batch and moves the task's position in its rows.
+"""Publishes the rows of a frame, or of a stream's batches, by the API: each at least once, in the partition's order.
 
-A task that is run again continues from its position. So does a write that is started again under the same `id`, if its
-rows are in the same partitions and in the same order. The tasks reach the database with the driver's settings. These
-are not options, because Spark shows options.
+A task that Spark runs again publishes its rows again.
 """
 
 from __future__ import annotations
 
-import os
-import uuid
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource as spark
 
-from deliveries.pipeline.publishing.parts import Pace, Row, Task, publish_part
-from deliveries.pipeline.service import Service
-from pushhub.common.errors import FailedPrecondition, InvalidArgument
+from deliveries.pipeline.datasource.connection import OPTIONS, Connection, patient, require_known
+from pushhub.common.errors import InvalidArgument
+from pushhub.common.names import parse_topic
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from deliveries.models import PublishJob
+KNOWN = OPTIONS | {"topic", "path", "checkpointlocation", "queryname"}
+#: The columns that are published, and their types. `data` must be there.
+TYPES: Mapping[str, tuple[str, ...]] = {
+    "data": ("binary", "string"),
+    "attributes": ("map<string,string>",),
+    "ordering_key": ("string",),
+}
+#: A request's messages, and their bytes; the API takes 1,000 and 10 MB.
+REQUEST_MESSAGES = 1000
+REQUEST_BYTES = 9_000_000
+CALL_SECONDS = 60.0
+#: The requests that a task makes at the same time, if its messages have ordering keys.
+REQUESTS = 8
+#: Spark 4.0 has no Arrow writer for streams, and gives the rows one by one.
+HAS_ARROW = hasattr(spark, "DataSourceStreamArrowWriter")
+_STREAM_WRITER: type = spark.DataSourceStreamArrowWriter if HAS_ARROW else spark.DataSourceStreamWriter
 
-KNOWN = frozenset({"topic", "id", "path", "checkpointlocation", "queryname"})
-#: The columns that are published. `data` must be there.
-TYPES: Mapping[str, str] = {"data": "binary", "attributes": "map<string,string>", "ordering_key": "string"}
-#: A driver without any of these would take a new, empty database for PushHub's.
-NEEDED = ("PUSHHUB_DATABASE_URL", "PUSHHUB_DATABASE_URL_FILE", "PUSHHUB_DATA")
+#: The number of a row in its partition, from 1 on, and its message.
+Numbered = tuple[int, Any]
 
 
-@dataclass
-class Published(spark.WriterCommitMessage):
-    """The job for which a task has published. The database knows the rest."""
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """The topic, and how to reach it."""
 
-    job: int
+    topic: str
+    connection: Connection
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], schema: StructType) -> Destination:
+        """Read the options. Raises InvalidArgument, which names the option or the column that is wrong."""
+        require_known(options, KNOWN)
+        topic = options.get("topic", "")
+        if not topic:
+            raise InvalidArgument('Give the topic: option("topic", "projects/shop/topics/orders").', field="topic")
+        parse_topic(topic, field="topic")
+        _require_columns(schema)
+        return cls(topic, Connection.of(options))
+
+    def publish(self, rows: Iterable[Mapping[str, Any]]) -> spark.WriterCommitMessage:
+        """Publish the rows of a task. Raises RuntimeError for a row that PushHub refuses."""
+        client = self.connection.publisher()
+        try:
+            with ThreadPoolExecutor(REQUESTS) as pool:
+                for messages in _gathered(rows):
+                    # The API takes one ordering key in a request, so keys are published at the same time.
+                    list(pool.map(partial(self._publish, client), _by_key(messages)))
+        finally:
+            client.transport.close()
+        return spark.WriterCommitMessage()
+
+    def _publish(self, client: Any, messages: Sequence[Numbered]) -> None:
+        from google.api_core.exceptions import InvalidArgument as Refused
+
+        try:
+            self._call(client, [message for _, message in messages])
+        except Refused as error:
+            if len(messages) == 1:
+                raise RuntimeError(f"row {messages[0][0]} of a partition is refused: {error.message}") from None
+            # A request is all or nothing, and doesn't say which of its messages it is about.
+            for message in messages:
+                self._publish(client, [message])
+
+    def _call(self, client: Any, messages: list[Any]) -> None:
+        from google.pubsub_v1.types import PublishRequest
+
+        request = PublishRequest.wrap(PublishRequest.pb()(topic=self.topic, messages=messages))
+        client.publish(request=request, retry=patient(), timeout=CALL_SECONDS)
 
 
 class Publisher(spark.DataSourceArrowWriter):
-    """Publishes a frame, with its partitions as the parts of a job."""
+    """Publishes a frame."""
 
-    def __init__(self, task: Task) -> None:
-        self._task = task
+    def __init__(self, destination: Destination) -> None:
+        self._destination = destination
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
-        return publish_partition(iterator, self._task)
-
-    def commit(self, messages: list[spark.WriterCommitMessage | None]) -> None:
-        self._task.service.enter()
-        finish(self._task.job)
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> spark.WriterCommitMessage:
+        return self._destination.publish(rows_of(iterator))
 
 
-def publisher(options: Mapping[str, str], schema: StructType, *, overwrite: bool, service: Service | None) -> Publisher:
-    """Return the writer that publishes a frame. Spark calls this in a process of its own on the driver's machine."""
-    if overwrite:
-        raise InvalidArgument('A topic cannot be overwritten: give mode("append").', field="mode")
-    task = task_of(options, schema, service)
-    job = job_of(options.get("id") or f"write {uuid.uuid4().hex}", kind="write", topic=options["topic"])
-    return Publisher(replace(task, job=job.pk))
+class StreamPublisher(_STREAM_WRITER):
+    """Publishes the batches of a stream."""
+
+    def __init__(self, destination: Destination) -> None:
+        self._destination = destination
+
+    def write(self, iterator: Iterator[Any]) -> spark.WriterCommitMessage:
+        rows = rows_of(iterator) if HAS_ARROW else (row.asDict() for row in iterator)
+        return self._destination.publish(rows)
 
 
-def publish_partition(batches: Iterator[pa.RecordBatch], task: Task) -> Published:
-    """Publish a partition as the part with the same number."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    assert context is not None
-    task.service.enter()
-    from django.db import connection
-
-    number = context.partitionId()
-    try:
-        publish_part(_rows(batches, number), task=task, number=number, pace=Pace(task.rate), done=0)
-    finally:
-        connection.close()
-    return Published(task.job)
-
-
-def _rows(batches: Iterator[pa.RecordBatch], number: int) -> Iterator[Row]:
+def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Mapping[str, Any]]:
     for batch in batches:
-        columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
-        for index in range(batch.num_rows):
-            yield number, columns, index
+        for start in range(0, batch.num_rows, REQUEST_MESSAGES):
+            yield from batch.slice(start, REQUEST_MESSAGES).to_pylist(maps_as_pydicts="lossy")
 
 
-def task_of(options: Mapping[str, str], schema: StructType, service: Service | None) -> Task:
-    if unknown := sorted(name for name in options if name.lower() not in KNOWN):
-        raise InvalidArgument(f"There is no option {unknown[0]!r}.", field=unknown[0])
-    if not options.get("topic"):
-        raise InvalidArgument('Give the topic: option("topic", "projects/shop/topics/orders").', field="topic")
-    _require_columns(schema)
-    service = service or _service_of_environment()
-    service.enter()
-    from subscriptions.selectors import get_topic
+def _gathered(rows: Iterable[Mapping[str, Any]]) -> Iterator[list[Numbered]]:
+    """Yield the messages of rows, as many at a time as a request takes."""
+    messages: list[Numbered] = []
+    size = 0
+    for number, row in enumerate(rows, start=1):
+        message = _message(row)
+        weight = message.ByteSize()
+        if messages and (len(messages) == REQUEST_MESSAGES or size + weight > REQUEST_BYTES):
+            yield messages
+            messages, size = [], 0
+        messages.append((number, message))
+        size += weight
+    if messages:
+        yield messages
 
-    topic = get_topic(name=options["topic"], field="topic")
-    if topic.schema_settings:
-        raise FailedPrecondition(f"{topic.name} has a schema, which bulk publishing does not check.")
-    return Task(service, 0, topic.pk, None, 0, is_open=True)
+
+def _by_key(messages: Iterable[Numbered]) -> Iterable[list[Numbered]]:
+    keys: dict[str, list[Numbered]] = {}
+    for numbered in messages:
+        keys.setdefault(numbered[1].ordering_key, []).append(numbered)
+    return keys.values()
 
 
-def _service_of_environment() -> Service:
-    """Return the service whose settings this process has in its environment."""
-    if not any(os.environ.get(name) for name in NEEDED):
-        raise FailedPrecondition(
-            "The driver does not know PushHub's database: set PUSHHUB_DATABASE_URL, PUSHHUB_REDIS_URL and "
-            "PUSHHUB_SECRET_KEY in its environment before Spark starts."
-        )
-    Service({"DJANGO_SETTINGS_MODULE": "pushhub.settings"}).enter()
-    return Service.here(journal=False)
+def _message(row: Mapping[str, Any]) -> Any:
+    from google.pubsub_v1.types import PubsubMessage
+
+    data = row["data"] or b""
+    return PubsubMessage.pb()(
+        data=data.encode() if isinstance(data, str) else bytes(data),
+        attributes={name: value for name, value in (row.get("attributes") or {}).items() if value is not None},
+        ordering_key=row.get("ordering_key") or "",
+    )
 
 
 def _require_columns(schema: StructType) -> None:
@@ -122,22 +161,5 @@ def _require_columns(schema: StructType) -> None:
             raise InvalidArgument(
                 f"The column {name!r} is not part of a message: select {', '.join(TYPES)}.", field=name
             )
-        if kind != TYPES[name]:
-            raise InvalidArgument(f"The column {name!r} must be {TYPES[name]}, but is {kind}.", field=name)
-
-
-def job_of(job_id: str, *, kind: str, topic: str) -> PublishJob:
-    from deliveries.pipeline.publishing.publishjobs import begin_job
-
-    return begin_job(job_id=job_id, kind=kind, spec={"topic": topic})
-
-
-def finish(job: int) -> Any:
-    from deliveries.models import PublishJob, PublishPart
-    from deliveries.store.writelock import write_transaction
-    from pushhub.common.clock import utcnow
-
-    with write_transaction():
-        parts = PublishPart.objects.filter(job=job)
-        PublishJob.objects.filter(pk=job).update(finished_at=utcnow(), parts=parts.count())
-    return PublishJob.objects.get(pk=job)
+        if kind not in TYPES[name]:
+            raise InvalidArgument(f"The column {name!r} must be {' or '.join(TYPES[name])}, not {kind}.", field=name)

@@ -14,7 +14,6 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from deliveries.pipeline.publishing.resuming import Fingerprint, messages_left
 from deliveries.pipeline.service import Service
 
 if TYPE_CHECKING:
@@ -50,8 +49,6 @@ class Task:
     only: int | None
     #: Messages per second of one task; 0 is no limit.
     rate: float
-    #: Whether the parts are unknown beforehand. Then a task adds its own, and fails at a row that cannot be published.
-    is_open: bool = False
 
 
 class Pace:
@@ -102,16 +99,10 @@ def publish_part(rows: Iterable[Row], *, task: Task, number: int, pace: Pace, do
     from deliveries.models import PublishPart
     from subscriptions.models import Topic
 
-    if task.is_open:
-        part, _ = PublishPart.objects.get_or_create(job_id=task.job, number=number)
-    else:
-        part = PublishPart.objects.get(job=task.job, number=number)
+    part = PublishPart.objects.get(job=task.job, number=number)
     topic = Topic.objects.select_related("project").get(pk=task.topic)
-    fingerprint = Fingerprint()
-    items = _frame_items(rows, part, fingerprint) if task.is_open else _items(rows, part)
-    for batch in _gathered(items, size=pace.size):
-        mark = fingerprint.text() if task.is_open else ""
-        done += _publish(part, batch, topic=topic, only=task.only, fingerprint=mark)
+    for batch in _gathered(_items(rows, part), size=pace.size):
+        done += _publish(part, batch, topic=topic, only=task.only)
         pace.wait(done)
     PublishPart.objects.filter(pk=part.pk).update(finished=True)
     return done
@@ -123,18 +114,6 @@ def _message(row: Row) -> NewMessage:
     _, columns, index = row
     data, attributes, key = (columns[name][index] if name in columns else None for name in COLUMNS)
     return NewMessage(data or b"", {name: value for name, value in attributes or () if value is not None}, key or "")
-
-
-def _frame_items(rows: Iterable[Row], part: PublishPart, fingerprint: Fingerprint) -> Iterator[Item]:
-    """Yield the rows of a frame's partition that are left to publish. Raises RuntimeError for a row that is refused."""
-    from deliveries.publish.request import read_published_messages
-    from pushhub.common.errors import PushHubError
-
-    for position, message in messages_left(map(_message, rows), part, fingerprint):
-        try:
-            yield position, read_published_messages([message])[0], ""
-        except PushHubError as error:
-            raise RuntimeError(f"row {position} of part {part.number} is refused: {error.message}") from None
 
 
 def _items(rows: Iterable[Row], part: PublishPart) -> Iterator[Item]:
@@ -176,7 +155,7 @@ def _gathered(items: Iterable[Item], *, size: int) -> Iterator[list[Item]]:
         yield batch
 
 
-def _publish(part: PublishPart, batch: Sequence[Item], *, topic: Any, only: int | None, fingerprint: str) -> int:
+def _publish(part: PublishPart, batch: Sequence[Item], *, topic: Any, only: int | None) -> int:
     from django.db.models import F
 
     from deliveries.models import PublishPart, PublishReject
@@ -192,7 +171,6 @@ def _publish(part: PublishPart, batch: Sequence[Item], *, topic: Any, only: int 
     with write_transaction():
         moved = PublishPart.objects.filter(pk=part.pk, position=part.position).update(
             position=position,
-            fingerprint=fingerprint,
             published=F("published") + len(messages),
             rejected=F("rejected") + len(rejects),
         )

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark")
-from pyspark.sql import Row, streaming
 from pyspark.sql import datasource as spark
+from pyspark.sql import streaming
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
@@ -28,7 +28,6 @@ from deliveries.pipeline.datasource import reader, triggers
 from deliveries.pipeline.datasource.reader import ArchiveReader
 from deliveries.pipeline.datasource.source import PushHubDataSource
 from deliveries.pipeline.datasource.streaming import ArchiveStreamReader
-from deliveries.pipeline.datasource.streamwriter import batches_of
 from deliveries.rules.ids import first_id_at
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.stores import Store
@@ -227,13 +226,6 @@ def test_a_stream_is_read_if_spark_has_no_limits(monkeypatch: pytest.MonkeyPatch
     spec.loader.exec_module(module)
     assert module.limits is None
     assert module.SupportsTriggerAvailableNow()
-
-
-def test_rows_of_a_stream_become_batches_if_spark_has_no_arrow_writer() -> None:
-    rows = [Row(data=bytearray(b"a"), attributes={"k": "v"}), Row(data=bytearray(b"b"), attributes=None)]
-    [batch] = batches_of(iter(rows))
-    assert batch.to_pylist() == [{"data": b"a", "attributes": [("k", "v")]}, {"data": b"b", "attributes": None}]
-    assert list(batches_of(iter(()))) == []
 
 
 def test_available_now_ends_with_the_messages_that_existed_at_its_start(tmp_path: Path) -> None:
