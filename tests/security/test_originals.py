@@ -16,7 +16,7 @@ from subscriptions.transforms import sandboxes
 from tests.integration.deadletters.letters import TOPIC, letters_create, source_create
 from tests.restapi import Api, staff_client
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
 SECRET, TOKEN = "4111-1111", "secret-token"
 PUBLIC = "a book"

@@ -19,7 +19,7 @@ from subscriptions.models import Project
 from tests.grpcservers import GrpcServer
 from tests.restapi import Answer, Api
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
 HELLO = base64.b64encode(b"hello").decode()
 ALL = [quotas.ADMINISTRATOR, quotas.PUBLISH_REQUESTS, quotas.PUBLISHER, quotas.SUBSCRIBER, quotas.ORDERING_KEY]

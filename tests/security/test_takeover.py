@@ -43,6 +43,8 @@ from tests.integration.iam.test_access_table import EXPECTED, names_for
 from tests.integration.identity.keyfiles import GRANT, assertion_claims, bearer_claims, signed
 from tests.restapi import Api, exit_code
 
+pytestmark = pytest.mark.any_database
+
 THIEF = "user:thief@example.com"
 PUSHER = "pusher@shop.iam.gserviceaccount.com"
 CREATOR = "roles/iam.serviceAccountTokenCreator"

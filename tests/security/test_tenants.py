@@ -20,7 +20,7 @@ from tests.integration.publish.directapi import DirectApi, direct_api
 from tests.ports import wait_for
 from tests.restapi import Api
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
 PROJECTS = 9
 CLIENTS = 4

@@ -19,7 +19,7 @@ from tests.receiver import Receiver
 from tests.restapi import Api
 from tests.workers import Worker
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
 DEAD_TOPIC, TOPIC = "projects/morgue/topics/orders", "projects/shop/topics/orders"
 DEAD_LANES = 20

@@ -18,7 +18,7 @@ from tests.receiver import Answer, Receiver, Request
 from tests.restapi import Api
 from tests.workers import Worker
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
 TOPIC = "projects/shop/topics/orders"
 DEAD_LETTERS = {
