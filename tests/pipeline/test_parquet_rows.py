@@ -112,6 +112,7 @@ def test_rows_come_with_the_columns_of_the_folder(tmp_path: Path) -> None:
     folders = folder_values(path, str(tmp_path), folder_kinds([path], str(tmp_path)))
     assert datas(path, Span(0, 1), Span(1, 9), folders=folders) == [b'{"a":%d,"day":21}' % n for n in (1, 2, 3)]
     assert datas(path, columns=Columns("day"), folders=folders) == [b"21"] * 3
+    assert datas(path, folders={"day": 10**30})[0] == b'{"a":1,"day":1000000000000000000000000000000}'
 
 
 def test_a_row_group_is_never_in_memory_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
