@@ -43,6 +43,7 @@ LONGEST = (
     "spark jobs",
     "spark",
     "tests/pipeline/test_cluster.py",
+    "tests/pipeline/test_examples.py",
     "tests/chaos/test_power.py",
     "tests/integration/api/test_outages.py",
     "tests/integration/push/test_redis_outages.py",

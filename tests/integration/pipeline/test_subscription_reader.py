@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -190,9 +192,17 @@ def test_a_table_acknowledges_nothing_and_gives_all_messages_back(worker: str) -
 
 
 def lease_ends() -> dict[bytes, float]:
-    lane = Lane(Subscription.objects.get().pk, "local")
-    ends: list[tuple[bytes, float]] = default_backlog().client.zrange(f"ph:{lane.key}:l", 0, -1, withscores=True)
+    ends: list[tuple[bytes, float]] = default_backlog().client.zrange(leases_key(), 0, -1, withscores=True)
     return dict(ends)
+
+
+def leases_key() -> str:
+    return f"ph:{Lane(Subscription.objects.get().pk, 'local').key}:l"
+
+
+def let_leases_lapse(*, besides: int) -> None:
+    """End all leases now but the last ones, as if their time had passed."""
+    default_backlog().client.zadd(leases_key(), dict.fromkeys(list(lease_ends())[:-besides], 1))
 
 
 def test_leases_are_extended_until_the_batch_is_acknowledged(
@@ -207,6 +217,29 @@ def test_leases_are_extended_until_the_batch_is_acknowledged(
     wait_for(lambda: all(now > before[name] for name, now in lease_ends().items()), what="extended leases")
     reader.commit(end)
     assert len(lease_ends()) == 1
+
+
+def test_a_killed_driver_loses_no_message(worker: str, server: GrpcServer, open_stream: Open) -> None:
+    """Given a driver with a batch at work and a message that waits, when it is killed, then that message comes at once,
+    and those of the batch when their leases have lapsed.
+    """
+    publish("0", "1", "2")
+    options = {"emulatorHost": server.address, "partitions": "1", "maxMessagesPerTrigger": "2"}
+    script = f"from tests.integration.pipeline.sources import hold; hold({options})"
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == "b'0' b'1'\n"
+        wait_for(lambda: len(lease_ends()) == 3, what="the message of the next batch")
+        driver.kill()
+    reader = open_stream()
+    end, parts = next_batch(reader, reader.initialOffset())
+    assert texts_of(parts) == ["2"]
+    let_leases_lapse(besides=1)
+    texts: list[str] = []
+    while len(texts) < 2:
+        end, parts = next_batch(reader, end)
+        texts += texts_of(parts)
+    assert sorted(texts) == ["0", "1"]
 
 
 def test_a_stream_that_breaks_is_opened_again_and_its_batch_stays_at_work(
