@@ -21,8 +21,9 @@ from bench.stand import Row, Stand, stand
 from deliveries.models import MetricDay, MetricHour, MetricMinute, Segment
 from deliveries.pipeline import needs
 from deliveries.telemetry.counting import ledger
-from deliveries.telemetry.counting.embedded import FILES_A_BATCH, EmbeddedCounter
+from deliveries.telemetry.counting.embedded import EmbeddedCounter
 from deliveries.telemetry.counting.partials import partials_of
+from deliveries.telemetry.counting.rollup import FILES_A_TASK
 from deliveries.telemetry.journal import files
 from deliveries.telemetry.journal.columns import event_schema
 from pushhub.celery import SEAL_SECONDS
@@ -30,9 +31,11 @@ from pushhub.celery import SEAL_SECONDS
 BEGIN = 1_795_219_200
 SUBSCRIPTIONS, QUICK_SUBSCRIPTIONS = 50, 5
 SEGMENT_ROWS, QUICK_SEGMENT_ROWS = 20_000, 1_000
+#: Segments of one batch of Spark on two cores.
+BATCH = 2 * FILES_A_TASK
 #: Segments of 1, 4 and 16 million attempts, and what is counted before they are timed.
 SIZES, QUICK_SIZES = (50, 200, 800), (2,)
-WARM_SEGMENTS, QUICK_WARM_SEGMENTS = 150, FILES_A_BATCH
+WARM_SEGMENTS, QUICK_WARM_SEGMENTS = 150, BATCH
 #: The first batches pay for the start of Java and its compiler: the steady rate leaves them out.
 WARM_SHARE = 0.3
 #: Turns without a new segment; the maintenance worker has one every SEAL_SECONDS.
@@ -65,7 +68,7 @@ def rollup(quick: bool) -> Row:
     """A backlog of segments, counted from the first to the last into SQLite."""
     if missing := needs.missing():
         raise BenchError(missing)
-    segments, subscriptions = (FILES_A_BATCH + 2, QUICK_SUBSCRIPTIONS) if quick else (500, SUBSCRIPTIONS)
+    segments, subscriptions = (BATCH + 2, QUICK_SUBSCRIPTIONS) if quick else (500, SUBSCRIPTIONS)
     rows = QUICK_SEGMENT_ROWS if quick else SEGMENT_ROWS
     with stand() as stood:
         folder = stood.folder / "segments"
@@ -257,7 +260,7 @@ def _spark(
             watcher.join()
     # Segments of a batch are noted at the same time, within milliseconds.
     at = sorted(moment.timestamp() for moment in Segment.objects.values_list("at", flat=True))
-    start = at[(warm or max(int(len(at) * WARM_SHARE), FILES_A_BATCH)) - 1]
+    start = at[(warm or max(int(len(at) * WARM_SHARE), BATCH)) - 1]
     later = sum(moment > start + 0.25 for moment in at)
     steady = later * rows / max(at[-1] - start, 0.001)
     return {"rate": steady, "whole": segments * rows / whole, "rss": peak, "idle": idle}
@@ -278,9 +281,9 @@ def _duckdb(folder: Path, *, rows: int) -> dict[str, float]:
     paths = sorted(str(path) for path in (folder / files.SEALED).rglob("*.parquet"))
     queries, began = 0.0, time.monotonic()
     with duckdb.connect(config={"threads": 2}) as engine:
-        for start in range(0, len(paths), FILES_A_BATCH):
+        for start in range(0, len(paths), BATCH):
             asked = time.monotonic()
-            table = engine.sql(DUCKDB, params={"paths": paths[start : start + FILES_A_BATCH]}).to_arrow_table()
+            table = engine.sql(DUCKDB, params={"paths": paths[start : start + BATCH]}).to_arrow_table()
             queries += time.monotonic() - asked
             ledger.add_partials(partials_of(table), job="duckdb")
     total = len(paths) * rows
