@@ -258,10 +258,10 @@ def _spark(
         finally:
             done.set()
             watcher.join()
-    # Segments of a batch are noted at the same time, within milliseconds.
+    # The segments of a batch have the same time.
     at = sorted(moment.timestamp() for moment in Segment.objects.values_list("at", flat=True))
     start = at[(warm or max(int(len(at) * WARM_SHARE), BATCH)) - 1]
-    later = sum(moment > start + 0.25 for moment in at)
+    later = sum(moment > start for moment in at)
     steady = later * rows / max(at[-1] - start, 0.001)
     return {"rate": steady, "whole": segments * rows / whole, "rss": peak, "idle": idle}
 
