@@ -158,12 +158,10 @@ class _Stream:
         self._thread.join(END_SECONDS)
 
     def _read_until_closed(self) -> None:
-        from google.api_core.exceptions import GoogleAPICallError
-
         while not self._closed.is_set():
             try:
                 self._read()
-            except GoogleAPICallError as error:
+            except Exception as error:
                 if not self._may_reopen(error):
                     return
             # PushHub gives out again what the broken stream has brought and nobody has touched.
@@ -171,11 +169,12 @@ class _Stream:
                 self.waiting.clear()
             self._closed.wait(REOPEN_SECONDS)
 
-    def _may_reopen(self, error: Any) -> bool:
+    def _may_reopen(self, error: Exception) -> bool:
+        """Return whether the stream may be opened again. If not, the query fails with the error, or has ended."""
         if self._closed.is_set():
             return False
         if may_pass(error):
-            logger.warning("a stream of %s broke: %s", self._first["subscription"], error.message)
+            logger.warning("a stream of %s broke: %s", self._first["subscription"], error)
             return True
         with self._changed:
             self.error = error
