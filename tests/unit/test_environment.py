@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pushhub.common import environment as env
+from tests.workers import ROOT
 
 
 def test_a_secret_may_be_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -65,16 +66,20 @@ def test_urls_are_those_of_this_machine() -> None:
     assert env.url(("::", 80)) == "http://[::1]:80"
 
 
-def manage(tmp_path: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+#: Django itself would take most of the time.
+READ = "from pushhub.settings import DATABASES, REDIS_URL; print(REDIS_URL, DATABASES['default']['PASSWORD'])"
+
+
+def read(tmp_path: Path, *command: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Read the settings of an environment in a new process, and print two of them; or have it run a command."""
     other_environment = {name: value for name, value in os.environ.items() if not name.startswith("PUSHHUB_")}
     other_environment.pop("DJANGO_SETTINGS_MODULE", None)
     pushhub_environment = {
         "PUSHHUB_DATA": str(tmp_path),
         **{f"PUSHHUB_{name}": value for name, value in settings.items()},
     }
-    source = "from django.conf import settings; print(settings.REDIS_URL, settings.DATABASES['default']['PASSWORD'])"
     return subprocess.run(
-        [sys.executable, "manage.py", "shell", "--no-imports", "-c", source],
+        [sys.executable, *(command or ("-c", READ))], cwd=ROOT,
         env={**other_environment, **pushhub_environment}, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
 
@@ -92,7 +97,7 @@ def manage(tmp_path: Path, **settings: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_unusable_settings_are_reported_in_one_line(tmp_path: Path, settings: dict[str, str], line: str) -> None:
-    done = manage(tmp_path, **settings)
+    done = read(tmp_path, "manage.py", "check", **settings)
     assert done.returncode == 1
     assert done.stderr.startswith(line)
     assert len(done.stderr.splitlines()) == 1
@@ -100,7 +105,7 @@ def test_unusable_settings_are_reported_in_one_line(tmp_path: Path, settings: di
 
 
 def test_passwords_are_added_to_the_urls(tmp_path: Path) -> None:
-    done = manage(
+    done = read(
         tmp_path, SECRET_KEY="x", REDIS_URL="redis://redis:6379/0", REDIS_PASSWORD="a/b@c",
         DATABASE_URL="postgres://pushhub@db:5432/x", DATABASE_PASSWORD="p:w",
     )  # fmt: skip
@@ -122,14 +127,14 @@ def test_passwords_are_added_to_the_urls(tmp_path: Path) -> None:
 def test_the_password_of_redis_is_that_of_the_urls_user(tmp_path: Path, url: str, whole: str) -> None:
     file = tmp_path / "password"
     file.write_text("p@w\n")
-    done = manage(tmp_path / "data", SECRET_KEY="x", REDIS_URL=url, REDIS_PASSWORD_FILE=str(file))
+    done = read(tmp_path / "data", SECRET_KEY="x", REDIS_URL=url, REDIS_PASSWORD_FILE=str(file))
     assert done.stdout.startswith(f"{whole} "), (done.stdout, done.stderr)
 
 
 def test_the_secret_of_make_up_is_kept_and_found_again(tmp_path: Path) -> None:
-    assert manage(tmp_path, DEVELOPMENT="1").returncode == 0
+    assert read(tmp_path, DEVELOPMENT="1").returncode == 0
     kept = tmp_path / "secret-key"
     assert kept.stat().st_mode & 0o777 == 0o600
     before = kept.read_text()
-    assert manage(tmp_path).returncode == 0
+    assert read(tmp_path).returncode == 0
     assert kept.read_text() == before
