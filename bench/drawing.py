@@ -61,7 +61,7 @@ def _bars(panel: Bars, x: float, y: float) -> list[str]:
         parts += [
             f'<text x="{NAME_WIDTH - 6}" y="{top + 11}" text-anchor="end">{escape(name)}</text>',
             f'<rect x="{NAME_WIDTH}" y="{top}" width="{length}" height="{BAR - 4}" fill="{colour}"/>',
-            f'<text x="{NAME_WIDTH + length + 4}" y="{top + 11}">{value:,g}</text>',
+            f'<text x="{NAME_WIDTH + length + 4}" y="{top + 11}">{value:,{".0f" if value >= 100 else "g"}}</text>',
         ]
     return [*parts, "</g>"]
 

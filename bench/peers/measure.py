@@ -40,7 +40,7 @@ Figures = dict[str, Any]
 
 def measure(name: str, peer: Peer, command: list[str], *, quick: bool) -> Figures:
     """Return the figures of a peer that is installed. Raises BenchError if a message was lost, or it didn't start."""
-    seconds, settle = (0.5, 0.0) if quick else (8.0, SETTLE_SECONDS)
+    seconds, settle = (0.5, 0.0) if quick else (5.0, SETTLE_SECONDS)
     rates = (100,) if quick else RATES
     figures: Figures = {}
     phases: dict[str, Phase] = {}

@@ -27,9 +27,9 @@ def figures_table(results: Results) -> str:
         "peer",
         "deliveries/s, in batches",
         "one a call",
-        *(f"p50, p99 in ms at {rate}/s" for rate in RATES),
-        *(f"CPU in µs a message at {rate}/s (of it the publisher)" for rate in RATES),
-        "memory in MB, idle and after",
+        *(f"ms p50, p99 at {rate}/s" for rate in RATES),
+        *(f"CPU µs at {rate}/s (publisher)" for rate in RATES),
+        "MB idle, after",
     ]
     rows = [
         [
@@ -40,7 +40,7 @@ def figures_table(results: Results) -> str:
             *(_cpu(figures, rate) for rate in RATES),
             f"{figures['idle_pss_mb']}, {figures['pss_mb']}",
         ]
-        for name, figures in results["peers"].items()
+        for name, figures in _measured(results)
     ]
     return _table(heads, rows)
 
@@ -51,20 +51,22 @@ def facts_table() -> str:
 
 def machine_sentence(results: Results) -> str:
     machine = results["machine"]
+    others = [figures["others_percent"] for _, figures in _measured(results)]
     return (
         f"Measured on {results['at'][:10]} at commit {results['commit']}: "
         f"{machine['cores']} cores of {machine['cpu']}, "
         f"{machine['memory_gb']:.0f} GB, Linux {machine['kernel']}, Python {machine['python']}, "
         f"{machine['redis_server'].partition(' sha=')[0]}; "
-        f"{results['steal_percent']} % of the machine was stolen by its host."
+        f"{results['steal_percent']} % of the machine was stolen by its host, and other programs took "
+        f"{min(others):.0f} to {max(others):.0f} % of it while a peer was measured."
     )
 
 
 def draw_results(results: Results) -> str:
-    measured = results["peers"]
+    measured = _measured(results)
 
     def bars(title: str, key: str) -> Bars:
-        values = {PEERS[name].title: figures.get(key) for name, figures in measured.items()}
+        values = {PEERS[name].title: figures.get(key) for name, figures in measured}
         return Bars(title, {title: value for title, value in values.items() if value is not None})
 
     return draw_bars(
@@ -98,6 +100,11 @@ def put_block(text: str, name: str, block: str) -> str:
     mark = BLOCK.format(name=name)
     pattern = re.compile(f"(?<={re.escape(mark)}\n\n).*?(?=\n\n)", re.DOTALL)
     return pattern.sub(lambda _: block, text)
+
+
+def _measured(results: Results) -> list[tuple[str, Results]]:
+    """Return the figures of each peer that was measured, PushHub first."""
+    return [(name, results["peers"][name]) for name in PEERS if name in results["peers"]]
 
 
 def _latency(figures: Results, rate: int) -> str:
