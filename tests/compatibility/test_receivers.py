@@ -103,7 +103,6 @@ def running(program: Program, *, pushhub_url: str) -> Iterator[Running]:
         "PUSHHUB_URL": pushhub_url,
         "PUSH_ISSUER": program.issuer,
         "PUSH_SERVICE_ACCOUNT": EMAIL,
-        "PYTHONDONTWRITEBYTECODE": "1",
     }
     with tempfile.NamedTemporaryFile(suffix=".log") as log:
         process = subprocess.Popen(
