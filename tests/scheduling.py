@@ -62,7 +62,6 @@ LONGEST = (
     "tests/pipeline/test_rollup_crashes.py",
     "tests/integration/pipeline/test_subscription_reader.py",
     "clients",
-    "tests/compatibility/test_cases.py",
     "make up",
     "tests/endtoend/test_emulator.py",
     "tests/security/test_offers.py",

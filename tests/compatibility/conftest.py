@@ -19,22 +19,30 @@ def node_modules() -> Path:
     return packages.node_modules(Path(__file__).parent / "clients" / "node")
 
 
-@pytest.fixture
-def node(server: GrpcServer, node_modules: Path) -> Iterator[Node]:
-    client = Node(node_modules, dict(os.environ))
+@pytest.fixture(scope="session")
+def node(grpc_process: GrpcServer, node_modules: Path) -> Iterator[Node]:
+    """One process of Node: to start it and to load the client takes as long as several tests."""
+    client = Node(node_modules, os.environ | {"PUBSUB_EMULATOR_HOST": grpc_process.address})
     try:
         yield client
     finally:
         client.close()
 
 
-@pytest.fixture(params=["python-grpc", "python-rest", "node"])
-def client(request: pytest.FixtureRequest, server: GrpcServer) -> Iterator[Driver]:
+@pytest.fixture(scope="session", params=["python-grpc", "python-rest", "node"])
+def kind(request: pytest.FixtureRequest) -> str | Node:
+    """Each kind of client in turn; Node's, which outlives a test, is started before the test begins."""
+    kind: str = request.param
+    return request.getfixturevalue("node") if kind == "node" else kind
+
+
+@pytest.fixture
+def client(kind: str | Node, server: GrpcServer) -> Iterator[Driver]:
     """Each client in turn."""
-    if request.param == "node":
-        yield request.getfixturevalue("node")
+    if isinstance(kind, Node):
+        yield kind
         return
-    driver: Driver = PythonGrpc() if request.param == "python-grpc" else PythonRest(server.address)
+    driver: Driver = PythonGrpc() if kind == "python-grpc" else PythonRest(server.address)
     try:
         yield driver
     finally:
