@@ -9,7 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.preloaded import MODULES, PreloadedProcess
+
+#: With Redis starts what is forked from. It stays, so a test that started it would leave it behind.
+pytestmark = pytest.mark.usefixtures("redis_server")
 
 #: What a new process would see before it imports anything.
 REPORT = """
