@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bench.processes import ROOT, TICKS, BenchError, family, needed, used_seconds
+from bench.processes import ROOT, BenchError, needed
 from pushhub.runtime import embedded
 from tests.programs import postgresql_programs
 
@@ -67,23 +67,6 @@ class Steal:
     def _read() -> tuple[int, int]:
         ticks = list(map(int, _line("/proc/stat", "cpu ").split()[1:9]))
         return ticks[7], sum(ticks)
-
-
-class Others:
-    """The share of the machine's CPU time that other programs than this one and its children have taken since."""
-
-    def __init__(self) -> None:
-        self._before = self._read()
-
-    def percent(self) -> float:
-        busy, total, own = (now - then for now, then in zip(self._read(), self._before, strict=True))
-        return round(100 * max(busy - own, 0) / total, 1) if total else 0.0
-
-    @staticmethod
-    def _read() -> tuple[float, float, float]:
-        ticks = list(map(int, _line("/proc/stat", "cpu ").split()[1:9]))
-        idle = ticks[3] + ticks[4]
-        return sum(ticks) - idle, sum(ticks), used_seconds(*family(os.getpid())) * TICKS
 
 
 def _line(path: str, start: str) -> str:

@@ -45,9 +45,7 @@ def main() -> int:
     for number, (name, command) in enumerate(commands.items(), 1):
         say(f"{name} ({number} of {len(commands)}): {PEERS[name].title}")
         try:
-            others = machine.Others()
             results["peers"][name] = measure(name, PEERS[name], command, quick=arguments.quick)
-            results["peers"][name]["others_percent"] = others.percent()
         except (BenchError, OSError, subprocess.SubprocessError) as error:
             left_out[name] = f"not measured: {error}"
             say(f"  {left_out[name]}")

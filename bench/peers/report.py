@@ -51,14 +51,13 @@ def facts_table() -> str:
 
 def machine_sentence(results: Results) -> str:
     machine = results["machine"]
-    others = [figures["others_percent"] for _, figures in _measured(results)]
     return (
         f"Measured on {results['at'][:10]} at commit {results['commit']}: "
         f"{machine['cores']} cores of {machine['cpu']}, "
         f"{machine['memory_gb']:.0f} GB, Linux {machine['kernel']}, Python {machine['python']}, "
         f"{machine['redis_server'].partition(' sha=')[0]}; "
-        f"{results['steal_percent']} % of the machine was stolen by its host, and other programs took "
-        f"{min(others):.0f} to {max(others):.0f} % of it while a peer was measured."
+        f"{results['steal_percent']} % of the machine was stolen by its host, and its load average was "
+        f"{results['load_average_before']:.1f} when the run began."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -38,6 +39,16 @@ def test_rate_and_latencies_are_those_of_the_first_arrival_since_each_message_wa
     arrivals = {"9": 0, "10": 3_000_000, "11": 1_001_000_000}
     assert phase.latencies_ms(arrivals) == [2.0, 500.0]
     assert phase.rate(arrivals) == 2.0
+
+
+def test_the_page_and_the_picture_say_what_was_measured() -> None:
+    results = json.loads(report.RESULTS.read_text())
+    assert not results["quick"]
+    assert set(results["peers"]) == set(PEERS)
+    page = report.PAGE.read_text()
+    for name, block in report.blocks(results).items():
+        assert f"{report.BLOCK.format(name=name)}\n\n{block}\n\n" in page
+    assert report.PICTURE.read_text() == report.draw_results(results)
 
 
 def test_a_block_replaces_the_one_of_its_name_alone() -> None:
