@@ -214,8 +214,15 @@ ROWS = {
     "data_source": Row(
         "datasource",
         "data_source",
-        "messages of 1 KiB, read from the archive by Spark's data source",
-        ("data_source_per_second",),
+        "messages of 1 KiB, read from the archive by the data source, and by `read_archive` beside Spark alone",
+        ("data_source_per_second", "archive_count_ratio", "archive_one_column_ratio", "archive_bounds_ratio"),
+        most={"archive_count_ratio": 1.5, "archive_one_column_ratio": 1.5, "archive_bounds_ratio": 1.5},
+    ),
+    "subscription_source": Row(
+        "datasource",
+        "subscription_source",
+        "messages of 1 KiB, read from a subscription by Spark's data source",
+        ("subscription_source_per_second",),
     ),
     "data_source_sizes": Row(
         "datasource",

@@ -12,7 +12,7 @@ import pytest
 from deliveries.models import Message
 from deliveries.pipeline.archiving.archive import GRACE, Archiver
 from deliveries.pipeline.archiving.files import adopt, verify
-from deliveries.pipeline.datasource import register
+from deliveries.pipeline.datasource import read_archive, register
 from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
 from pushhub.common.clock import utcnow
@@ -62,6 +62,29 @@ def test_an_archive_in_a_bucket_is_written_compacted_and_read(spark: SparkSessio
         (message_id, {"n": str(number)}) for number, message_id in enumerate(ids) if number > 4
     ]
     assert SECRET not in plan_of(chosen)
+
+
+def test_an_archive_is_read_by_sparks_own_reader_with_pruned_columns(spark: SparkSession, tmp_path: Path) -> None:
+    """Given an archive, then Spark reads only the columns and days of a query, and what the data source reads."""
+    root = str(tmp_path / "archive")
+    archived = read_archive(spark, root)
+    assert archived.count() == 0
+    ids = publish(range(6))
+    Archiver(root, session=spark).run()
+    register(spark)
+    archived = read_archive(spark, root, topic=ORDERS)
+    source = spark.read.format("pushhub").option("archive", root).load()
+    assert archived.dtypes == source.dtypes
+    assert sorted(archived.drop("attributes").collect()) == sorted(source.drop("attributes").collect())
+    chosen = archived.where(f"message_id > '{ids[1]}'").select("message_id")
+    assert sorted(row.message_id for row in chosen.collect()) == ids[2:]
+    columns = plan_of(chosen).rpartition("ReadSchema: ")[2].partition(">")[0]
+    assert (columns.count(":"), "data" in columns) == (2, False), "the topic and the id"
+    assert read_archive(spark, root, topic=COPY).count() == 0
+    hour = timedelta(hours=1)
+    assert read_archive(spark, root, since=utcnow() - hour, until=utcnow() + hour).count() == 6
+    assert read_archive(spark, root, since=utcnow() + hour).count() == 0
+    assert read_archive(spark, root, until=utcnow() - hour).count() == 0
 
 
 def plan_of(frame: DataFrame) -> str:

@@ -4,13 +4,15 @@
 
     register(spark)
     spark.readStream.format("pushhub").option("subscription", "projects/shop/subscriptions/worker").load()
-    spark.read.format("pushhub").option("topic", "projects/shop/topics/orders").load("s3://bucket/archive")
+    spark.read.format("pushhub").option("archive", "s3://bucket/archive").load()
+    read_archive(spark, ".pushhub/archive", topic="projects/shop/topics/orders")
 
 A subscription needs the API alone, and an archive its files alone; neither needs Django.
 """
 
 from __future__ import annotations
 
+from deliveries.pipeline.datasource.parquet import read_archive
 from deliveries.pipeline.datasource.source import PushHubDataSource, register
 
-__all__ = ["PushHubDataSource", "register"]
+__all__ = ["PushHubDataSource", "read_archive", "register"]

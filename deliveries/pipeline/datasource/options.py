@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from deliveries.pipeline.archiving.manifest import ManifestFile
 
-KNOWN = frozenset({"path", "columns", "topic", "from", "to", "maxrowsperbatch"})
+KNOWN = frozenset({"archive", "path", "columns", "topic", "from", "to", "maxrowsperbatch"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +37,16 @@ class Selection:
         """Read the options. Raises InvalidArgument, which names the wrong option."""
         if unknown := sorted(name for name in options if name.lower() not in KNOWN):
             raise InvalidArgument(f"There is no option {unknown[0]!r}.", field=unknown[0])
-        if not options.get("path"):
-            raise InvalidArgument("Give the archive's folder: load(path).", field="path")
+        archive = options.get("archive") or options.get("path")
+        if not archive:
+            raise InvalidArgument("Give the option subscription, or archive, which is a folder.", field="archive")
         columns = columns_of(tuple(schema.fieldNames()))
         _require_types(schema)
         topic = options.get("topic", "")
         if topic:
             parse_topic(topic, field="topic")
         since, until = (_moment(options, name) for name in ("from", "to"))
-        return cls(options["path"], columns, topic, since, until)
+        return cls(archive, columns, topic, since, until)
 
     def may_have(self, file: ManifestFile) -> bool:
         """Return whether a file of the archive may have such messages, according to the manifest."""

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
 #: The most compressed bytes, and rows, of a file that one task reads. Tasks share the row groups of a larger file.
+#: A row group of small messages has about so many rows.
 PART_BYTES = 16 * 2**20
-PART_ROWS = 100_000
+PART_ROWS = 300_000
 
 
 @dataclass(frozen=True)

@@ -245,7 +245,7 @@ def test_available_now_ends_with_the_messages_that_existed_at_its_start(tmp_path
     ("options", "message"),
     [
         ({"topik": "x"}, "There is no option 'topik'"),
-        ({"path": ""}, "Give the archive's folder"),
+        ({"path": ""}, "Give the option subscription, or archive"),
         ({"topic": "orders"}, r"Invalid resource name given \(name=orders\)"),
         ({"from": "yesterday"}, "from"),
         ({"maxRowsPerBatch": "many"}, "is a number of messages"),
