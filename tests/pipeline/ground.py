@@ -146,17 +146,17 @@ def counted_by_duckdb(paths: Iterable[Path], *, seconds: int) -> Truth:
     query = """
         WITH events AS (
             SELECT coalesce(subscription, topic) AS resource, event,
-                epoch_us("time") // ($seconds * 1000000) * $seconds AS at,
+                epoch_us("time") // ($seconds::BIGINT * 1000000) * $seconds AS moment,
                 coalesce(nullif(response_class, ''), outcome) AS kind, coalesce(response_code, 0) AS code,
                 coalesce(host, '') AS host, bytes, latency_us,
                 CASE WHEN latency_us IS NOT NULL THEN ceil(log2(greatest(latency_us, 1)) * 32)::INT END AS bucket
             FROM read_parquet($paths)
         ), bucketed AS (
-            SELECT resource, event, at, kind, code, host, bucket, count(*) AS n, coalesce(sum(bytes), 0) AS bytes,
+            SELECT resource, event, moment, kind, code, host, bucket, count(*) AS n, coalesce(sum(bytes), 0) AS bytes,
                 coalesce(sum(latency_us), 0) AS latency_us, coalesce(max(latency_us), 0) AS most
             FROM events GROUP BY ALL
         )
-        SELECT resource, event, at, kind, code, host, sum(n)::BIGINT, sum(bytes)::BIGINT, sum(latency_us)::BIGINT,
+        SELECT resource, event, moment, kind, code, host, sum(n)::BIGINT, sum(bytes)::BIGINT, sum(latency_us)::BIGINT,
             max(most), list(bucket) FILTER (bucket IS NOT NULL), list(n) FILTER (bucket IS NOT NULL)
         FROM bucketed GROUP BY ALL
     """

@@ -1,0 +1,156 @@
+"""What each job did after kills at random moments is what DuckDB counts in its source."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+from django.core.management import call_command
+from django.db.models import Sum
+
+from deliveries.models import ArchiveFile, Message, MetricDay, MetricHour, MetricMinute, PublishJob, Segment
+from deliveries.publish.service import publish_message
+from deliveries.rules.payload import NewMessage
+from subscriptions.selectors import get_topic
+from subscriptions.services.topics import create_topic
+from tests.pipeline.ground import QUICK_SPARK, archived_by_duckdb, counted_by_duckdb, metrics_of, segments_make
+from tests.ports import wait_for
+from tests.workers import ROOT, database_url
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("spark")]
+
+TOPICS = [f"projects/p{number}/topics/orders" for number in range(3)]
+#: Messages of each topic.
+COUNT = 200
+KILLS = 2
+
+
+@pytest.fixture
+def killed(spark: SparkSession, redis_url: str, tmp_path: Path, settings: Any) -> Callable[..., None]:
+    """Return a function that runs a command, kills it at random moments of its progress, and lets it end at last."""
+    settings.ARCHIVE, settings.SPARK_MASTER = str(tmp_path / "archive"), "local[2]"
+    for topic in TOPICS:
+        create_topic(name=topic, topic={})
+        rows = [NewMessage(b'{"n": %d}' % n, {"kind": "ab"[n % 2]}, f"k{n % 7}" if n % 3 else "") for n in range(COUNT)]
+        publish_message(topic=get_topic(name=topic), messages=rows)
+    environment = {
+        "DJANGO_SETTINGS_MODULE": "pushhub.settings",
+        "PUSHHUB_DATABASE_URL": database_url(),
+        "PUSHHUB_REDIS_URL": redis_url,
+        "PUSHHUB_ARCHIVE": settings.ARCHIVE,
+        "PUSHHUB_JOURNAL": str(tmp_path / "segments"),
+        "PUSHHUB_SPARK_MASTER": "local[2]",
+        "PUSHHUB_SPARK_CONF": f"{QUICK_SPARK},spark.driver.defaultJavaOptions=-Djava.io.tmpdir={tmp_path}",
+    }
+
+    def run(*words: str, progress: Callable[[], int], total: int, seed: int) -> None:
+        dice = random.Random(seed)
+        for moment in sorted(dice.sample(range(1, total), KILLS)):
+            with (tmp_path / "killed.log").open("a") as log:
+                kill_when(lambda at=moment: progress() >= at, words, environment, log, dice)  # type: ignore[misc]
+        call_command("pipeline", *words)
+
+    return run
+
+
+def kill_when(
+    is_due: Callable[[], bool], words: Sequence[str], environment: Mapping[str, str], log: IO[str], dice: random.Random
+) -> None:
+    """Start a command, and kill it when it is due, unless it ends before."""
+    command = [sys.executable, "-W", "ignore", "-m", "tests.pipeline.killed", *words]
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=os.environ | environment, start_new_session=True, stdout=log, stderr=log
+    )
+    try:
+        wait_for(lambda: is_due() or process.poll() is not None, what=f"progress of {words[0]}")
+    finally:
+        # The driver alone, whose tasks live a moment longer, or all of them.
+        (os.kill if dice.random() < 0.5 else os.killpg)(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def count_archived() -> int:
+    return int(ArchiveFile.objects.aggregate(rows=Sum("rows"))["rows"] or 0)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_an_archive_has_each_message_once(killed: Callable[..., None], tmp_path: Path, seed: int) -> None:
+    killed("archive", "--compact", progress=count_archived, total=3 * COUNT, seed=seed)
+    assert archived_by_duckdb(tmp_path / "archive") == dict.fromkeys(TOPICS, COUNT)
+
+
+def test_a_replay_publishes_what_duckdb_finds_in_the_archive(killed: Callable[..., None], tmp_path: Path) -> None:
+    """Given messages with and without ordering keys and a filter, then those of each key are published in order."""
+    call_command("pipeline", "archive")
+    Message.objects.all().delete()
+    now = datetime.now(UTC)
+    span = ["--from", (now - timedelta(hours=1)).isoformat(), "--to", (now + timedelta(hours=1)).isoformat()]
+    words = ["replay", "--topic", TOPICS[0], *span, "--filter", 'attributes.kind = "a"', "--rate", "60", "--id", "one"]
+
+    killed(*words, progress=Message.objects.count, total=COUNT // 2, seed=3)
+
+    query = """
+        SELECT ordering_key, decode(data) FROM read_parquet($1)
+        WHERE topic = $2 AND attributes['kind'] = 'a' ORDER BY message_id::BIGINT
+    """
+    with duckdb.connect() as engine:
+        files = [str(path) for path in (tmp_path / "archive").rglob("*.parquet")]
+        expected = engine.execute(query, [files, TOPICS[0]]).fetchall()
+    assert_published(expected, by_key=True)
+
+
+@pytest.mark.parametrize("key", [[], ["--ordering-key-column", "key"]], ids=["split", "key"])
+def test_an_ingest_publishes_what_duckdb_finds_in_the_files(
+    killed: Callable[..., None], tmp_path: Path, key: list[str]
+) -> None:
+    Message.objects.all().delete()
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    for number in range(4):
+        lines = [f'{number * 100 + n},"k{n * 7 % 11}"' for n in range(100)]
+        (folder / f"{number}.csv").write_text("\n".join(["n,key", *lines]))
+    words = ["ingest", str(folder), "--format", "csv", "--topic", TOPICS[0], "--data-column", "n", *key, "--id", "one"]
+
+    killed(*words, "--rate", "150", progress=Message.objects.count, total=400, seed=4)
+
+    query = "SELECT key, n FROM read_csv($1, all_varchar = true, filename = true) ORDER BY filename, n::INT"
+    with duckdb.connect() as engine:
+        rows = engine.execute(query, [str(folder / "*.csv")]).fetchall()
+    assert_published(rows if key else [("", n) for _, n in rows], by_key=bool(key))
+
+
+def test_a_rollup_counts_what_duckdb_finds_in_the_segments(
+    killed: Callable[..., None], tmp_path: Path, settings: Any
+) -> None:
+    settings.JOURNAL = str(tmp_path / "segments")
+    paths = segments_make(tmp_path / "segments", range(16), seed=5)
+
+    killed("rollup", "--once", progress=Segment.objects.count, total=16, seed=6)
+
+    for model, seconds in ((MetricMinute, 60), (MetricHour, 3600), (MetricDay, 86400)):
+        assert metrics_of(model) == counted_by_duckdb(paths, seconds=seconds), model.__name__
+
+
+def assert_published(expected: list[tuple[str, str]], *, by_key: bool) -> None:
+    """Assert that each row was published once, and those of each ordering key in their order."""
+    actual = [(row.ordering_key, bytes(row.data).decode()) for row in Message.objects.order_by("pk")]
+    assert Counter(actual) == Counter(expected)
+    for key in {key for key, _ in expected} - {""} if by_key else ():
+        assert [row for row in actual if row[0] == key] == [row for row in expected if row[0] == key]
+    job = PublishJob.objects.get()
+    assert job.finished_at is not None
+    assert job.divided.aggregate(done=Sum("published"))["done"] == len(expected), json.dumps(job.spec)
