@@ -62,24 +62,35 @@ def killed(spark: SparkSession, redis_url: str, tmp_path: Path, settings: Any) -
         for moment in sorted(dice.sample(range(1, total), KILLS)):
             with (tmp_path / "killed.log").open("a") as log:
                 kill_when(lambda at=moment: progress() >= at, words, environment, log, dice)  # type: ignore[misc]
-        call_command("pipeline", *words)
+        if words[0] != "rollup":
+            call_command("pipeline", *words)
+            return
+        # In this process it would end the session of all tests, and handle the signals.
+        with (tmp_path / "killed.log").open("a") as log:
+            assert start(words, environment, log).wait() == 0
 
     return run
+
+
+def start(words: Sequence[str], environment: Mapping[str, str], log: IO[str]) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-W", "ignore", "-m", "tests.pipeline.killed", *words]
+    return subprocess.Popen(
+        command, cwd=ROOT, env=os.environ | environment, start_new_session=True, stdout=log, stderr=log
+    )
 
 
 def kill_when(
     is_due: Callable[[], bool], words: Sequence[str], environment: Mapping[str, str], log: IO[str], dice: random.Random
 ) -> None:
     """Start a command, and kill it when it is due, unless it ends before."""
-    command = [sys.executable, "-W", "ignore", "-m", "tests.pipeline.killed", *words]
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=os.environ | environment, start_new_session=True, stdout=log, stderr=log
-    )
+    process = start(words, environment, log)
     try:
         wait_for(lambda: is_due() or process.poll() is not None, what=f"progress of {words[0]}")
     finally:
         # The driver alone, whose tasks live a moment longer, or all of them.
-        (os.kill if dice.random() < 0.5 else os.killpg)(process.pid, signal.SIGKILL)
+        kill = os.kill if dice.random() < 0.5 else os.killpg
+        if process.poll() is None:
+            kill(process.pid, signal.SIGKILL)
         process.wait()
 
 
