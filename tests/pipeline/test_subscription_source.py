@@ -11,7 +11,6 @@ from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import Lane
 from deliveries.models import Delivery
 from deliveries.pipeline.datasource import register
-from deliveries.pipeline.datasource.triggers import limits
 from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
 from subscriptions.models import Subscription
@@ -71,8 +70,7 @@ def test_available_now_reads_the_backlog_in_batches_and_acknowledges_all_of_it(
         query.awaitTermination()
         return query
 
-    # Before Spark 4.2, a run is one batch.
-    batches = [progress.numInputRows for _ in range(1 if limits else 4) for progress in run().recentProgress]
+    batches = [progress.numInputRows for progress in run().recentProgress]
     assert texts_in(spark, tmp_path) == list(range(25))
     assert (max(batches) <= 10, sum(batches)) == (True, 25)
     assert not Delivery.objects.exists()

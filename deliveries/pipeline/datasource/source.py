@@ -48,7 +48,10 @@ class PushHubDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         if self.options.get("subscription"):
             from deliveries.pipeline.datasource.subscription import Source, SubscriptionStreamReader
+            from deliveries.pipeline.datasource.triggers import limits
 
+            if limits is None:
+                raise InvalidArgument("A stream of a subscription needs Spark 4.2 or newer.", field="subscription")
             return SubscriptionStreamReader(Source.of(self.options, schema, trigger=True))
         from deliveries.pipeline.datasource.streaming import ArchiveStreamReader
 

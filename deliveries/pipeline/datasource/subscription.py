@@ -83,7 +83,6 @@ class Batch:
     end: int
     parts: list[Messages]
     ack_ids: list[str]
-    is_planned: bool = False
 
 
 class SubscriptionStreamReader(SupportsTriggerAvailableNow, spark.DataSourceStreamReader):
@@ -107,15 +106,13 @@ class SubscriptionStreamReader(SupportsTriggerAvailableNow, spark.DataSourceStre
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         self._until = time.time()
 
-    def latestOffset(self, start: dict[str, int] | None = None, limit: Any = None) -> dict[str, int]:  # noqa: N802
+    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: N802
         """Return the end of the next batch, or `start` if there are no messages.
 
-        Spark asks for it when the previous batch is committed. From 4.2 on it says where that ended. Before, a batch
-        that was planned is one that was committed: Spark may ask twice before it plans one.
+        Spark asks for it when the batch that ended with `start` is committed.
         """
-        if start is not None:
-            self._end = start[PULLED]
-        if self._batch is not None and (self._batch.is_planned if start is None else self._batch.end == self._end):
+        self._end = start[PULLED]
+        if self._batch is not None and self._batch.end == self._end:
             self._acknowledge(self._batch)
         if self._batch is None:
             self._batch = self._next_batch()
@@ -129,7 +126,6 @@ class SubscriptionStreamReader(SupportsTriggerAvailableNow, spark.DataSourceStre
         """
         if self._batch is None or self._batch.end != end[PULLED]:
             return []
-        self._batch.is_planned = True
         return self._batch.parts
 
     def commit(self, end: dict[str, int]) -> None:
@@ -151,7 +147,7 @@ class SubscriptionStreamReader(SupportsTriggerAvailableNow, spark.DataSourceStre
         wait = WAIT_SECONDS if self._until is None else float(self._source.idle_seconds)
         if self._leases is None:
             self._leases = self._source.lease(ahead=BATCHES_AHEAD)
-            # The streams have to be opened first. Before Spark 4.2, availableNow asks once.
+            # The streams have to be opened first.
             wait = float(self._source.idle_seconds)
         taken = self._leases.take(seconds=wait)
         until = self._until

@@ -17,7 +17,7 @@ from pyspark.sql.types import BinaryType, IntegerType, MapType, StringType, Stru
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import Lane
 from deliveries.models import Delivery
-from deliveries.pipeline.datasource import leases
+from deliveries.pipeline.datasource import leases, triggers
 from deliveries.pipeline.datasource.source import PushHubDataSource
 from deliveries.pipeline.datasource.subscription import SubscriptionReader, SubscriptionStreamReader
 from deliveries.publish.service import publish_message
@@ -153,16 +153,10 @@ def test_a_batch_of_an_earlier_process_is_empty_and_its_messages_come_in_a_later
     assert texts_of(parts) == ["0", "1"]
 
 
-def test_before_spark_4_2_a_batch_that_was_planned_is_acknowledged_by_the_next_question(open_stream: Open) -> None:
-    publish("0")
-    reader = open_stream()
-    end: dict[str, int] = {}
-    wait_for(lambda: bool(end.update(reader.latestOffset()) or end["pulled"]), what="a batch")
-    assert reader.latestOffset() == end, "Spark asks twice before it plans a batch"
-    assert Delivery.objects.count() == 1
-    assert texts_of(reader.partitions(reader.initialOffset(), end)) == ["0"]
-    assert reader.latestOffset() == end
-    assert not Delivery.objects.exists()
+def test_a_spark_that_says_not_how_far_it_has_come_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triggers, "limits", None)
+    with pytest.raises(InvalidArgument, match=r"needs Spark 4\.2 or newer"):
+        source(emulatorHost="127.0.0.1:1").streamReader(SCHEMA)
 
 
 def test_available_now_ends_at_messages_that_were_published_after_its_start(open_stream: Open) -> None:
