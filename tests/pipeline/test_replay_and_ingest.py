@@ -317,7 +317,7 @@ def test_the_later_of_two_attempts_of_a_task_fails(archived: None, capsys: pytes
     part = PublishPart.objects.get()
     part.position = 0
     with pytest.raises(RuntimeError, match="another attempt"):
-        parts._publish(part, [(1, NewMessage(b"x", {}), "")], topic=get_topic(name=TOPIC), only=None, fingerprint="")
+        parts._publish(part, [(1, NewMessage(b"x", {}), "")], topic=get_topic(name=TOPIC), only=None)
     assert Message.objects.count() == 60
 
 
