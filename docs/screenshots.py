@@ -10,13 +10,17 @@ of one with a few topics, message transforms, dead letters, a schema and a subsc
 from __future__ import annotations
 
 import argparse
-import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests import programs
 
 FOLDER = Path(__file__).parent / "screenshots"
 HEIGHT = 800
@@ -80,7 +84,7 @@ def main() -> None:
         for language in LANGUAGES
     )
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=programs.chromium(), args=["--no-sandbox"])
         state = _signed_in(browser, options.url, options.user, password)
         for picture in everything if options.all_to else PICTURES:
             context = browser.new_context(
@@ -203,6 +207,7 @@ PAGES: dict[str, Callable[[Page, str], None]] = {
     "policies": _opens("subscriptions/policy/"),
     "audit-log": _opens("subscriptions/auditentry/"),
     "segments": _opens("deliveries/segment/"),
+    "pipeline": _opens("deliveries/pipelinerun/"),
 }
 
 if __name__ == "__main__":

@@ -185,6 +185,8 @@ if ARCHIVING := env.switch("ARCHIVING"):
     env.require_package("pyarrow", extra="service", why="PUSHHUB_ARCHIVING")
 #: Seconds between two runs of the archive that beat starts.
 ARCHIVE_SECONDS = env.number("ARCHIVE_SECONDS", 300, least=10)
+#: How long the archive keeps messages. 0: for ever.
+ARCHIVE_DAYS = env.number("ARCHIVE_DAYS", 0)
 #: Whether `make up` starts the rollup on Spark. Without it the embedded counter counts attempts into metrics.
 SPARK = env.switch("SPARK", default=True)
 #: Spark's master: the process of each pipeline command, or a cluster.

@@ -9,6 +9,7 @@ from django.conf import settings
 from django.contrib import admin
 from django.db.models import Sum
 from django.http import HttpRequest, HttpResponse
+from django.template.defaultfilters import filesizeformat
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
@@ -18,8 +19,9 @@ from deliveries.admin.readonly import ReadOnlyAdmin
 from deliveries.inspection import words
 from deliveries.models import PipelineRun, PublishJob
 from deliveries.pipeline import needs
-from deliveries.telemetry.runs import is_silent, last_runs
-from pushhub.common.clock import time_text, utcnow
+from deliveries.telemetry.archive import archive_state
+from deliveries.telemetry.runs import duration, is_silent, last_runs
+from pushhub.common.clock import time_text
 
 
 @admin.register(PipelineRun)
@@ -37,7 +39,7 @@ class PipelineRunAdmin(ReadOnlyAdmin):
         last = last_runs()
         programs = [_program(str(label), last.get(kind)) for kind, label in PipelineRun.Kind.choices]
         missing = needs.missing() if settings.ARCHIVING else ""
-        extra = {"programs": programs, "missing": missing, **(extra_context or {})}
+        extra = {"programs": programs, "missing": missing, "archive": _archive(), **(extra_context or {})}
         return super().changelist_view(request, {"title": _("Pipeline"), **extra})
 
     @admin.display(description=gettext_lazy("kind"), ordering="kind")
@@ -51,16 +53,37 @@ class PipelineRunAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("duration"))
     def duration(self, run: PipelineRun) -> str:
-        until = run.finished_at or (run.reported_at if is_silent(run) else utcnow())
-        return words.duration_text((until - run.started_at).total_seconds() * 1000)
+        return words.duration_text(duration(run).total_seconds() * 1000)
 
     @admin.display(description=gettext_lazy("lag"))
     def lag(self, run: PipelineRun) -> str:
-        return "-" if run.lag_seconds is None else words.duration_text(run.lag_seconds * 1000)
+        return _age(run.lag_seconds)
 
     @admin.display(description=gettext_lazy("outcome"))
     def outcome(self, run: PipelineRun) -> str:
         return _standing(run)[1]
+
+
+def _archive() -> list[tuple[str, str]]:
+    """Return the label and the text of each figure of the archive."""
+    state = archive_state()
+    return [
+        (_("Archived messages"), str(state.messages)),
+        (_("Size of the archive"), filesizeformat(state.bytes)),
+        (_("Oldest archived message"), _age(state.oldest_seconds)),
+        (
+            _("Oldest message that waits for the archive"),
+            _("archiving is off") if state.lag_seconds is None else _age(state.lag_seconds or None),
+        ),
+        (
+            _("The archive keeps messages"),
+            _("%(count)d days") % {"count": settings.ARCHIVE_DAYS} if settings.ARCHIVE_DAYS else _("for ever"),
+        ),
+    ]
+
+
+def _age(seconds: float | None) -> str:
+    return "-" if seconds is None else words.duration_text(seconds * 1000)
 
 
 def _standing(run: PipelineRun | None) -> tuple[str, str]:
@@ -86,4 +109,5 @@ def _program(label: str, run: PipelineRun | None) -> dict[str, Any]:
         progress = _("%(done)d of %(total)d") % {"done": done, "total": job.total}
     elif run is not None:
         progress = str(run.rows)
-    return {"label": label, "level": level, "text": text, "progress": progress or "-"}
+    lag = _age(run.lag_seconds if run is not None else None)
+    return {"label": label, "level": level, "text": text, "progress": progress or "-", "lag": lag}

@@ -84,6 +84,14 @@ def messages_unarchived(*, after_id: int, limit: int) -> list[int]:
         return [row[0] for row in cursor.fetchall()]
 
 
+def oldest_unarchived() -> int | None:
+    """Return the id of the oldest message that is not in the archive, or None. It passes all older ones."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT id FROM deliveries_message WHERE NOT {_IS_ARCHIVED} ORDER BY id LIMIT 1")
+        row = cursor.fetchone()
+        return row[0] if row else None
+
+
 def insert_archived(*, write_id: int, message_ids: Sequence[int]) -> None:
     """Claim messages for a write to the archive."""
     ids = "unnest(%s::bigint[]) AS ids(value)" if is_postgresql() else "json_each(%s) AS ids"

@@ -61,7 +61,7 @@ class Kind:
     #: A column of RegionGaugeMinute. Without the label `region`, values of regions are added up; of ages, the largest
     #: counts.
     region_gauge: str = ""
-    #: A figure of a readiness check: the component and the figure.
+    #: A figure of a readiness check, or of the archive (telemetry/archive.py): the component and the figure.
     figure: tuple[str, str] = ("", "")
 
     #: The first part of the counter's fields in Redis, and Prometheus' name without its prefix.
@@ -354,6 +354,9 @@ COMPONENT_UP = _health(
 )
 RUN_AGE = _health("pipeline_run_age_seconds", "Time since the pipeline's last run ended or reported.", "kind")
 RUN_FAILED = _health("pipeline_run_failed", "1 if the last run failed, or ended without saying so.", "kind")
+RUN_DURATION = _health("pipeline_run_duration_seconds", "How long the pipeline's last run took or has taken.", "kind")
+RUN_ROWS = _health("pipeline_run_rows", "Rows that the pipeline's last run counted, wrote or published.", "kind")
+RUN_LAG = _health("pipeline_run_lag_seconds", "How far behind the pipeline's last run was.", "kind")
 FIGURES = (
     _health(
         "redis_backlog_bytes",
@@ -385,11 +388,25 @@ FIGURES = (
         "pipeline_lag_seconds", "How long segments wait while none is counted.", figure=("pipeline", "lag_seconds")
     ),
     _health("journals_stopped", "Processes whose journal has stopped.", figure=("journal", "stopped")),
+    _health("archive_messages", "Messages in the archive.", figure=("archive", "messages")),
+    _health("archive_bytes", "Bytes of the archive's files.", figure=("archive", "bytes")),
+    _health("archive_files", "Files of the archive.", figure=("archive", "files")),
+    _health(
+        "archive_oldest_message_age_seconds",
+        "Age of the oldest message in the archive.",
+        figure=("archive", "oldest_seconds"),
+    ),
+    _health(
+        "archive_lag_seconds",
+        "How long the oldest message has waited for the archive, with PUSHHUB_ARCHIVING.",
+        figure=("archive", "lag_seconds"),
+    ),
 )
+RUNS = (RUN_AGE, RUN_FAILED, RUN_DURATION, RUN_ROWS, RUN_LAG)
 
 #: The metrics of Cloud Monitoring's API, by type.
 KINDS = {kind.type: kind for kind in METRICS if kind.origin != "exported"}
 #: The counters in Redis, by the first part of their fields.
 COUNTERS = {kind.field: kind for kind in METRICS if kind.counter is not None}
 #: What Prometheus gets.
-EXPORTED = (*(kind for kind in METRICS if kind.is_exported), COMPONENT_UP, *FIGURES, RUN_AGE, RUN_FAILED)
+EXPORTED = (*(kind for kind in METRICS if kind.is_exported), COMPONENT_UP, *FIGURES, *RUNS)

@@ -145,3 +145,13 @@ def last_runs() -> dict[str, PipelineRun]:
 def is_silent(run: PipelineRun, *, clock: Clock = utcnow) -> bool:
     """Return whether a run ended without saying so."""
     return run.finished_at is None and clock() - run.reported_at > SILENT
+
+
+def has_failed(run: PipelineRun, *, clock: Clock = utcnow) -> bool:
+    return bool(run.failure) or is_silent(run, clock=clock)
+
+
+def duration(run: PipelineRun, *, clock: Clock = utcnow) -> timedelta:
+    """Return how long a run took, or has taken until now. Of one that is silent, the time to its last report counts."""
+    until = run.finished_at or (run.reported_at if is_silent(run, clock=clock) else clock())
+    return until - run.started_at

@@ -297,6 +297,31 @@ def test_the_small_files_of_a_day_are_compacted_while_others_read_them(spark: Sp
     assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.parquet")] == after
 
 
+def test_files_whose_messages_are_all_too_old_leave_the_archive(
+    spark: SparkSession, tmp_path: Path, settings: Any
+) -> None:
+    """Given PUSHHUB_ARCHIVE_DAYS, when a run ends, then the manifest lacks the files of older messages. They are
+    deleted after the grace period, and no file with a younger message is.
+    """
+    settings.ARCHIVE_DAYS = 10
+    create_topic(name=ORDERS, topic={})
+    day = timedelta(days=1).total_seconds()
+    stored(ORDERS, 7, age_seconds=11 * day)
+    Archiver(tmp_path, session=spark, clock=lambda: utcnow() - timedelta(days=5)).run()
+    old = listed(tmp_path)
+    young = stored(ORDERS, 5, age_seconds=9 * day)
+
+    Archiver(tmp_path, session=spark).run()
+
+    assert old
+    assert [row["message_id"] for row in read(tmp_path)] == young
+    assert not set(old) & set(listed(tmp_path))
+    assert counted(old, tmp_path) == 7, "a reader that knows the file can finish"
+    assert Archiver(tmp_path, session=spark, clock=later).sweep() == len(old)
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.parquet")] == listed(tmp_path)
+    assert Archiver(tmp_path, session=spark).run().messages == 0, "a message that is stored still is not archived again"
+
+
 def test_no_message_is_deleted_before_it_is_archived(spark: SparkSession, tmp_path: Path, settings: Any) -> None:
     settings.ARCHIVING = True
     ids = publish(ORDERS, 50)

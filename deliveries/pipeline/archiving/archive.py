@@ -30,7 +30,7 @@ from deliveries.pipeline.archiving.reading import Source, read_ranges
 from deliveries.pipeline.archiving.scanning import scan_files
 from deliveries.pipeline.archiving.writing import WRITTEN, write_files
 from deliveries.pipeline.service import database_url
-from deliveries.rules.ids import EPOCH_MS, TIME_SHIFT
+from deliveries.rules.ids import EPOCH_MS, TIME_SHIFT, first_id_at
 from deliveries.store import messagerows
 from deliveries.store.writelock import write_transaction
 from pushhub.common.clock import Clock, utcnow
@@ -46,11 +46,13 @@ RANGE_ROWS = 25_000
 STEP_RANGES = 16
 #: Claims that one transaction deletes when it cleans up.
 CLAIMS_A_TRANSACTION = 10_000
+#: Expired files that one transaction takes out of the manifest.
+FILES_A_TRANSACTION = 1_000
 #: Compaction merges the files of a day that are smaller than this into files of at least this size.
 SMALL_BYTES = 64 * 1024 * 1024
 #: Merged files of one job of Spark. One that is killed merges them again.
 MERGES_A_JOB = 64
-#: Files that compaction has replaced stay for this long, so that readers that know them can finish.
+#: Files that compaction has replaced, or that expired, stay for this long, so that readers that know them can finish.
 GRACE = timedelta(hours=1)
 Ranges = list[tuple[int, int]]
 
@@ -80,7 +82,7 @@ class Archiver:
         self._progress = progress
 
     def run(self) -> Archived:
-        """Remove what killed runs left, then archive every committed message that isn't in the archive."""
+        """Remove what killed runs left, archive every committed message that isn't in the archive, and expire files."""
         self.sweep()
         if not ArchivedMessage.objects.exists():
             # An older release made no claims, or the database was restored only in part.
@@ -90,13 +92,15 @@ class Archiver:
             done, after_id = step
             total = Archived(total.messages + done.messages, total.files + done.files)
             self._progress(f"{total.messages:,} messages in {total.files} files")
+        if settings.ARCHIVE_DAYS:
+            self._expire(timedelta(days=settings.ARCHIVE_DAYS))
         write_listing(self._store)
         return total
 
     def sweep(self) -> int:
         """Delete the files of killed runs and release the messages that they claimed; return the number of files.
 
-        Files that compaction has replaced are deleted after GRACE, if no replay runs. Only files that this deployment
+        Files that left the archive are deleted after GRACE, if no replay runs. Only files that this deployment
         recorded as leftovers are deleted. Raises FailedPrecondition, and deletes nothing, if the manifest names a
         missing file in one of their folders: the manifest is then older than the archive, and a file that it calls a
         leftover may be the only one with a message.
@@ -210,6 +214,20 @@ class Archiver:
         with write_transaction():
             leftover.delete()
 
+    def _expire(self, kept: timedelta) -> None:
+        """Take the files out of the archive whose messages are all older than `kept`. A later sweep deletes them."""
+        expired = ArchiveFile.objects.filter(last_id__lt=first_id_at(int((self._clock() - kept).timestamp() * 1000)))
+        while rows := list(expired[:FILES_A_TRANSACTION]):
+            with write_transaction():
+                self._take_out(rows)
+            self._progress(f"{len(rows)} files are older than {kept.days} days")
+
+    def _take_out(self, rows: Sequence[ArchiveFile]) -> None:
+        """Take files out of the manifest, in the caller's transaction. They stay in the folder for GRACE."""
+        now = self._clock()
+        ArchiveFile.objects.filter(pk__in=[row.pk for row in rows]).delete()
+        ArchiveLeftover.objects.bulk_create(ArchiveLeftover(path=row.path, replaced_at=now) for row in rows)
+
     def _merge(self, merges: Sequence[Sequence[ArchiveFile]]) -> None:
         """Write the messages of each group of files into one file, a task for each, and replace the files by it."""
         old = [row for rows in merges for row in rows]
@@ -218,12 +236,9 @@ class Archiver:
         rows = self._written(self.merged(merges), write, first=first, last=last)
         if sum(row.rows for row in rows) != sum(row.rows for row in old):
             raise FailedPrecondition("Compaction did not read every message; the files stay as they are.")
-        now = self._clock()
-        replaced = [ArchiveLeftover(path=row.path, replaced_at=now) for row in old]
         with write_transaction():
-            ArchiveFile.objects.filter(pk__in=[row.pk for row in old]).delete()
+            self._take_out(old)
             ArchiveFile.objects.bulk_create(rows)
-            ArchiveLeftover.objects.bulk_create(replaced)
             write.delete()
         write_listing(self._store)
 

@@ -38,7 +38,7 @@ class Schedule:
         *,
         command: tuple[str, ...] = COMMAND,
         missing: Callable[[], str] = needs.missing,
-        has_news: Callable[[], bool] = lambda: bool(messagerows.messages_unarchived(after_id=0, limit=1)),
+        has_news: Callable[[], bool] = lambda: messagerows.oldest_unarchived() is not None,
         is_busy: Callable[[], bool] = lambda: is_archiving(settings.ARCHIVE),
     ) -> None:
         self._command = command

@@ -78,8 +78,8 @@ def _archive(root: str, stdout: TextIO, stderr: TextIO, *, compact: bool, is_qui
 
 def _waited_seconds() -> float | None:
     """Return for how long the oldest message has waited for the archive; None if none waits."""
-    oldest = messagerows.messages_unarchived(after_id=0, limit=1)
-    return utcnow().timestamp() - publish_time_ms(oldest[0]) / 1000 if oldest else None
+    oldest = messagerows.oldest_unarchived()
+    return None if oldest is None else utcnow().timestamp() - publish_time_ms(oldest) / 1000
 
 
 def _archiver(root: str, stderr: TextIO, *, is_quiet: bool) -> Archiver:

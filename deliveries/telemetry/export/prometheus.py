@@ -18,6 +18,7 @@ import redis
 from django.conf import settings
 
 from deliveries.models import GaugeMinute, RegionGaugeMinute
+from deliveries.telemetry.archive import archive_state
 from deliveries.telemetry.export.exposition import Family, format_text
 from deliveries.telemetry.export.probes import Component, Status
 from deliveries.telemetry.export.readiness import impatient_redis, probes
@@ -30,12 +31,16 @@ from deliveries.telemetry.kinds import (
     LATENCY_BOUNDS_SECONDS,
     PUSH_LATENCY,
     RUN_AGE,
+    RUN_DURATION,
     RUN_FAILED,
+    RUN_LAG,
+    RUN_ROWS,
+    RUNS,
     SUM,
     UNITS,
     Kind,
 )
-from deliveries.telemetry.runs import is_silent, last_runs
+from deliveries.telemetry.runs import duration, has_failed, last_runs
 from deliveries.telemetry.sinks.counters import CounterValue, read_counters, remove_counters
 from pushhub.common import names
 from pushhub.common.clock import Clock, utcnow
@@ -99,7 +104,7 @@ def metrics_text(*, clock: Clock = utcnow) -> str:
         ),
         *_gauges(clock()),
         *_region_gauges(clock()),
-        *_health(components),
+        *_health(components, clock),
         *_runs(clock),
     ]
     return format_text(families)
@@ -206,22 +211,32 @@ def _gauges(now: datetime) -> list[Family]:
 
 
 def _runs(clock: Clock) -> list[Family]:
-    age, failed = _family(RUN_AGE), _family(RUN_FAILED)
-    for kind, run in sorted(last_runs().items()):
-        age.add({"kind": kind}, (clock() - (run.finished_at or run.reported_at)).total_seconds())
-        failed.add({"kind": kind}, float(bool(run.failure) or is_silent(run, clock=clock)))
-    return [age, failed]
+    families = {kind: _family(kind) for kind in RUNS}
+    for name, run in sorted(last_runs().items()):
+        values = {
+            RUN_AGE: (clock() - (run.finished_at or run.reported_at)).total_seconds(),
+            RUN_FAILED: float(has_failed(run, clock=clock)),
+            RUN_DURATION: duration(run, clock=clock).total_seconds(),
+            RUN_ROWS: run.rows,
+            RUN_LAG: run.lag_seconds,
+        }
+        for kind, value in values.items():
+            if value is not None:
+                families[kind].add({"kind": name}, value)
+    return list(families.values())
 
 
-def _health(components: Mapping[str, Component]) -> list[Family]:
+def _health(components: Mapping[str, Component], clock: Clock) -> list[Family]:
     up = _family(COMPONENT_UP)
     for name, component in components.items():
         up.add({"component": name}, _STATUS_VALUES[component.status])
     families = [up]
+    figures = {name: component.figures for name, component in components.items()}
+    figures["archive"] = archive_state(clock=clock).figures()
     for kind in FIGURES:
         component_name, figure = kind.figure
         family = _family(kind)
-        if figure in components[component_name].figures:
-            family.add({}, components[component_name].figures[figure])
+        if figure in figures[component_name]:
+            family.add({}, figures[component_name][figure])
         families.append(family)
     return families

@@ -89,10 +89,12 @@ def test_with_archiving_on_only_archived_messages_are_deleted(api: Api, settings
     write.delete()
     late = stored(2 * HOUR_MS, count=2)
     assert messagerows.messages_unarchived(after_id=0, limit=10) == late
+    assert messagerows.oldest_unarchived() == late[0]
 
     assert sweep.sweep_settled() == 3
 
     assert sorted(Message.objects.values_list("pk", flat=True)) == sorted([*late, *claimed])
     assert sorted(ArchivedMessage.objects.values_list("pk", flat=True)) == claimed
     assert messagerows.insert_existing_archived([*late, *archived]) == 2
+    assert messagerows.oldest_unarchived() == claimed[0]
     assert sweep.sweep_settled() == 2

@@ -122,6 +122,19 @@ def test_metrics_have_the_age_and_the_failure_of_the_last_run(scrape: Scrape) ->
     assert 3600 <= values['pushhub_pipeline_run_age_seconds{kind="archive"}'] < 7200
 
 
+def test_metrics_have_the_figures_of_the_last_run(scrape: Scrape) -> None:
+    now = datetime.now(UTC)
+    times = {"started_at": now - timedelta(seconds=40), "reported_at": now, "finished_at": now}
+    PipelineRun.objects.create(kind="archive", rows=7, lag_seconds=61, **times)
+    PipelineRun.objects.create(kind="ingest", rows=3, **times)
+    values = scrape()
+    kinds = {'{kind="archive"}': (7, 61), '{kind="ingest"}': (3, None)}
+    for kind, (rows, lag) in kinds.items():
+        assert values[f"pushhub_pipeline_run_rows{kind}"] == rows
+        assert values[f"pushhub_pipeline_run_duration_seconds{kind}"] == 40
+        assert values.get(f"pushhub_pipeline_run_lag_seconds{kind}") == lag
+
+
 def test_a_run_that_the_database_misses_does_not_hide_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(Kind.INGEST)
     monkeypatch.setattr(Run, "report", lambda self: 1 / 0)
