@@ -23,6 +23,7 @@ from deliveries.pipeline.archiving.archive import Archiver
 from deliveries.pipeline.jobs import ingest, replay, sources
 from deliveries.pipeline.jobs.messages import Columns
 from deliveries.pipeline.jobs.reading import Reading
+from deliveries.pipeline.jobs.rows import USUAL
 from deliveries.pipeline.publishing.publishjobs import Target, begin_job, divide_job, progress_of, run_job
 from deliveries.pipeline.session import spark_session
 from deliveries.publish.service import publish_message
@@ -96,7 +97,8 @@ def _ingested(session: SparkSession, source: Path, count: int) -> float:
     """Ingest the rows of a Parquet file; return for how many seconds."""
     job = begin_job(job_id="bench ingest", kind="ingest", spec={})
     began = time.monotonic()
-    _, spans = sources.survey(session, [source], form="parquet", multi_line=False)
+    heads = sources.heads_of([source], form="parquet", dialect=USUAL)
+    _, spans = sources.survey(session, [source], heads, form="parquet", multi_line=False)
     parts = ingest.parts_of([source], spans, in_order=False)
     messages = ingest.messages_frame(session, parts, Reading("parquet", Columns(data="data")), in_order=False)
     divide_job(job, [(0, None)] * len(parts), total=count)

@@ -17,10 +17,12 @@ import pytest
 from deliveries.pipeline.jobs import ingest, parquetrows, sources, spans
 from deliveries.pipeline.jobs.avrorows import avro_spans, read_avro
 from deliveries.pipeline.jobs.messages import Columns, Row, RowError, row_of
-from deliveries.pipeline.jobs.parquetrows import parquet_spans, read_parquet
+from deliveries.pipeline.jobs.parquetrows import parquet_head, read_parquet
+from deliveries.pipeline.jobs.reading import Reading
 from deliveries.pipeline.jobs.rows import USUAL
 from deliveries.pipeline.jobs.sources import folder_kinds, folder_values, folders_of
 from deliveries.pipeline.jobs.spans import WHOLE, Span, divide, line_spans
+from pushhub.common import stores
 from pushhub.common.errors import InvalidArgument
 
 WHOLE_ROW = Columns()
@@ -76,10 +78,23 @@ def test_a_value_of_any_type_is_shown_in_full(tmp_path: Path, values: pa.Array, 
 
 
 def test_instants_as_spark_writes_them_are_in_utc(tmp_path: Path) -> None:
-    """Given INT96, also of a year that no nanosecond reaches, then the time is in UTC."""
+    """Given INT96, also of a year that no nanosecond reaches and within other values, then the time is in UTC."""
     path = tmp_path / "x.parquet"
-    pq.write_table(pa.table({"v": pa.array([TIME], pa.timestamp("us"))}), path, use_deprecated_int96_timestamps=True)
-    assert datas(path) == [b'{"v":"2026-11-21T04:57:00.123456Z"}']
+    instant = pa.timestamp("us")
+    columns = {
+        "v": pa.array([TIME.replace(year=3026)], instant),
+        "s": pa.array([{"a": 1, "at": TIME}], pa.struct([("a", pa.int64()), ("at", instant)])),
+        "l": pa.array([[[TIME, None]]], pa.list_(pa.large_list(instant))),
+        "m": pa.array([[("k", [TIME])]], pa.map_(pa.string(), pa.list_(instant, 1))),
+        "d": pa.array(["x"]).dictionary_encode(),
+    }
+    pq.write_table(pa.table(columns), path, use_deprecated_int96_timestamps=True)
+    shown = "2026-11-21T04:57:00.123456Z"
+    assert orjson.loads(datas(path)[0]) == {
+        **{"v": "3026-11-21T04:57:00.123456Z", "s": {"a": 1, "at": shown}, "l": [[shown, None]]},
+        **{"m": {"k": [shown]}, "d": "x"},
+    }
+    assert datas(path, columns=Columns("d", ("s",))) == [b"x"]
 
 
 def test_a_map_becomes_an_attribute_for_each_entry(tmp_path: Path) -> None:
@@ -140,14 +155,34 @@ def test_large_files_are_divided_at_their_row_groups(tmp_path: Path, monkeypatch
     large, empty = tmp_path / "a.parquet", tmp_path / "b.parquet"
     pq.write_table(pa.table({"a": list(range(100))}), large, row_group_size=20)
     pq.write_table(pa.table({"a": pa.array([], pa.int64())}), empty)
-    divided = parquet_spans(large)
+    divided = parquet_head(large).spans
     assert len(divided) > 1
     assert [group for span in divided for group in range(span.first, span.last)] == list(range(5))
     assert datas(large, *divided) == [b'{"a":%d}' % number for number in range(100)]
-    assert datas(empty, *parquet_spans(empty)) == []
-    parts = ingest.parts_of([large, empty], [divided, parquet_spans(empty)], in_order=False)
+    assert datas(empty, *parquet_head(empty).spans) == []
+    parts = ingest.parts_of([large, empty], [divided, parquet_head(empty).spans], in_order=False)
     assert [(part.number, part.path) for part in parts] == [*enumerate([large] * len(divided)), (len(divided), empty)]
     assert [part.span for part in ingest.parts_of([large, empty], [divided, [WHOLE]], in_order=True)] == [WHOLE] * 2
+
+
+def test_the_footer_of_a_file_is_read_once_before_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given Parquet files, then their columns, spans and numbers of rows come from one look at each."""
+    paths = [tmp_path / f"{number}.parquet" for number in range(3)]
+    for path in paths:
+        pq.write_table(pa.table({"a": [1, 2]}), path)
+    opened: list[Path] = []
+
+    def open_parquet(path: Path, **options: Any) -> Any:
+        opened.append(path)
+        return stores.open_parquet(path, **options)
+
+    monkeypatch.setattr(parquetrows, "open_parquet", open_parquet)
+    heads = sources.heads_of(paths, form="parquet", dialect=USUAL)
+    sources.check_columns(paths, heads, form="parquet", columns=Columns("a"), base="")
+    divided = [sources.spans_of(path, form="parquet") or head.spans for path, head in zip(paths, heads, strict=True)]
+    parts = ingest.parts_of(paths, divided, in_order=False)
+    assert ingest.count_rows(None, parts, heads, Reading("parquet", WHOLE_ROW)) == 6  # type: ignore[arg-type]
+    assert opened == paths
 
 
 @pytest.mark.parametrize(
@@ -178,8 +213,6 @@ def test_json_lines_are_divided_at_the_ends_of_lines(
 
 
 def sources_rows(path: Path, span: Span) -> list[Row]:
-    from deliveries.pipeline.jobs.reading import Reading
-
     return list(Reading("json", WHOLE_ROW).rows(path, span))
 
 
@@ -254,15 +287,16 @@ def test_a_file_of_another_format_is_refused_in_one_line(
     path = tmp_path / "x"
     path.write_bytes(content)
     with pytest.raises(InvalidArgument, match=reason) as refused:
-        sources.check_columns([path], form=form, columns=WHOLE_ROW, dialect=USUAL, base="")
+        sources.heads_of([path], form=form, dialect=USUAL)
     assert "\n" not in refused.value.message
 
 
 def test_a_column_that_a_file_lacks_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x.avro"
     write_avro(path, 1)
+    heads = sources.heads_of([path], form="avro", dialect=USUAL)
     with pytest.raises(InvalidArgument, match="has no column 'sku'. It has: id, at, local, total, raw, tags, lines"):
-        sources.check_columns([path], form="avro", columns=Columns("sku"), dialect=USUAL, base="")
+        sources.check_columns([path], heads, form="avro", columns=Columns("sku"), base="")
 
 
 @pytest.mark.parametrize(

@@ -96,11 +96,12 @@ def _ingest(
     ingest.check_dialect(dialect, form=form)
     files = sources.files_of(source, form=form)
     base = sources.base_of(source, files)
-    sources.check_columns(files, form=form, columns=columns, dialect=dialect, base=base)
+    heads = sources.heads_of(files, form=form, dialect=dialect)
+    sources.check_columns(files, heads, form=form, columns=columns, base=base)
     session = spark_session(
         "pushhub ingest", master=settings.SPARK_MASTER, memory=settings.SPARK_MEMORY, extra=settings.SPARK_CONF
     )
-    content, spans = _planned(partial(sources.survey, session, files, form=form, multi_line=dialect.multi_line))
+    content, spans = _planned(partial(sources.survey, session, files, heads, form=form, multi_line=dialect.multi_line))
     parts = ingest.parts_of(files, spans, in_order=in_order)
     reading = Reading(form, columns, dialect, base, sources.folder_kinds(files, base) if form == "parquet" else {})
     spec = {
@@ -118,7 +119,7 @@ def _ingest(
     is_keyed = bool(columns.ordering_key) and not in_order
     if job.parts is None:
         with failure_noted(job, noted):
-            total = _planned(partial(ingest.count_rows, session, parts, reading))
+            total = _planned(partial(ingest.count_rows, session, parts, heads, reading))
         divide_job(job, [(0, None)] * (parts_for(total) if is_keyed else len(parts)), total=total)
     if not is_keyed and job.parts != len(parts):
         raise FailedPrecondition(

@@ -8,10 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from deliveries.pipeline.jobs.messages import RowError
-from deliveries.pipeline.jobs.parquetrows import footer_of
 from deliveries.pipeline.jobs.reading import SCHEMA, Reading, read_files
 from deliveries.pipeline.jobs.rows import Dialect
-from deliveries.pipeline.jobs.spans import WHOLE, Span
+from deliveries.pipeline.jobs.spans import WHOLE, Head, Span
 from deliveries.pipeline.publishing.placing import part_of_key
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.stores import AnyFile
@@ -71,10 +70,11 @@ def keyed_frame(
     return placed.sortWithinPartitions("split", "row")
 
 
-def count_rows(session: SparkSession, parts: Sequence[Part], reading: Reading) -> int:
-    """Return the number of rows, including those that will be rejected."""
-    if reading.form == "parquet":
-        return sum(int(footer_of(path).num_rows) for path in {part.path for part in parts})
+def count_rows(session: SparkSession, parts: Sequence[Part], heads: Sequence[Head], reading: Reading) -> int:
+    """Return the number of rows, including those that will be rejected. Heads that have it save reading the files."""
+    counts = [head.rows for head in heads if head.rows is not None]
+    if counts:
+        return sum(counts)
     return int(messages_frame(session, parts, reading, in_order=False).count())
 
 

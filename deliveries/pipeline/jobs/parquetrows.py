@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from deliveries.pipeline.jobs.messages import Columns, Row, RowError, row_of
-from deliveries.pipeline.jobs.spans import Span, divide
+from deliveries.pipeline.jobs.spans import Head, Span, divide
 from pushhub.common.stores import AnyFile, open_parquet
 
 if TYPE_CHECKING:
@@ -24,29 +24,20 @@ DECODED_ROWS = 64
 PAGE_BUFFER_BYTES = 1024 * 1024
 
 
-def footer_of(path: AnyFile) -> pq.FileMetaData:
-    with open_parquet(path) as file:
-        return file.metadata
-
-
-def parquet_columns(path: AnyFile) -> list[str]:
-    """Return the columns of a Parquet file. Raises RowError."""
+def parquet_head(path: AnyFile) -> Head:
+    """Return what the footer of a Parquet file says. A span has row groups. Raises RowError."""
     import pyarrow as pa
 
     try:
         with open_parquet(path) as file:
             names: list[str] = file.schema_arrow.names
+            footer = file.metadata
     except (pa.ArrowException, OSError) as error:
         raise RowError((str(error).splitlines() or [type(error).__name__])[0]) from None
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise RowError(f"it has the column {twice[0]!r} twice")
-    return names
-
-
-def parquet_spans(path: AnyFile) -> list[Span]:
-    """Divide a file at its row groups."""
-    footer = footer_of(path)
-    return divide(footer.row_group(number).total_byte_size for number in range(footer.num_row_groups))
+    sizes = (footer.row_group(number).total_byte_size for number in range(footer.num_row_groups))
+    return Head(names, divide(sizes), footer.num_rows)
 
 
 def read_parquet(path: AnyFile, span: Span, columns: Columns, folders: Mapping[str, Any]) -> Iterator[Row]:
@@ -56,25 +47,53 @@ def read_parquet(path: AnyFile, span: Span, columns: Columns, folders: Mapping[s
         if columns.data:
             names = [name for name in names if name in columns.named()] or names
         groups = range(span.first, min(span.last, file.num_row_groups))
-        instants = _instants(file)
+        types = _types_with_zone(file)
         for decoded in file.iter_batches(DECODED_ROWS, row_groups=groups, columns=names, use_threads=False):
-            for batch in _bounded(_with_zone(decoded, instants)):
+            for batch in _bounded(_cast(decoded, types)):
                 for values in batch.to_pylist(maps_as_pydicts="strict"):
                     yield row_of(None, values | folders, columns)
 
 
-def _instants(file: pq.ParquetFile) -> set[str]:
-    """Return the columns of INT96: by default Spark writes instants so, which Arrow reads as times without a zone."""
-    columns = [file.schema.column(number) for number in range(len(file.schema))]
-    return {column.path for column in columns if column.physical_type == "INT96"}
+def _types_with_zone(file: pq.ParquetFile) -> dict[str, pa.DataType]:
+    """Return the types of the columns with INT96 in them, in which these are instants in UTC.
+
+    By default Spark writes instants as INT96, which Arrow reads as times without a zone.
+    """
+    leaves = [file.schema.column(number).physical_type == "INT96" for number in range(len(file.schema))]
+    if not any(leaves):
+        return {}
+    rest = iter(leaves)
+    zoned = {field.name: _with_zone(field.type, rest) for field in file.schema_arrow}
+    return {name: type_ for name, type_ in zoned.items() if type_ != file.schema_arrow.field(name).type}
 
 
-def _with_zone(batch: pa.RecordBatch, instants: set[str]) -> pa.RecordBatch:
+def _with_zone(type_: pa.DataType, is_int96: Iterator[bool]) -> pa.DataType:
+    """Return the type with instants for INT96. `is_int96` yields for each leaf, in their order, whether it is one."""
     import pyarrow as pa
 
+    def within(field: pa.Field) -> pa.Field:
+        return field.with_type(_with_zone(field.type, is_int96))
+
+    if isinstance(type_, pa.BaseExtensionType):
+        _with_zone(type_.storage_type, is_int96)
+        return type_
+    if pa.types.is_struct(type_):
+        return pa.struct([within(field) for field in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(within(type_.key_field), within(type_.item_field))
+    if pa.types.is_fixed_size_list(type_):
+        return pa.list_(within(type_.value_field), type_.list_size)
+    if pa.types.is_large_list(type_):
+        return pa.large_list(within(type_.value_field))
+    if pa.types.is_list(type_):
+        return pa.list_(within(type_.value_field))
+    return pa.timestamp("us", "UTC") if next(is_int96) else type_
+
+
+def _cast(batch: pa.RecordBatch, types: Mapping[str, pa.DataType]) -> pa.RecordBatch:
     for index, name in enumerate(batch.schema.names):
-        if name in instants:
-            batch = batch.set_column(index, name, batch.column(index).cast(pa.timestamp("us", "UTC")))
+        if name in types:
+            batch = batch.set_column(index, name, batch.column(index).cast(types[name]))
     return batch
 
 

@@ -14,9 +14,9 @@ from urllib.parse import unquote
 from deliveries.pipeline.archiving.manifest import MANIFEST, read_manifest
 from deliveries.pipeline.jobs.avrorows import avro_columns, avro_spans
 from deliveries.pipeline.jobs.messages import Columns, RowError
-from deliveries.pipeline.jobs.parquetrows import parquet_columns, parquet_spans
+from deliveries.pipeline.jobs.parquetrows import parquet_head
 from deliveries.pipeline.jobs.rows import COMPRESSED, Dialect, csv_header
-from deliveries.pipeline.jobs.spans import WHOLE, Span, line_spans
+from deliveries.pipeline.jobs.spans import WHOLE, Head, Span, line_spans
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.stores import AnyFile, RemoteFile, Store, file_of, files_matching, is_remote
 
@@ -112,28 +112,34 @@ def folder_values(path: AnyFile, base: str, kinds: Mapping[str, type]) -> dict[s
     return {name: None if text is None else kinds[name](text) for name, text in folders_of(path, base).items()}
 
 
-def check_columns(files: Sequence[AnyFile], *, form: str, columns: Columns, dialect: Dialect, base: str) -> None:
-    """Raise InvalidArgument for a file that is not of the format, or that lacks a named column."""
-    readers: dict[str, Callable[[AnyFile], list[str]]] = {
-        "parquet": parquet_columns,
-        "avro": avro_columns,
-        "csv": partial(csv_header, dialect=dialect),
+def heads_of(files: Sequence[AnyFile], *, form: str, dialect: Dialect) -> list[Head]:
+    """Return the head of each file; none for JSON. Raises InvalidArgument for a file that is not of the format."""
+    readers: dict[str, Callable[[AnyFile], Head]] = {
+        "parquet": parquet_head,
+        "avro": lambda path: Head(avro_columns(path)),
+        "csv": lambda path: Head(csv_header(path, dialect=dialect)),
     }
-    read = readers.get(form)
-    for path in files if read else ():
-        assert read is not None
+    heads = []
+    for path in files if form in readers else ():
         try:
-            names = [*read(path), *(folders_of(path, base) if form == "parquet" else ())]
+            heads.append(readers[form](path))
         except RowError as error:
             raise InvalidArgument(f"{path} cannot be read as {form}: {error}.", field="source") from None
+    return heads
+
+
+def check_columns(files: Sequence[AnyFile], heads: Sequence[Head], *, form: str, columns: Columns, base: str) -> None:
+    """Raise InvalidArgument for a file that lacks a named column. `heads` may be empty."""
+    for path, head in zip(files, heads, strict=False):
+        names = [*head.columns, *(folders_of(path, base) if form == "parquet" else ())]
         for name in columns.named():
             if name not in names:
                 raise InvalidArgument(f"{path.name} has no column {name!r}. It has: {', '.join(names)}.", field=name)
 
 
 def survey(
-    session: SparkSession, files: Sequence[AnyFile], *, form: str, multi_line: bool
-) -> tuple[str, list[list[Span]]]:
+    session: SparkSession, files: Sequence[AnyFile], heads: Sequence[Head], *, form: str, multi_line: bool
+) -> tuple[str, list[Sequence[Span]]]:
     """Return a digest of the files' names and contents, in their order, and the spans of each. A task reads a file."""
     rows = [(number, str(path.absolute())) for number, path in enumerate(files)]
     frame = session.createDataFrame(rows, "number int, path string").repartitionById(len(rows), "number")
@@ -141,7 +147,7 @@ def survey(
     digest, spans = sha256(), []
     for path, row in zip(files, sorted(found), strict=True):
         digest.update(f"{path.name}\0{row.digest}\0".encode())
-        spans.append([Span(*span) for span in row.spans])
+        spans.append([Span(*span) for span in row.spans] or heads[row.number].spans)
     return digest.hexdigest(), spans
 
 
@@ -169,9 +175,9 @@ def content_of(path: AnyFile) -> str:
 
 
 def spans_of(path: AnyFile, *, form: str, multi_line: bool = False) -> list[Span]:
-    """Divide a file. CSV, compressed text, and objects that take several lines stay whole."""
+    """Divide a file. Parquet's head has its spans. CSV, compressed text, and objects of several lines stay whole."""
     if form == "parquet":
-        return parquet_spans(path)
+        return []
     if form == "avro":
         return avro_spans(path)
     return line_spans(path) if form == "json" and not multi_line and path.suffix not in COMPRESSED else [WHOLE]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,6 +26,15 @@ class Span:
 
 
 WHOLE = Span(0, LAST)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a file says of itself before its rows are read: its columns, and in Parquet its spans and number of rows."""
+
+    columns: Sequence[str]
+    spans: Sequence[Span] = ()
+    rows: int | None = None
 
 
 def divide(sizes: Iterable[int]) -> list[Span]:

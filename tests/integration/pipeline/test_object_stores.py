@@ -232,10 +232,12 @@ def test_parquet_files_are_read_from_a_bucket_as_from_a_folder(archive: str) -> 
     base = sources.base_of(f"{store}/", files)
     assert [sources.folders_of(file, base) for file in files] == [{"day": "1"}, {"day": "2"}]
     assert sources.base_of(f"{store}/*/x.parquet", files) == sources.base_of(str(files[0]), files[:1]) == ""
-    assert [sources.spans_of(file, form="parquet") for file in files] == [[Span(0, 2)]] * 2
+    heads = sources.heads_of(files, form="parquet", dialect=USUAL)
+    assert [(head.columns, head.spans, head.rows) for head in heads] == [(["body", "n"], [Span(0, 2)], 4)] * 2
+    sources.check_columns(files, heads, form="parquet", columns=Columns("body", ["day"]), base=base)
     reading = Reading("parquet", Columns(), base=base, kinds=sources.folder_kinds(files, base))
     whole = [ingest.Part(number, file, WHOLE) for number, file in enumerate(files)]
-    assert ingest.count_rows(None, whole, reading) == 8  # type: ignore[arg-type]
+    assert ingest.count_rows(None, whole, heads, reading) == 8  # type: ignore[arg-type]
 
     parts = [{"part": n, "path": str(file), "first": 1, "last": 2, "line": 1} for n, file in enumerate(files)]
     read = [
@@ -248,8 +250,7 @@ def test_parquet_files_are_read_from_a_bucket_as_from_a_folder(archive: str) -> 
     ]
     store.write_bytes("day=3/x.parquet", b"none")
     with pytest.raises(InvalidArgument, match=r"day=3/x\.parquet cannot be read as parquet"):
-        files = sources.files_of(str(store), form="parquet")
-        sources.check_columns(files, form="parquet", columns=Columns(), dialect=USUAL, base=base)
+        sources.heads_of(sources.files_of(str(store), form="parquet"), form="parquet", dialect=USUAL)
 
 
 def test_an_archive_in_a_bucket_has_the_files_of_its_manifest(archive: str) -> None:
