@@ -28,6 +28,7 @@ from deliveries.backlog.records import (
     Health,
     Lane,
     LaneFlow,
+    Late,
     Leases,
     Offer,
     PageRequest,
@@ -152,8 +153,10 @@ class Backlog:
         done = [("HDEL", work_key(worker), *_fields_of(batches)) for worker, batches in finished.items() if batches]
         replies = call_each(self.client, calls, then=done)
         flows = {
-            lane: LaneFlow(int(window), int(pause), spare=int(spare), settled_ms=int(now_ms))
-            for lane, (_settled, _page, window, pause, spare, now_ms) in zip(settlements, replies, strict=False)
+            lane: LaneFlow(int(window), int(pause), int(spare), int(now_ms), Late.parse(names, generation))
+            for lane, (_settled, _page, window, pause, spare, now_ms, names, generation) in zip(
+                settlements, replies, strict=False
+            )
         }
         taken = [
             Taken(take.batch, messages, int(epoch))
@@ -305,9 +308,15 @@ class Backlog:
         owed_no_more, late = self.scripts.acknowledge(keys=[lane.key], args=[generation, *_flat(leases)])
         return _ids(owed_no_more), _ids(late)
 
-    def release(self, lane: Lane, message_ids: Sequence[int], *, generation: str = "") -> None:
-        """Forget deliveries that have left the database, in this generation of the lane or in whichever there is."""
-        self.scripts.release(keys=[lane.key], args=[self.limit, generation, *message_ids])
+    def release(
+        self, lane: Lane, message_ids: Sequence[int], *, generation: str = "", only_waiting: bool = False
+    ) -> Late | None:
+        """Forget deliveries that have left the database, in this generation of the lane or in whichever there is.
+
+        With `only_waiting`, leave those that have a token or a lease. Return those that wait in another generation.
+        """
+        args: list[Any] = [self.limit, generation, int(not only_waiting), *message_ids]
+        return Late.parse(*self.scripts.release(keys=[lane.key], args=args))
 
     def wait_for_pull(self, subscription_id: int, *, seconds: float) -> None:
         """Sleep until a pull subscription may have messages, at most this long."""

@@ -51,7 +51,8 @@
 -- new lane reads the database from the start. What was made for the lane before it may still arrive. Therefore all that a lane
 -- hands out carries the lane's generation, and a lane drops what comes back from another one:
 --   a page                   the rows before it may not have been read yet
---   a result                 the delivery may have been sent again: its token and its ordering key belong to another worker
+--   a result                 the delivery may have been sent again: its token and its ordering key belong to another worker.
+--                            One that waits is forgotten, if the database does not owe it (late.py)
 --   a lease, an ack id       it has ended: the delivery may have been leased again
 --   a dead worker's batch    its messages are not put back
 --   a lost token             it is not taken back: the audit has found it in another generation

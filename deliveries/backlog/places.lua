@@ -11,6 +11,9 @@ local function set_places(key, ids, place)
   redis.call('HSET', key .. ':d', unpack(fields))
 end
 
+-- Returns whether a delivery in this place is neither on its way to the endpoint nor with a puller.
+local function is_waiting(place) return place == WAITING or place == RETRYING or place == PARKED end
+
 -- Appends the first `count` of `ids` to the backlog, except those that the lane has already. `message_of(i)` returns the
 -- message of ids[i]. In an ordered lane, `orderings` has the digest of each ordering key, or ''. Returns how many it has
 -- appended, and how many bytes they take.

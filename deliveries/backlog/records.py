@@ -246,6 +246,17 @@ class Taken(NamedTuple):
     epoch: int
 
 
+class Late(NamedTuple):
+    """Deliveries that have ended, and that wait in a generation of their lane that was made meanwhile (late.py)."""
+
+    generation: str
+    message_ids: list[int]
+
+    @classmethod
+    def parse(cls, names: Sequence[bytes], generation: bytes) -> Late | None:
+        return cls(generation.decode(), [int(name) for name in names]) if names else None
+
+
 @dataclass(frozen=True, slots=True)
 class LaneFlow:
     """A lane after a settle: its push window, and how long its push backoff holds the next delivery back."""
@@ -257,6 +268,7 @@ class LaneFlow:
     spare: int = 0
     #: The time of the settle in ms since 1970, by Redis' clock, from which the delays of nacks count.
     settled_ms: int = 0
+    late: Late | None = None
 
 
 @dataclass(frozen=True, slots=True)

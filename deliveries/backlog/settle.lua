@@ -1,13 +1,14 @@
 -- settle(lane; limit, dice, takes, ids, verdicts, latencies, generations, leases, batches, [delay, message] ...)
---   -> {settled, page wanted, window, pause, spare, now}
+--   -> {settled, page wanted, window, pause, spare, now, late, generation}
 --
 -- Ends the leases of a batch: it forgets acked deliveries, puts nacked ones into the retry set, takes the tokens back,
 -- updates the window and the push backoff, and pumps the lane. If the endpoint is found to be down, what waits is left to the
 -- database, except for a handful. Settling a delivery twice is harmless, because only deliveries with a token count. Results
--- of another generation of the lane are dropped. A nack is due at `now` (ms since 1970) and its delay. `window` and `pause` (ms)
--- are the lane's new ones. `spare` is the number of free tokens if no delivery waits and at least half of the window is free,
--- and otherwise 0. For an ordered lane it is 1 at most, because the next delivery of a key waits for the result of the one
--- before, whatever the window; and -1 while any waits for that.
+-- of another generation of the lane are dropped; `late` are the deliveries that such a result has ended and that wait in this
+-- `generation`: a seek may have brought them back (late.py). A nack is due at `now` (ms since 1970) and its delay. `window`
+-- and `pause` (ms) are the lane's new ones. `spare` is the number of free tokens if no delivery waits and at least half of the
+-- window is free, and otherwise 0. For an ordered lane it is 1 at most, because the next delivery of a key waits for the result
+-- of the one before, whatever the window; and -1 while any waits for that.
 --   KEYS[1]  the lane
 --   ARGV[1]  how many deliveries may wait in Redis
 --   ARGV[2]  a number in [0, 1) for the jitter of the push backoff
@@ -23,12 +24,15 @@
 --   ARGV[9]  where the worker's record has it, likewise: "<worker>/<batch>", or "" for no record
 --   ARGV[10..] for each NACK and RELEASE in order: delay in ms, and the Celery message of the next attempt
 -- Owns every key of the lane (common.lua), and what workers have given back (record.lua).
+
+--- A lane in which ended deliveries wait is pumped when they are forgotten, or after this time.
+local LATE_MS = 200
 local lane = KEYS[1]
 local key = PREFIX .. lane
 local now = now_ms()
 local state = load_state(key)
 -- Redis was wiped: the database still has every delivery that was not acked, and the next offer or audit reads them.
-if not state then return {0, 0, 0, 0, 0, now} end
+if not state then return {0, 0, 0, 0, 0, now, {}, ''} end
 
 local ids, latencies, generations, leases, has_lapsed = {}, {}, {}, {}, {['']=false}
 for id in string.gmatch(ARGV[4], '[^,]+') do ids[#ids + 1] = id end
@@ -52,7 +56,7 @@ each_chunk(ids, function(part)
   for _, place in ipairs(redis.call('HMGET', key .. ':d', unpack(part))) do places[#places + 1] = place end
 end)
 
-local gone, gone_from, back, back_ids, settled, more_bytes = {}, {}, {}, {}, 0, 0
+local gone, gone_from, late, back, back_ids, settled, more_bytes = {}, {}, {}, {}, {}, 0, 0
 local extra = 10
 for i, id in ipairs(ids) do
   local letter = string.sub(letters, i, i)
@@ -63,8 +67,12 @@ for i, id in ipairs(ids) do
     extra = extra + 2
     give_back(batches[i] or batches[1], lane, id)
   end
+  local is_final = verdict == ACK or verdict == DROP or verdict == DEAD_LETTER
   local generation = generations[i] or generations[1]
-  if generation ~= '' and generation ~= state.generation then places[i] = false end
+  if generation ~= '' and generation ~= state.generation then
+    if is_final and is_waiting(places[i]) then late[#late + 1] = id end
+    places[i] = false
+  end
   if places[i] == OUTSTANDING and has_lapsed[leases[i] or leases[1]] then places[i] = false end
   if places[i] == OUTSTANDING then
     settled = settled + 1
@@ -85,7 +93,7 @@ for i, id in ipairs(ids) do
       gone[#gone + 1] = id
       gone_from[#gone] = false
     end
-  elseif places[i] and (verdict == ACK or verdict == DROP or verdict == DEAD_LETTER) then
+  elseif places[i] and is_final then
     -- A late result of a delivery that already waits again: it is no longer owed.
     gone[#gone + 1] = id
     gone_from[#gone] = places[i]
@@ -102,10 +110,16 @@ if state.outstanding < 0 then state.outstanding = 0 end
 if more_bytes ~= 0 then add_held(state, 0, more_bytes) end
 if is_down(state) and not was_down then keep_handful(key, state) end
 
-local _, page = pump(lane, state, now, tonumber(ARGV[1]), settled)
+local page = false
+if #late == 0 then
+  page = select(2, pump(lane, state, now, tonumber(ARGV[1]), settled))
+else
+  redis.call('ZADD', PREFIX .. 'wake', now + LATE_MS, lane)
+end
 save_state(key, state)
 local waits = state.parked > 0 or state.spilled == 1 or redis.call('EXISTS', key .. ':b') == 1
 local spare = 0
 if not waits and 2 * state.outstanding <= rules_window(state) then spare = rules_window(state) - state.outstanding end
 if state.ordered == 1 then spare = state.parked > 0 and -1 or math.min(spare, 1) end
-return {settled, page and 1 or 0, math.floor(state.window), math.floor(rules_pause(state, now)), spare, now}
+return {settled, page and 1 or 0, math.floor(state.window), math.floor(rules_pause(state, now)), spare, now,
+  late, state.generation}

@@ -49,7 +49,7 @@ class Moved:
     """How many dead letters were moved. Call `announce_all` once the transaction has committed."""
 
     count: int = 0
-    announce: list[Callable[[], None]] = field(default_factory=list)
+    announce: list[Callable[[], object]] = field(default_factory=list)
 
     def announce_all(self) -> None:
         """Tell Redis. If it is away, its audit finds out what the database says."""
@@ -121,11 +121,11 @@ def check_redrivable(source: Subscription) -> None:
 
 def _publish_back(
     source: Subscription, letters: Sequence[DeadLetter], payloads: Mapping[int, Message]
-) -> list[Callable[[], None]]:
+) -> list[Callable[[], object]]:
     """Publish dead letters to the subscription that they came from."""
     check_redrivable(source)
     assert source.topic is not None
-    announce: list[Callable[[], None]] = []
+    announce: list[Callable[[], object]] = []
     for region in sorted({payload.region for payload in payloads.values()}):
         of_region = [letter for letter in letters if payloads[letter.message_id].region == region]
         messages = [letter_original(letter, payloads[letter.message_id]) for letter in of_region]
@@ -145,7 +145,7 @@ def letter_original(letter: DeadLetter, payload: Message) -> NewMessage:
     return NewMessage(bytes(payload.data), attributes | parse_attributes(letter.replaced), payload.ordering_key)
 
 
-def _acknowledge(waiting: Sequence[Delivery], *, caller: Principal) -> list[Callable[[], None]]:
+def _acknowledge(waiting: Sequence[Delivery], *, caller: Principal) -> list[Callable[[], object]]:
     """Delete deliveries of dead letters to the subscriptions that the caller may pull from."""
     subscriptions = Subscription.objects.filter(pk__in={delivery.subscription_id for delivery in waiting})
     consumable = set(rows_held(caller, CONSUME, subscriptions).values_list("pk", flat=True))

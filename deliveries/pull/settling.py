@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from deliveries.backlog import late
 from deliveries.backlog.default import default_backlog
 from deliveries.deadletters.forwarding import forward_dead_letters, usable_topic_id
 from deliveries.pull.leases import Origin, ack_ids_of, leases_by_origin, leases_ended, read_ack_ids, require_settings
@@ -59,7 +60,7 @@ def forget_deliveries(origin: Origin, message_ids: list[int], *, durable: bool =
         statements.delete_deliveries(
             subscription_id=lane.subscription_id, region=lane.region, message_ids=message_ids, seek=seek
         )
-    default_backlog().release(lane, message_ids, generation=generation)
+    late.release(lane, message_ids, generation=generation)
 
 
 def dead_letter_deliveries(origin: Origin, attempts: Mapping[int, int]) -> set[int]:
@@ -70,7 +71,7 @@ def dead_letter_deliveries(origin: Origin, attempts: Mapping[int, int]) -> set[i
         forwarded = forward_dead_letters(
             subscription_id=lane.subscription_id, region=lane.region, attempts=attempts, topic_id=topic_id, seek=seek
         )
-    default_backlog().release(lane, sorted(forwarded.message_ids), generation=generation)
+    late.release(lane, sorted(forwarded.message_ids), generation=generation)
     forwarded.announce_all()
     return forwarded.message_ids
 

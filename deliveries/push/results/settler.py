@@ -16,6 +16,7 @@ import redis
 from django.db import close_old_connections, connection
 
 from deliveries.backlog.backlog import Backlog
+from deliveries.backlog.late import forget_late
 from deliveries.backlog.records import Lane, LaneFlow, Take, Taken, grouped
 from deliveries.push.results.gathering import Gathering
 from deliveries.push.results.returning import settlement_of
@@ -205,6 +206,7 @@ class Settler:
             batch.left -= count
         self._leave_turn(deliveries)
         self._take_in(taken)
+        _forget_ended(flows)
         return self._report(deliveries, flows)
 
     def _give_back(
@@ -259,7 +261,19 @@ def settle_now(deliveries: Sequence[PushDelivery]) -> dict[Lane, LaneFlow]:
     write_results(lanes).announce_all()
     dice = random.Random()  # noqa: S311 - jitter
     settlements = {lane: settlement_of(deliveries, dice, worker="") for lane, deliveries in lanes.items()}
-    return Backlog().settle(settlements, dice=dice.random(), finished={})
+    flows = Backlog().settle(settlements, dice=dice.random(), finished={})
+    _forget_ended(flows)
+    return flows
+
+
+def _forget_ended(flows: Mapping[Lane, LaneFlow]) -> None:
+    """Forget what has ended and waits in lanes that were made anew. After a failure, it is sent again."""
+    try:
+        for lane, flow in flows.items():
+            if flow.late is not None:
+                forget_late(lane, flow.late)
+    except Exception:
+        logger.exception("messages that have ended wait in a lane that was made anew, and may be sent again")
 
 
 def _make_nacks(deliveries: Sequence[PushDelivery]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import Mode, Place
-from deliveries.backlog.records import Leases, PageRequest, Settlement
+from deliveries.backlog.records import Late, Leases, PageRequest, Settlement
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import generation_of, parse_own
 from tests.integration.backlog.test_backlog import (
@@ -48,12 +48,12 @@ def offer_keyed(backlog: Backlog, request: PageRequest, *message_ids: int, is_la
     backlog.offer_page(request, messages, next_id=message_ids[-1] + 1, complete=is_last, orderings=orderings)
 
 
-def settle(backlog: Backlog, verdict: Verdict, message_id: int, *, generation: str) -> None:
+def settle(backlog: Backlog, verdict: Verdict, message_id: int, *, generation: str) -> Late | None:
     settlement = Settlement()
     settlement.add(str(message_id), verdict, 1.0, generation=generation)
     if verdict in (Verdict.NACK, Verdict.RELEASE):
         settlement.returned += [0, task(message_id, attempt=2, generation=generation)]
-    backlog.settle({LANE: settlement}, dice=0.5, finished={})
+    return backlog.settle({LANE: settlement}, dice=0.5, finished={})[LANE].late
 
 
 def place_of(backlog: Backlog, message_id: int) -> bytes | None:
@@ -140,6 +140,33 @@ def test_a_late_result_leaves_the_token_and_the_key_to_the_worker_that_has_them(
     assert lane_state(backlog, LANE).window == 3
     settle(backlog, Verdict.ACK, FIRST, generation=now.generation)
     assert fetched_ids(backlog, batch="3") == ids(1, start=1)
+
+
+@pytest.mark.parametrize("verdict", [Verdict.ACK, Verdict.DROP, Verdict.DEAD_LETTER])
+def test_what_a_late_result_has_ended_is_named_if_it_waits_and_forgotten_on_demand(
+    backlog: Backlog, remove: Callable[[], object], verdict: Verdict
+) -> None:
+    # Given five messages that are pushed, and a lane that was made anew, whose window has room for three of them
+    before = requested_page(backlog, ordered=False)
+    lane_change(backlog, LANE, window=5)
+    offer_keyed(backlog, before, *ids(5), is_last=True)
+    assert fetched_ids(backlog) == ids(5)
+    remove()
+    now = make_anew(backlog, ordered=False)
+    offer_keyed(backlog, now, *ids(5), is_last=True)
+    assert fetched_ids(backlog, worker="two") == ids(3)
+    # When one of those ends, and one that waits
+    results = [settle(backlog, verdict, message_id, generation=before.generation) for message_id in (FIRST, FIRST + 4)]
+    # Then the latter is named, and nothing has changed
+    assert results == [None, Late(now.generation, [FIRST + 4])]
+    assert place_of(backlog, FIRST + 4) == Place.WAITING.encode()
+    # And what waits can be forgotten in this generation
+    for generation in (before.generation, now.generation):
+        backlog.release(LANE, [FIRST, FIRST + 4], generation=generation, only_waiting=True)
+        is_kept = generation != now.generation
+        assert (place_of(backlog, FIRST + 4) is not None) == is_kept
+    assert place_of(backlog, FIRST) == Place.OUTSTANDING.encode()
+    assert held(backlog) == 3
 
 
 def test_results_of_two_generations_are_settled_in_one_call(backlog: Backlog) -> None:

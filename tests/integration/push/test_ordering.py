@@ -14,7 +14,7 @@ from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import STATE_CODES, Mode
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.paging import digest
-from deliveries.backlog.records import BYTES_KEY, Lane, PageRequest, Settlement, work_key
+from deliveries.backlog.records import BYTES_KEY, Lane, Late, PageRequest, Settlement, work_key
 from deliveries.models import Delivery
 from deliveries.publish.service import publish_message
 from deliveries.rules.ids import EPOCH_MS, first_id_at
@@ -53,6 +53,7 @@ class Model:
         self.pushed: set[int] = set()
         #: Messages that workers push for earlier generations of the lane, with the generation of each.
         self.pushed_before: list[tuple[int, str]] = []
+        self.late: list[Late] = []
         #: Pages that workers have read and not offered yet.
         self.pages: list[Page] = []
         #: Leases that hold: message to how often it was leased, and to whom.
@@ -234,7 +235,15 @@ class Model:
         if self.pushed_before:
             message_id, generation = self.pushed_before.pop(choice % len(self.pushed_before))
             self.rows.pop(message_id, None)
-            self._settle(Verdict.ACK, message_id, generation=generation)
+            if late := self._settle(Verdict.ACK, message_id, generation=generation):
+                self.late.append(late)
+
+    def forget_late(self, _: int = 0) -> None:
+        """Forget what was acked for earlier generations and waits (late.py)."""
+        for generation, message_ids in self.late:
+            ended = [message_id for message_id in message_ids if message_id not in self.rows]
+            self.backlog.release(LANE, ended, generation=generation, only_waiting=True)
+        self.late.clear()
 
     def nack_before(self, choice: int) -> None:
         """Let a worker nack a message that it pushes for an earlier generation."""
@@ -293,13 +302,13 @@ class Model:
             times, _ = self.leased.pop(message_id)
             self.ended.append((message_id, times, self.generation))
 
-    def _settle(self, verdict: Verdict, message_id: int, *, generation: str | None = None) -> None:
+    def _settle(self, verdict: Verdict, message_id: int, *, generation: str | None = None) -> Late | None:
         generation = self._generation_now() if generation is None else generation
         settlement = Settlement()
         settlement.add(str(message_id), verdict, 1.0, generation=generation)
         if verdict is Verdict.NACK:
             settlement.returned += [0, task(message_id, generation=generation)]
-        self.backlog.settle({LANE: settlement}, dice=0.0, finished={})
+        return self.backlog.settle({LANE: settlement}, dice=0.0, finished={})[LANE].late
 
     def lose(self, message_id: int) -> None:
         """Lose a message with a worker of another kind; the audit takes its token back."""
@@ -379,7 +388,7 @@ PULLERS = ("one", "two")
 #: What happens to one of the messages that are out.
 OF_ONE = ["ack", "ack", "ack", "nack", "nack", "lapse", "give_back", "lose"]
 #: A lane is made anew, and what was made for the lane before it arrives afterwards.
-ANEW = ["wipe", "forget", "read_pages", "miss_pages", "offer_pages", "ack_before", "nack_before"]
+ANEW = ["wipe", "forget", "read_pages", "miss_pages", "offer_pages", "ack_before", "nack_before", "forget_late"]
 #: A level of the push backoff at which an endpoint counts as down (common.lua).
 DOWN_LEVEL = 6
 KEYS = st.lists(st.sampled_from(["a", "b", "c", ""]), min_size=1, max_size=6)
@@ -422,6 +431,7 @@ def test_no_message_goes_out_while_an_earlier_one_of_its_key_waits(
             getattr(model, step)(value)
         model.check_count()
     model.offer_pages()
+    model.forget_late()
     # In the end everything arrives: nothing is stuck behind a key that nobody holds.
     lane_change(model.backlog, LANE, resume_ms=0, backoff_level=0, credit=1000)
     model.configure("more", FIRST)  # the audit offers it if nobody has published since
