@@ -1,8 +1,8 @@
 """Compares this working tree with an older commit: `python -m bench.compare 85cde97 --rows single,up --turns 3`.
 
 Each has its own bench and its own environment, from its own locks or requirements. Rows are measured in turns, old and
-new, so that what else the machine does concerns both. Prints a Markdown table of medians; "-" is what a bench lacks, or
-could not measure.
+new, so that what else the machine does concerns both. Prints a Markdown table of the medians so far after each turn;
+"-" is what a bench lacks, or could not measure.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def main() -> None:
                 say(f"turn {turn + 1}, {row}, {'new' if root is ROOT else arguments.commit}")
                 for key, figure in _measure(root, row, quick=arguments.quick).items():
                     figures[key].append(figure)
-    print(compare_figures(old, new, commit=arguments.commit))
+        # After each turn: the run may be interrupted.
+        print(compare_figures(old, new, commit=arguments.commit), flush=True)
 
 
 def compare_figures(old: Figures, new: Figures, *, commit: str) -> str:

@@ -55,16 +55,14 @@ class Request:
 
     def check_head(self) -> None:
         """Raise HttpParserError if the head is one that the parser accepts and other servers read differently."""
-        size, hosts, codings = len(self.target), 0, list[bytes]()
-        for name, value in self.headers:
-            size += len(name) + len(value)
-            if name == b"host":
-                hosts += 1
-            elif name == b"transfer-encoding":
-                codings.append(value.lower())
-        if size > HEAD_BYTES:
+        names = [name for name, _ in self.headers]
+        if len(self.target) + sum([len(name) + len(value) for name, value in self.headers]) > HEAD_BYTES:
             raise HeadTooLargeError
-        is_framed = not codings or (codings == [b"chunked"] and self.version == "1.1")
+        is_framed = b"transfer-encoding" not in names or (
+            self.version == "1.1"
+            and [value.lower() for name, value in self.headers if name == b"transfer-encoding"] == [b"chunked"]
+        )
+        hosts = names.count(b"host")
         is_hosted = hosts == 1 or (not hosts and self.version == "1.0")
         if self.version not in ("1.0", "1.1") or not is_framed or not is_hosted:
             raise httptools.HttpParserError
