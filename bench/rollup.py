@@ -141,7 +141,7 @@ def embedded_counter(quick: bool) -> Row:
 
 
 def ledger_lock(quick: bool) -> Row:
-    """The sums of many subscriptions, added to SQLite: how long one transaction holds the write lock."""
+    """The sums of many subscriptions, added to SQLite: how long a transaction holds the write lock and a turn lasts."""
     subscriptions, segments = (100, 2) if quick else (10_000, 16)
     longest = 0.0
     real = ledger._only_writer
@@ -159,18 +159,25 @@ def ledger_lock(quick: bool) -> Row:
         _write(folder, segments, subscriptions=subscriptions)
         counter = EmbeddedCounter(folder)
         ledger._only_writer = timed
+        turns: list[float] = []
         try:
-            began = time.monotonic()
-            counter.turn(seconds=600)
-            seconds = time.monotonic() - began
+            while Segment.objects.filter(state=Segment.State.COUNTED).count() < segments:
+                began = time.monotonic()
+                counter.turn()
+                turns.append(time.monotonic() - began)
         finally:
             ledger._only_writer = real
         rows = MetricMinute.objects.count()
     say(
         f"  ledger: {subscriptions:,} subscriptions, {segments * SEGMENT_ROWS:,} events, {rows:,} rows of minutes in"
-        f" {seconds:.1f} s; one transaction holds SQLite's write lock for {longest * 1000:.0f} ms at most"
+        f" {sum(turns):.1f} s; one transaction holds SQLite's write lock for {longest * 1000:.0f} ms at most, and the"
+        f" longest of {len(turns)} turns takes {max(turns):.1f} s"
     )
-    return {"ledger_lock_ms_max": round(longest * 1000), "ledger_seconds": round(seconds, 1)}
+    return {
+        "ledger_lock_ms_max": round(longest * 1000),
+        "ledger_seconds": round(sum(turns), 1),
+        "embedded_counter_turn_seconds_max": round(max(turns), 1),
+    }
 
 
 def _write(folder: Path, segments: int, *, rows: int = SEGMENT_ROWS, subscriptions: int = SUBSCRIPTIONS) -> None:

@@ -202,8 +202,8 @@ ROWS = {
     "ledger_lock": Row(
         "rollup",
         "ledger_lock",
-        "how long the ledger holds SQLite's write lock at 10,000 subscriptions",
-        ("ledger_lock_ms_max",),
+        "how long the ledger holds SQLite's write lock, and a turn of the counter lasts, at 10,000 subscriptions",
+        ("ledger_lock_ms_max", "embedded_counter_turn_seconds_max"),
     ),
     "archive": Row(
         "archive",

@@ -19,23 +19,42 @@ TEXTS = ("project", "subscription", "topic", "event", "response_class", "outcome
 NUMBERS = ("response_code", "bytes", "latency_us")
 #: What rows are grouped by before the texts are put back: the texts as numbers, the minute and the response code.
 GROUPS = (*TEXTS, "minute", "response_code")
-#: The columns of the sums, for Spark. `buckets` and `counts` are lists of the same length.
-SUMS = (
-    "segment string, project string, resource string, event string, minute long, response_class string,"
-    " response_code int, host string, n long, bytes long, latency_us_sum long, latency_us_max long,"
-    " buckets array<int>, counts array<long>"
-)
+#: What `sum_segments` returns: the sums of a segment in Arrow's stream format. As columns of rows, Java would convert
+#: each of their many buckets, to its own form and back.
+PACKED = "sums binary"
 
 
 def sum_segments(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: return the sums of the segments whose paths are in the column `path`, in SUMS."""
+    """For `mapInArrow`: return the sums of the segments whose paths are in the column `path`, in PACKED."""
+    import pyarrow as pa
+
     for batch in batches:
         for path in batch.column("path").to_pylist():
-            yield from segment_sums(Path(path)).to_batches()
+            yield pa.record_batch({"sums": pa.array([_packed(segment_sums(Path(path)))], pa.binary())})
+
+
+def _packed(sums: pa.Table) -> bytes:
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, sums.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
+        stream.write_table(sums)
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
+
+
+def unpack(packed: bytes) -> pa.Table:
+    """Return the sums of a segment."""
+    import pyarrow as pa
+
+    with pa.ipc.open_stream(packed) as stream:
+        return stream.read_all()
 
 
 def segment_sums(path: Path) -> pa.Table:
-    """Return the sums of a segment by key. Columns that an older segment lacks count as null.
+    """Return the sums of a segment by key; `buckets` and `counts` are lists of the same length.
+
+    Columns that an older segment lacks count as null.
 
     Raises OSError or pyarrow.ArrowException for a file that cannot be read.
     """
@@ -95,7 +114,7 @@ def _grouped(table: pa.Table) -> pa.Table:
 
 
 def _named(sums: pa.Table, texts: dict[str, pa.Array], *, segment: str) -> pa.Table:
-    """Put the texts back, and give the columns the names of SUMS."""
+    """Put the texts back, and name the columns."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from deliveries.telemetry.counting import ledger
@@ -10,43 +11,63 @@ from deliveries.telemetry.counting import ledger
 if TYPE_CHECKING:
     import pyarrow as pa
 
+#: The bucket of events without a latency.
+NO_BUCKET = -1
+
 
 def partials_of(table: pa.Table) -> list[ledger.Partial]:
-    """Return the rows of a table of sums as the ledger takes them. Raises ValueError for an event without a time."""
+    """Return the rows of a table of sums as the ledger takes them. Raises ValueError for an event without a time.
+
+    Column by column, which takes half of the CPU of Arrow's conversion by rows: few of the texts differ.
+    """
+    keys = zip(
+        _texts(table["resource"], 350),
+        _texts(table["event"], 20),
+        _times(table["minute"]),
+        _texts(table["response_class"], 40),
+        table["response_code"].to_numpy().tolist(),
+        _texts(table["host"], 260),
+        strict=True,
+    )
+    sums = zip(
+        _texts(table["project"], 63),
+        *(table[name].to_numpy().tolist() for name in ("n", "bytes", "latency_us_sum", "latency_us_max")),
+        _buckets(table),
+        strict=True,
+    )
+    segments = _texts(table["segment"], 255)
     return [
-        ledger.Partial(
-            row["segment"],
-            (
-                _clipped(row["resource"], 350),
-                _clipped(row["event"], 20),
-                _minute(row["minute"]),
-                _clipped(row["response_class"], 40),
-                row["response_code"],
-                _clipped(row["host"], 260),
-            ),
-            ledger.Sums(
-                _clipped(row["project"], 63),
-                row["n"],
-                row["bytes"],
-                row["latency_us_sum"],
-                row["latency_us_max"],
-                {
-                    bucket: count
-                    for bucket, count in zip(row["buckets"], row["counts"], strict=True)
-                    if bucket is not None
-                },
-            ),
-        )
-        for row in table.to_pylist()
+        ledger.Partial(segment, key, ledger.Sums(*each))
+        for segment, key, each in zip(segments, keys, sums, strict=True)
     ]
 
 
-def _minute(seconds: int | None) -> datetime:
-    if seconds is None:
+def _texts(column: pa.ChunkedArray, length: int) -> list[str]:
+    """Return texts, cut to the length of their column: one odd event must not stop all others."""
+    import pyarrow.compute as pc
+
+    encoded = pc.fill_null(column, "").combine_chunks().dictionary_encode()
+    texts = [text.replace("\0", "")[:length] for text in encoded.dictionary.to_pylist()]
+    return [texts[index] for index in encoded.indices.to_numpy().tolist()]
+
+
+def _times(column: pa.ChunkedArray) -> list[datetime]:
+    if column.null_count:
         raise ValueError("an event has no time")
-    return datetime.fromtimestamp(seconds, UTC)
+    times = {seconds: datetime.fromtimestamp(seconds, UTC) for seconds in column.unique().to_pylist()}
+    return [times[seconds] for seconds in column.to_numpy().tolist()]
 
 
-def _clipped(text: str | None, length: int) -> str:
-    """Cut a text to the length of its column: one odd event must not stop all others."""
-    return (text or "").replace("\0", "")[:length]
+def _buckets(table: pa.Table) -> list[dict[int, int]]:
+    import pyarrow.compute as pc
+
+    buckets, counts = table["buckets"].combine_chunks(), table["counts"].combine_chunks()
+    names = pc.fill_null(buckets.values, NO_BUCKET).to_numpy().tolist()
+    numbers = counts.values.to_numpy().tolist()
+    filled = [
+        dict(zip(names[start:end], numbers[start:end], strict=True))
+        for start, end in pairwise(buckets.offsets.to_numpy().tolist())
+    ]
+    for each in filled:
+        each.pop(NO_BUCKET, None)
+    return filled

@@ -23,7 +23,7 @@ from django.db import DataError, close_old_connections, connections
 
 from deliveries.models import ShippedSegment
 from deliveries.telemetry.counting import lease, ledger
-from deliveries.telemetry.counting.arrowsums import SUMS, sum_segments
+from deliveries.telemetry.counting.arrowsums import PACKED, sum_segments, unpack
 from deliveries.telemetry.counting.counter import SegmentCounter
 from deliveries.telemetry.counting.fetching import remove_counted
 from deliveries.telemetry.counting.lag import LAG_SECONDS, Lag
@@ -77,14 +77,15 @@ class SparkReader:
         return int(self._session.sparkContext.defaultParallelism)
 
     def read(self, paths: Sequence[Path]) -> list[ledger.Partial]:
-        return partials_of(self.sums(paths).toArrow())
+        packed = self.sums(paths).toArrow().column("sums")
+        return [partial for sums in packed.to_pylist() for partial in partials_of(unpack(sums))]
 
     def sums(self, paths: Sequence[Path]) -> DataFrame:
-        """Return the sums of some segments by segment and key."""
+        """Return the sums of each of some segments, in PACKED."""
         tasks = min(self._tasks, len(paths))
         rows = [(number % tasks, str(path)) for number, path in enumerate(paths)]
         frame = self._session.createDataFrame(rows, "task int, path string").repartitionById(tasks, "task")
-        return frame.mapInArrow(sum_segments, SUMS)
+        return frame.mapInArrow(sum_segments, PACKED)
 
     def uncountable(self) -> tuple[type[Exception], ...]:
         from py4j.protocol import Py4JJavaError
