@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from deliveries.pipeline import needs
 from deliveries.pipeline.archiving.archive import Archiver
 from deliveries.pipeline.jobs import ingest, replay, sources
 from deliveries.pipeline.jobs.messages import Columns
-from deliveries.pipeline.jobs.reading import Reading
+from deliveries.pipeline.jobs.reading import Reading, read_files
 from deliveries.pipeline.jobs.rows import USUAL
 from deliveries.pipeline.publishing.publishjobs import Target, begin_job, divide_job, progress_of, run_job
 from deliveries.pipeline.session import spark_session
@@ -100,9 +101,10 @@ def _ingested(session: SparkSession, source: Path, count: int) -> float:
     heads = sources.heads_of([source], form="parquet", dialect=USUAL)
     _, spans = sources.survey(session, [source], heads, form="parquet", multi_line=False)
     parts = ingest.parts_of([source], spans, in_order=False)
-    messages = ingest.messages_frame(session, parts, Reading("parquet", Columns(data="data")), in_order=False)
+    frame = ingest.spans_frame(session, parts, in_order=False)
+    read = partial(read_files, reading=Reading("parquet", Columns(data="data")))
     divide_job(job, [(0, None)] * len(parts), total=count)
-    run_job(job, messages, session=session, target=Target(get_topic(name=TOPIC)), in_order=False)
+    run_job(job, frame, session=session, target=Target(get_topic(name=TOPIC)), in_order=False, read=read)
     seconds = time.monotonic() - began
     if progress_of(job).published != count:
         raise BenchError(f"{progress_of(job).published} of {count} rows were published")

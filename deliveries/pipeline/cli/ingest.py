@@ -12,7 +12,7 @@ from django.conf import settings
 
 from deliveries.pipeline.jobs import ingest, sources
 from deliveries.pipeline.jobs.messages import Columns
-from deliveries.pipeline.jobs.reading import Reading
+from deliveries.pipeline.jobs.reading import Reading, read_files
 from deliveries.pipeline.jobs.rows import USUAL, Dialect
 from deliveries.pipeline.publishing.placing import parts_for
 from deliveries.pipeline.publishing.publishjobs import (
@@ -138,8 +138,9 @@ def _ingest(
             frame = ingest.keyed_frame(session, parts, reading, count=job.parts or 0, left=sorted(left))
         else:
             todo = [part for part in parts if part.number in left]
-            frame = ingest.messages_frame(session, todo, reading, in_order=in_order)
-        run_job(job, frame, session=session, target=Target(topic, rate=rate), in_order=in_order, show=show)
+            frame = ingest.spans_frame(session, todo, in_order=in_order)
+        read = iter if is_keyed else partial(read_files, reading=reading)
+        run_job(job, frame, session=session, target=Target(topic, rate=rate), in_order=in_order, show=show, read=read)
         write_rejects(job, path)
     stderr.write("")
     done = progress_of(job)

@@ -49,9 +49,9 @@ def parts_of(files: Sequence[AnyFile], spans: Sequence[Sequence[Span]], *, in_or
     return [Part(number, path, span) for number, (path, span) in enumerate(pairs)]
 
 
-def messages_frame(session: SparkSession, parts: Sequence[Part], reading: Reading, *, in_order: bool) -> DataFrame:
-    """Return the rows of some parts in SCHEMA: in one partition and in their order, or in a partition for each part."""
-    return _spans(session, parts, in_order=in_order).mapInArrow(partial(read_files, reading=reading), SCHEMA)
+def messages_frame(session: SparkSession, parts: Sequence[Part], reading: Reading) -> DataFrame:
+    """Return the rows of some parts in SCHEMA, a partition for each part."""
+    return spans_frame(session, parts, in_order=False).mapInArrow(partial(read_files, reading=reading), SCHEMA)
 
 
 def keyed_frame(
@@ -63,7 +63,7 @@ def keyed_frame(
     """
     from pyspark.sql import functions as f
 
-    rows = messages_frame(session, parts, reading, in_order=False).withColumnRenamed("part", "split")
+    rows = messages_frame(session, parts, reading).withColumnRenamed("part", "split")
     alone = f.concat_ws(" ", "split", "row")
     numbered = rows.withColumn("part", part_of_key(f.col("ordering_key"), alone, parts=count))
     placed = numbered.where(f.col("part").isin(*left)).repartitionById(count, "part")
@@ -75,11 +75,11 @@ def count_rows(session: SparkSession, parts: Sequence[Part], heads: Sequence[Hea
     counts = [head.rows for head in heads if head.rows is not None]
     if counts:
         return sum(counts)
-    return int(messages_frame(session, parts, reading, in_order=False).count())
+    return int(messages_frame(session, parts, reading).count())
 
 
-def _spans(session: SparkSession, parts: Sequence[Part], *, in_order: bool) -> DataFrame:
-    """Return the parts as rows for tasks: one task for all of them, or a task for each."""
+def spans_frame(session: SparkSession, parts: Sequence[Part], *, in_order: bool) -> DataFrame:
+    """Return the parts as rows, which `read_files` takes: in one partition and in their order, or one for each."""
     rows = [
         (task, part.number, str(part.path.absolute()), part.span.first, part.span.last, part.span.line)
         for task, part in enumerate(parts)

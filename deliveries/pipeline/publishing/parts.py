@@ -70,17 +70,19 @@ class Pace:
             self._sleep(early)
 
 
-def publish(batches: Iterator[pa.RecordBatch], *, task: Task) -> Iterator[pa.RecordBatch]:
+def publish(
+    batches: Iterator[pa.RecordBatch], *, task: Task, read: Callable[[Iterator[pa.RecordBatch]], Any] = iter
+) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`: publish the rows as the parts of the job that their column `part` names.
 
-    Rows of a part come one after the other.
+    `read` returns the batches of rows with columns of TAKEN. Rows of a part come one after the other.
     """
     task.service.enter()
     from django.db import connection
 
     pace, done = Pace(task.rate), 0
     try:
-        for part, rows in groupby(_rows(batches), key=itemgetter(0)):
+        for part, rows in groupby(_rows(read(batches)), key=itemgetter(0)):
             done = publish_part(rows, task=task, number=part, pace=pace, done=done)
     finally:
         connection.close()
@@ -89,7 +91,7 @@ def publish(batches: Iterator[pa.RecordBatch], *, task: Task) -> Iterator[pa.Rec
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
     for batch in batches:
-        columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+        columns = {name: batch.column(name).to_pylist() for name in TAKEN if name in batch.schema.names}
         for index, part in enumerate(columns["part"]):
             yield part, columns, index
 

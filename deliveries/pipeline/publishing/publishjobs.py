@@ -17,7 +17,7 @@ from django.db import connection, transaction
 from django.db.models import Sum
 
 from deliveries.models import PublishJob, PublishPart, PublishReject
-from deliveries.pipeline.publishing.parts import TAKEN, Task, publish
+from deliveries.pipeline.publishing.parts import Task, publish
 from deliveries.pipeline.service import Service
 from deliveries.telemetry.runs import Run, error_line
 from pushhub.common.clock import time_text, utcnow
@@ -133,10 +133,12 @@ def run_job(
     target: Target,
     in_order: bool,
     show: Callable[[Progress], object] = lambda _: None,
+    read: Callable[[Iterator[Any]], Any] = iter,
 ) -> None:
-    """Publish what is left of a job, in one Spark job. The frame has columns of TAKEN; it is None if nothing is left.
+    """Publish what is left of a job, in one Spark job. The frame is None if nothing is left.
 
-    The column `part` has the part of each row. If `in_order`, the frame has one partition.
+    `read` makes batches with columns of TAKEN of the frame's, in the task that publishes them: so they do not pass
+    through Java. The column `part` has the part of each row. If `in_order`, the frame has one partition.
     """
     if target.topic.schema_settings:
         raise FailedPrecondition(f"{target.topic.name} has a schema, which bulk publishing does not check.")
@@ -145,10 +147,9 @@ def run_job(
         tasks = 1 if in_order or not target.rate else max(min(_slots(session), len(parts_left(job))), 1)
         service = Service.here(journal=(session.conf.get("spark.master") or "").startswith("local"))
         task = Task(service, job.pk, target.topic.pk, target.only, target.rate / tasks)
-        wanted = [name for name in TAKEN if name in frame.columns]
         try:
             with _shown(job, show):
-                frame.select(*wanted).mapInArrow(partial(publish, task=task), "nothing string").count()
+                frame.mapInArrow(partial(publish, task=task, read=read), "nothing string").count()
         except Exception as error:
             raise FailedPrecondition(f"{error_line(error)}; run it again and it goes on from there.") from error
     # A part of which nothing was left had no task to mark it as finished.
