@@ -80,6 +80,13 @@ class Api:
         return answer.body
 
 
+def root_client(**options: Any) -> Client:
+    """Return a console client of the superuser `user:root@example.com`, with these options of Django's client."""
+    client = Client(**options)
+    client.force_login(User.objects.create_superuser("root", "root@example.com"))
+    return client
+
+
 def staff_client(name: str) -> Client:
     """Return a console client of `user:{name}@example.com`, who has all of Django's permissions."""
     user = User.objects.create_user(name, f"{name}@example.com", is_staff=True)
@@ -109,3 +116,9 @@ def no_decisions_of_the_test_before() -> None:
 @pytest.fixture
 def api(db: None) -> Api:
     return Api()
+
+
+@pytest.fixture
+def client(db: None) -> Client:
+    """The console of a superuser, in place of pytest-django's client without a login."""
+    return root_client()

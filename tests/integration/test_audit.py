@@ -10,7 +10,7 @@ import pytest
 from django.apps import apps
 from django.contrib.auth.models import User
 from django.core.management import call_command
-from django.test import Client, override_settings
+from django.test import override_settings
 
 from pushhub.common.clock import utcnow
 from subscriptions import audit, receivers
@@ -19,7 +19,7 @@ from subscriptions.iam.tree import get_resource
 from subscriptions.identity import access_tokens, keys
 from subscriptions.models import Project, Subscription
 from subscriptions.models.iam import AuditEntry, Perimeter
-from tests.restapi import Api
+from tests.restapi import Api, root_client
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -133,8 +133,7 @@ def test_denied_publishes_and_reads_do_not_flood_the_log(api: Api) -> None:
 
 
 def test_changes_in_the_console_are_logged_as_such(api: Api) -> None:
-    client = Client()
-    client.force_login(User.objects.create_superuser("root", "root@example.com", "a password of some length"))
+    client = root_client()
     project = Project.objects.get()
     client.post("/admin/subscriptions/topic/add/", {"project": project.pk, "topic_id": "returns", "labels": "{}"})
     (entry,) = entries("projects/shop/topics/returns")
@@ -176,8 +175,7 @@ def test_each_model_of_the_control_plane_is_audited_or_has_a_reason_not_to_be() 
 
 
 def test_the_console_shows_entries_and_cannot_change_them(api: Api) -> None:
-    client = Client()
-    client.force_login(User.objects.create_superuser("root", "root@example.com", "a password of some length"))
+    client = root_client()
     api.create("subscriptions/hello", {"topic": TOPIC, "labels": {"team": "a"}})
     (entry,) = entries(HELLO)
     base = "/admin/subscriptions/auditentry/"

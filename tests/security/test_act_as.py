@@ -6,7 +6,6 @@ from typing import Any
 
 import grpc
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 from google.protobuf.json_format import ParseDict
 from google.pubsub_v1.types import pubsub
@@ -26,7 +25,7 @@ from subscriptions.services.topics import create_topic
 from tests.grpcservers import GrpcServer
 from tests.integration.admin.test_resources import errors, form
 from tests.ports import wait_for
-from tests.restapi import Api, exit_code, staff_client
+from tests.restapi import Api, exit_code, root_client, staff_client
 
 MALLORY = "user:mallory@example.com"
 NAME = "projects/shop/subscriptions/signed"
@@ -222,8 +221,7 @@ def test_grpc_updates_nothing_of_a_push_subscription_in_a_perimeter(server: Grpc
 
 
 def test_the_console_updates_nothing_of_a_push_subscription_in_a_perimeter_for_a_superuser(owner: str) -> None:
-    client = Client()
-    client.force_login(User.objects.create_superuser("root"))
+    client = root_client()
     pk = Subscription.objects.get().pk
     before = stored()
 

@@ -9,9 +9,7 @@ from typing import Any
 import grpc
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
-from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
-from django.test import Client
 from google.api_core import exceptions
 from google.cloud import pubsub_v1
 from pytest_django.live_server_helper import LiveServer
@@ -41,7 +39,7 @@ from subscriptions.services.topics import create_topic
 from tests.grpcservers import GrpcServer
 from tests.integration.iam.test_access_table import EXPECTED, names_for
 from tests.integration.identity.keyfiles import GRANT, assertion_claims, bearer_claims, signed
-from tests.restapi import Api, exit_code
+from tests.restapi import Api, exit_code, root_client
 
 pytestmark = pytest.mark.any_database
 
@@ -131,8 +129,7 @@ def by_first_use_in_a_service(project_id: str) -> None:
 
 
 def by_console(project_id: str) -> None:
-    client = Client()
-    client.force_login(User.objects.create_superuser("root"))
+    client = root_client()
     page = client.post("/admin/subscriptions/project/add/", {"project_id": project_id, "parent": ""})
     assert "project_id" in page.context["adminform"].form.errors
 

@@ -12,7 +12,7 @@ from subscriptions.iam import grants
 from subscriptions.iam.tree import get_resource
 from subscriptions.models import Organization, Project, ServiceAccount, Subscription, Topic
 from tests.integration.admin.test_resources import errors, form
-from tests.restapi import Api
+from tests.restapi import Api, root_client
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -124,8 +124,7 @@ def test_a_project_is_created_below_a_parent(ada: Client) -> None:
 
     missing = {**fields, "parent": "organizations/2"}
     assert is_denied(ada.post(f"{ADMIN}project/add/", missing)), "Ada may not learn whether the organization exists"
-    root = Client()
-    root.force_login(User.objects.create_superuser("root"))
+    root = root_client()
     assert errors(root.post(f"{ADMIN}project/add/", missing))["parent"]
     assert ada.post(f"{ADMIN}project/add/", fields).status_code == 302
     assert Project.objects.get(project_id="depot").parent == organization

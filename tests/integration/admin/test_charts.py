@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -35,13 +34,6 @@ def subscription(redis_url: str) -> Subscription:
     api.create("topics/orders")
     api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://127.0.0.1:40009/"}})
     return Subscription.objects.get()
-
-
-@pytest.fixture
-def client(db: None) -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("root", "root@example.com"))
-    return client
 
 
 def charts(client: Client, subscription: Subscription, query: str = "") -> str:

@@ -15,23 +15,11 @@ from deliveries.models import DeadLetter, DeadLetterJob, Delivery, Message
 from subscriptions.iam import grants
 from subscriptions.models import Project, Subscription, Topic
 from tests.integration.deadletters.letters import letters_create, owed_to, source_create
-from tests.restapi import Api
+from tests.restapi import Api, root_client
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_url")]
 
 LIST = "/admin/deliveries/deadletter/"
-
-
-@pytest.fixture
-def api(redis_url: str) -> Api:
-    return Api()
-
-
-@pytest.fixture
-def client() -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("root", "root@example.com"))
-    return client
 
 
 def page_of(source: Subscription) -> str:
@@ -184,8 +172,7 @@ def test_dead_letters_of_another_subscription_are_not_moved_by_their_ids(api: Ap
 def test_a_forged_request_and_a_get_change_nothing(api: Api) -> None:
     source = source_create(api)
     [letter] = letters_create(api, source, 1)
-    strict = Client(enforce_csrf_checks=True)
-    strict.force_login(User.objects.create_superuser("root", "root@example.com"))
+    strict = root_client(enforce_csrf_checks=True)
     sent = {"do": "discard", "letter": [letter], "confirmed": "yes"}
     assert strict.post(f"{LIST}act/{source.pk}/", sent).status_code == 403
     assert strict.get(f"{LIST}act/{source.pk}/", sent).status_code == 405

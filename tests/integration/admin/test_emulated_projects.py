@@ -15,7 +15,7 @@ from pushhub.common import names
 from subscriptions.models import Snapshot, Subscription, Topic
 from subscriptions.models.resources import Project
 from subscriptions.models.schemas import Schema
-from tests.restapi import Api
+from tests.restapi import Api, root_client
 
 pytestmark = pytest.mark.any_database
 
@@ -37,8 +37,7 @@ def test_links_with_any_project_lead_somewhere(
         api.post(f"{root}/schemas?schemaId=order", {"type": "AVRO", "definition": AVRO}),
     ]
     assert [answer.status for answer in answers] == [200] * 4, answers
-    client = Client()
-    client.force_login(User.objects.create_superuser("ada", "ada@example.com"))
+    client = root_client()
     pages = [
         f"/admin/subscriptions/{model._meta.model_name}/{model._default_manager.get().pk}/change/"
         for model in (Project, Topic, Subscription, Snapshot, Schema)

@@ -46,13 +46,6 @@ def api(redis_url: str) -> Api:
     return api
 
 
-@pytest.fixture
-def client() -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("root", "root@example.com"))
-    return client
-
-
 def publish(api: Api, **fields: Any) -> int:
     [message_id] = api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8=", **fields}]}).body["messageIds"]
     return int(message_id)

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import redis
-from django.contrib.auth.models import User
 from django.test import Client
 
 from subscriptions.iam import access
@@ -18,7 +17,7 @@ from subscriptions.models import Project, ServiceAccount, Topic
 from tests.faults import Faults, outage_errors
 from tests.integration.admin.test_subscription_form import form
 from tests.integration.api.test_outages import only_outages
-from tests.restapi import Api
+from tests.restapi import Api, root_client
 from tests.tenants import addresses, world_of_tenants
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
@@ -82,9 +81,7 @@ def client(redis_url: str) -> Client:
     api = Api()
     api.create("topics/orders")
     api.post("serviceAccounts", {"accountId": "pusher"})
-    client = Client(raise_request_exception=False, headers=BROWSER)
-    client.force_login(User.objects.create_superuser("root", "root@example.com"))
-    return client
+    return root_client(raise_request_exception=False, headers=BROWSER)
 
 
 @pytest.mark.parametrize(

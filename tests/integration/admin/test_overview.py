@@ -27,22 +27,10 @@ from tests.ports import wait_for
 from tests.restapi import Api
 from tests.workers import Worker
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("redis_url")]
 
 TOPIC = "projects/shop/topics/orders"
 PUSH = "projects/shop/subscriptions/push"
-
-
-@pytest.fixture
-def api(redis_url: str) -> Api:
-    return Api()
-
-
-@pytest.fixture
-def client(redis_url: str) -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("root", "root@example.com"))
-    return client
 
 
 def gauge(resource: str = PUSH, *, minutes_ago: int = 0, backoff_ms: int = 0, undelivered: int = 0) -> None:

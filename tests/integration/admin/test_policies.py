@@ -17,7 +17,7 @@ from subscriptions.models.iam import RoleResource
 from tests.integration.admin.test_resources import errors, form
 from tests.restapi import Api
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("api")]
 
 TOPIC = "projects/shop/topics/orders"
 ADA = "user:ada@example.com"
@@ -32,13 +32,6 @@ def api(redis_url: str) -> Api:
     api.create("topics/orders")
     api.post("serviceAccounts", {"accountId": "pusher"})
     return api
-
-
-@pytest.fixture
-def admin(api: Api) -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("root", "root@example.com", "a password of some length"))
-    return client
 
 
 @pytest.fixture
@@ -62,18 +55,18 @@ def agent_role_revoke(account: ServiceAccount) -> None:
     grants.revoke_role(account.project, role="roles/pubsub.serviceAgent", member=member)
 
 
-def test_a_role_is_granted_and_revoked(admin: Client) -> None:
-    assert admin.post(PAGE, {"grant": "1", "member": ADA, "role": PUBLISHER}).status_code == 302
+def test_a_role_is_granted_and_revoked(client: Client) -> None:
+    assert client.post(PAGE, {"grant": "1", "member": ADA, "role": PUBLISHER}).status_code == 302
     assert bindings() == [{"role": PUBLISHER, "members": [ADA]}]
-    assert ADA in admin.get(PAGE).content.decode()
-    assert admin.post(PAGE, {"revoke": f"{PUBLISHER} {ADA}"}).status_code == 302
+    assert ADA in client.get(PAGE).content.decode()
+    assert client.post(PAGE, {"revoke": f"{PUBLISHER} {ADA}"}).status_code == 302
     assert bindings() == []
-    assert "roles/iam.serviceAccountUser" not in admin.get(PAGE).content.decode(), (
+    assert "roles/iam.serviceAccountUser" not in client.get(PAGE).content.decode(), (
         "the role cannot be granted on a topic"
     )
 
 
-def test_members_that_match_nobody_are_marked(admin: Client, ada: Client, api: Api) -> None:
+def test_members_that_match_nobody_are_marked(client: Client, ada: Client, api: Api) -> None:
     nobody = {
         "group:readers@example.com",
         "principalSet://goog/group/readers@example.com",
@@ -92,7 +85,7 @@ def test_members_that_match_nobody_are_marked(admin: Client, ada: Client, api: A
         assert page.content.decode().count("matches nobody here") == len(members)
         return members
 
-    assert marked(admin) == nobody
+    assert marked(client) == nobody
     # Not every reader may learn whether a group or another project's account exists.
     assert marked(ada) == nobody - {
         "group:readers@example.com",
@@ -100,9 +93,9 @@ def test_members_that_match_nobody_are_marked(admin: Client, ada: Client, api: A
     }
 
 
-def test_inherited_bindings_are_shown(admin: Client) -> None:
+def test_inherited_bindings_are_shown(client: Client) -> None:
     grants.grant_role(get_resource("projects/shop"), role="roles/pubsub.viewer", member=ADA)
-    page = admin.get(PAGE).content.decode()
+    page = client.get(PAGE).content.decode()
     assert "Inherited from projects/shop" in page
     assert ADA in page
 
@@ -116,8 +109,8 @@ def test_inherited_bindings_are_shown(admin: Client) -> None:
         ({"member": ADA, "role": "roles/nonsense"}, "role"),
     ],
 )
-def test_an_invalid_grant_is_an_error_at_its_field(admin: Client, fields: dict[str, str], place: str) -> None:
-    response = admin.post(PAGE, {"grant": "1", **fields})
+def test_an_invalid_grant_is_an_error_at_its_field(client: Client, fields: dict[str, str], place: str) -> None:
+    response = client.post(PAGE, {"grant": "1", **fields})
     assert response.status_code == 200
     assert list(response.context["form"].errors) == [place]
     assert bindings() == []
@@ -155,65 +148,65 @@ def test_inherited_bindings_and_roles_are_shown_only_to_those_who_may_read_them(
     assert "you may not read those policies" not in page
 
 
-def test_the_page_of_a_resource_is_found_by_its_name(admin: Client) -> None:
-    response = admin.get(f"{ADMIN}policy/of/", {"resource": f" {TOPIC}/"})
+def test_the_page_of_a_resource_is_found_by_its_name(client: Client) -> None:
+    response = client.get(f"{ADMIN}policy/of/", {"resource": f" {TOPIC}/"})
     assert response["Location"] == PAGE
-    assert admin.get(f"{ADMIN}policy/of/", {"resource": "nonsense"})["Location"] == f"{ADMIN}policy/"
-    assert admin.get(f"{ADMIN}policy/of/projects/shop/topics/none/").status_code == 404
+    assert client.get(f"{ADMIN}policy/of/", {"resource": "nonsense"})["Location"] == f"{ADMIN}policy/"
+    assert client.get(f"{ADMIN}policy/of/projects/shop/topics/none/").status_code == 404
     for listed in ("topic", "project", "serviceaccount"):
-        assert "/policy/of/projects/shop" in admin.get(f"{ADMIN}{listed}/").content.decode()
+        assert "/policy/of/projects/shop" in client.get(f"{ADMIN}{listed}/").content.decode()
 
 
-def test_the_list_names_the_resources(admin: Client) -> None:
+def test_the_list_names_the_resources(client: Client) -> None:
     grants.grant_role(get_resource(TOPIC), role=PUBLISHER, member=ADA)
-    page = admin.get(f"{ADMIN}policy/").content.decode()
+    page = client.get(f"{ADMIN}policy/").content.decode()
     assert PAGE in page
     assert f"{PUBLISHER}: {ADA}" in page
 
 
-def test_the_form_says_whether_the_service_agent_may_sign_for_an_account_and_a_button_grants_it(admin: Client) -> None:
+def test_the_form_says_whether_the_service_agent_may_sign_for_an_account_and_a_button_grants_it(client: Client) -> None:
     account = ServiceAccount.objects.get()
     add = f"{ADMIN}subscription/add/"
-    assert "may not sign" not in admin.get(add).content.decode()
+    assert "may not sign" not in client.get(add).content.decode()
     agent_role_revoke(account)
     assert "pusher@shop.iam.gserviceaccount.com (disabled, or the service agent may not sign" in (
-        admin.get(add).content.decode()
+        client.get(add).content.decode()
     )
 
-    response = admin.post(add, form(), follow=True)
+    response = client.post(add, form(), follow=True)
     assert "token_denied" in response.content.decode(), "saving shows a warning"
     row = Subscription.objects.get()
     change = f"{ADMIN}subscription/{row.pk}/change/"
     button = f"{ADMIN}subscription/{row.pk}/grant-agent/"
-    assert button in admin.get(change).content.decode()
+    assert button in client.get(change).content.decode()
 
-    assert admin.get(button).status_code == 405, "a link must not grant a role"
-    assert admin.post(button).status_code == 302
+    assert client.get(button).status_code == 405, "a link must not grant a role"
+    assert client.post(button).status_code == 302
 
     assert agents.can_agent_mint(account)
-    page = admin.get(change).content.decode()
+    page = client.get(change).content.decode()
     assert button not in page
     assert "The service agent may sign for the account." in page
 
 
-def test_the_button_checks_the_policies(admin: Client, ada: Client) -> None:
+def test_the_button_checks_the_policies(client: Client, ada: Client) -> None:
     account = ServiceAccount.objects.get()
-    admin.post(f"{ADMIN}subscription/add/", form())
+    client.post(f"{ADMIN}subscription/add/", form())
     agent_role_revoke(account)
     ada.post(f"{ADMIN}subscription/{Subscription.objects.get().pk}/grant-agent/")
     assert not agents.can_agent_mint(account)
 
 
-def test_a_deleted_account_cannot_be_chosen(admin: Client, api: Api) -> None:
+def test_a_deleted_account_cannot_be_chosen(client: Client, api: Api) -> None:
     api.delete("serviceAccounts/pusher@shop.iam.gserviceaccount.com")
-    assert errors(admin.post(f"{ADMIN}subscription/add/", form()))["service_account"]
-    assert "deleted:" not in admin.get(f"{ADMIN}subscription/add/").content.decode()
+    assert errors(client.post(f"{ADMIN}subscription/add/", form()))["service_account"]
+    assert "deleted:" not in client.get(f"{ADMIN}subscription/add/").content.decode()
 
 
-def test_tokens_are_listed_without_their_secret_and_revoked(admin: Client, ada: Client) -> None:
+def test_tokens_are_listed_without_their_secret_and_revoked(client: Client, ada: Client) -> None:
     issued = access_tokens.create_access_token(member=ADA)
     access_tokens.create_access_token(member="user:bob@example.com")
-    page = admin.get(f"{ADMIN}accesstoken/").content.decode()
+    page = client.get(f"{ADMIN}accesstoken/").content.decode()
     assert ADA in page
     assert "user:bob@example.com" in page
     assert issued.token not in page
@@ -227,7 +220,7 @@ def test_tokens_are_listed_without_their_secret_and_revoked(admin: Client, ada: 
     assert [row.member for row in AccessToken.objects.all()] == ["user:bob@example.com"]
 
 
-def test_account_keys_are_disabled_and_deleted_only_with_the_permission(admin: Client, ada: Client, api: Api) -> None:
+def test_account_keys_are_disabled_and_deleted_only_with_the_permission(client: Client, ada: Client, api: Api) -> None:
     api.post("serviceAccounts/pusher@shop.iam.gserviceaccount.com/keys")
     key = ServiceAccountKey.objects.get()
     page = f"{ADMIN}serviceaccountkey/"
@@ -238,9 +231,9 @@ def test_account_keys_are_disabled_and_deleted_only_with_the_permission(admin: C
     for action in ("disable", "delete_keys", "delete_selected"):
         act(ada, action)
         assert not ServiceAccountKey.objects.get().disabled
-    act(admin, "disable")
+    act(client, "disable")
     assert ServiceAccountKey.objects.get().disabled
-    act(admin, "enable")
+    act(client, "enable")
     assert not ServiceAccountKey.objects.get().disabled
-    act(admin, "delete_keys")
+    act(client, "delete_keys")
     assert not ServiceAccountKey.objects.exists()

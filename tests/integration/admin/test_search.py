@@ -8,7 +8,7 @@ from django.test import Client
 
 from subscriptions.iam import grants
 from subscriptions.models import Project, Subscription, Topic
-from tests.restapi import Api
+from tests.restapi import Api, root_client
 
 pytestmark = pytest.mark.django_db
 
@@ -21,9 +21,7 @@ def client(redis_url: str) -> Client:
     for topic in ("orders", "invoices"):
         api.create(f"topics/{topic}")
         api.create(f"subscriptions/{topic}-eu", {"topic": f"projects/shop/topics/{topic}"})
-    client = Client()
-    client.force_login(User.objects.create_superuser("root", "root@example.com"))
-    return client
+    return root_client()
 
 
 def found(client: Client, text: str) -> list[str]:

@@ -16,7 +16,7 @@ from subscriptions.models import Project, ServiceAccount, Subscription, Topic
 from subscriptions.models.iam import AuditEntry, Policy
 from tests.restapi import Api
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database, pytest.mark.usefixtures("api")]
 
 ADD = "/admin/subscriptions/subscription/add/"
 CHECK = "/admin/subscriptions/subscription/check-endpoint/"
@@ -30,13 +30,6 @@ def api(redis_url: str) -> Api:
     api.create("topics/orders")
     api.post("serviceAccounts", {"accountId": "pusher"})
     return api
-
-
-@pytest.fixture
-def admin(api: Api) -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("admin", "admin@example.com", "a password of some length"))
-    return client
 
 
 def person(name: str, *roles: tuple[str, Any]) -> Client:
@@ -75,7 +68,7 @@ def messages_of(response: Any) -> list[str]:
     return [str(message) for message in response.context["messages"]]
 
 
-def test_all_errors_are_shown_at_once_each_at_its_field_in_plain_words(admin: Client, settings: Any) -> None:
+def test_all_errors_are_shown_at_once_each_at_its_field_in_plain_words(client: Client, settings: Any) -> None:
     settings.ALLOW_PRIVATE, settings.ALLOWED_NETWORKS = False, ()
     sent = form(
         subscription_id="goog-mine",
@@ -93,7 +86,7 @@ def test_all_errors_are_shown_at_once_each_at_its_field_in_plain_words(admin: Cl
         filter="nonsense",
         new_dead_letter_topic="no",
     )
-    texts_by_field = errors(admin.post(ADD, sent))
+    texts_by_field = errors(client.post(ADD, sent))
     assert {field: texts[0] for field, texts in texts_by_field.items() if field not in ("filter",)} == {
         "subscription_id": "Use 3 to 255 letters, digits and any of - . _ ~ + %, beginning with a letter, and not with "
         "“goog”.",
@@ -132,68 +125,68 @@ def test_all_errors_are_shown_at_once_each_at_its_field_in_plain_words(admin: Cl
     ],
 )
 def test_the_form_says_at_once_that_an_endpoint_would_be_refused(
-    admin: Client, settings: Any, url: str, text: str
+    client: Client, settings: Any, url: str, text: str
 ) -> None:
     settings.ALLOW_HTTP, settings.ALLOW_PRIVATE, settings.ALLOWED_NETWORKS = False, False, ()
-    texts_by_field = errors(admin.post(ADD, form(delivery_type="push", push_endpoint=url)))
+    texts_by_field = errors(client.post(ADD, form(delivery_type="push", push_endpoint=url)))
     assert list(texts_by_field) == ["push_endpoint"]
     assert texts_by_field["push_endpoint"][0].startswith(text)
     if url:
-        assert admin.get(CHECK, {"url": url}).json()["text"].startswith(text)
+        assert client.get(CHECK, {"url": url}).json()["text"].startswith(text)
 
 
 def test_the_form_warns_of_a_host_name_with_a_denied_address_or_without_any(
-    admin: Client, settings: Any, monkeypatch: pytest.MonkeyPatch
+    client: Client, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.ALLOW_PRIVATE, settings.ALLOWED_NETWORKS = False, ()
     addresses: list[str] = []
     monkeypatch.setattr("deliveries.admin.endpoints.host_addresses", lambda host, seconds: addresses)
-    assert "has no address" in admin.get(CHECK, {"url": "https://example.com/"}).json()["text"]
+    assert "has no address" in client.get(CHECK, {"url": "https://example.com/"}).json()["text"]
     addresses.append("192.168.0.7")
-    answer = admin.get(CHECK, {"url": "https://example.com/"}).json()["text"]
+    answer = client.get(CHECK, {"url": "https://example.com/"}).json()["text"]
     assert "its name leads to an address that the address guard denies" in answer
-    saved = admin.post(ADD, form(delivery_type="push", push_endpoint="https://example.com/"), follow=True)
+    saved = client.post(ADD, form(delivery_type="push", push_endpoint="https://example.com/"), follow=True)
     assert any("address guard" in text for text in messages_of(saved)), (
         "it is saved, because a name's addresses may change"
     )
     assert Subscription.objects.get().push_endpoint == "https://example.com/"
     addresses[:] = ["93.184.215.14"]
-    assert admin.get(CHECK, {"url": "https://example.com/"}).json() == {"text": ""}
+    assert client.get(CHECK, {"url": "https://example.com/"}).json() == {"text": ""}
 
 
-def test_only_the_fields_of_the_delivery_type_are_saved(admin: Client, api: Api) -> None:
+def test_only_the_fields_of_the_delivery_type_are_saved(client: Client, api: Api) -> None:
     push = {"push_endpoint": "https://example.com/", "service_account": EMAIL, "audience": "aud", "wrapper": "none"}
-    assert admin.post(ADD, form(**push, push_attributes="{")).status_code == 302
+    assert client.post(ADD, form(**push, push_attributes="{")).status_code == 302
     row = Subscription.objects.get()
     assert (row.push_endpoint, row.oidc_service_account_email, row.push_wrapper) == ("", "", row.Wrapper.UNSET)
     change = f"/admin/subscriptions/subscription/{row.pk}/change/"
     sent = form(delivery_type="push", **push, enable_exactly_once_delivery="on")
-    assert admin.post(change, sent).status_code == 302
+    assert client.post(change, sent).status_code == 302
     row.refresh_from_db()
     assert (row.push_endpoint, row.oidc_audience, row.enable_exactly_once_delivery) == (
         "https://example.com/",
         "aud",
         False,
     )
-    assert admin.post(change, form(**push)).status_code == 302
+    assert client.post(change, form(**push)).status_code == 302
     row.refresh_from_db()
     assert row.push_endpoint == ""
 
 
-def test_a_malformed_duration_is_refused(admin: Client) -> None:
+def test_a_malformed_duration_is_refused(client: Client) -> None:
     for text in ("soon", "5x", "1d-", "1 2"):
-        texts_by_field = errors(admin.post(ADD, form(expiration=text)))
+        texts_by_field = errors(client.post(ADD, form(expiration=text)))
         assert texts_by_field == {"expiration": ["Enter a duration such as 30s, 10m, 12h or 7d."]}, text
 
 
-def test_durations_are_read_and_shown_with_units(admin: Client, api: Api) -> None:
+def test_durations_are_read_and_shown_with_units(client: Client, api: Api) -> None:
     sent = form(message_retention="1d12h", expiration="45D", minimum_backoff="0.5s", maximum_backoff="2 m")
-    assert admin.post(ADD, sent).status_code == 302
+    assert client.post(ADD, sent).status_code == 302
     subscription = api.get("subscriptions/hello").body
     assert subscription["messageRetentionDuration"] == "129600s"
     assert subscription["expirationPolicy"] == {"ttl": "3888000s"}
     assert subscription["retryPolicy"] == {"minimumBackoff": "0.500s", "maximumBackoff": "120s"}
-    shown = admin.get(f"/admin/subscriptions/subscription/{Subscription.objects.get().pk}/change/")
+    shown = client.get(f"/admin/subscriptions/subscription/{Subscription.objects.get().pk}/change/")
     initial = shown.context["adminform"].form.initial
     assert [initial[name] for name in ("message_retention", "expiration", "minimum_backoff", "maximum_backoff")] == [
         "36h",
@@ -203,7 +196,7 @@ def test_durations_are_read_and_shown_with_units(admin: Client, api: Api) -> Non
     ]
 
 
-def test_topics_and_an_account_are_created_with_the_subscription_and_get_their_roles(admin: Client) -> None:
+def test_topics_and_an_account_are_created_with_the_subscription_and_get_their_roles(client: Client) -> None:
     sent = form(
         topic=None,
         new_topic="fresh",
@@ -214,7 +207,7 @@ def test_topics_and_an_account_are_created_with_the_subscription_and_get_their_r
         new_dead_letter_topic="letters",
         grant_dead_letters="on",
     )
-    response = admin.post(ADD, sent)
+    response = client.post(ADD, sent)
     assert response.status_code == 302, errors(response)
     row = Subscription.objects.select_related("topic", "dead_letter_topic").get()
     account = ServiceAccount.objects.get(email__startswith="newcomer@")
@@ -241,11 +234,11 @@ def test_topics_and_an_account_are_created_with_the_subscription_and_get_their_r
     ],
 )
 def test_an_error_in_a_new_resource_is_shown_at_its_field_and_nothing_is_created(
-    admin: Client, fields: dict[str, Any], place: str
+    client: Client, fields: dict[str, Any], place: str
 ) -> None:
     before = (Topic.objects.count(), ServiceAccount.objects.count(), Policy.objects.count())
     push = {"delivery_type": "push", "push_endpoint": "https://example.com/", "new_dead_letter_topic": "letters"}
-    texts_by_field = errors(admin.post(ADD, form(**{**push, "grant_dead_letters": "on", **fields})))
+    texts_by_field = errors(client.post(ADD, form(**{**push, "grant_dead_letters": "on", **fields})))
     assert list(texts_by_field) == [place]
     assert (Topic.objects.count(), ServiceAccount.objects.count(), Policy.objects.count()) == before
     assert not Subscription.objects.exists()
@@ -322,8 +315,8 @@ def test_the_endpoint_check_needs_the_permission_to_use_an_endpoint(api: Api) ->
     assert Client().get(CHECK, {"url": "https://x/"}).status_code == 302
 
 
-def test_each_field_is_in_one_section(admin: Client) -> None:
-    page = admin.get(ADD)
+def test_each_field_is_in_one_section(client: Client) -> None:
+    page = client.get(ADD)
     form_page = page.context["adminform"]
     field_names = [name for _, options in form_page.fieldsets for name in options["fields"]]
     assert sorted(field_names) == sorted(form_page.form.fields)
@@ -332,17 +325,17 @@ def test_each_field_is_in_one_section(admin: Client) -> None:
     assert "only-pull" in content
 
 
-def test_the_number_of_queries_does_not_grow_with_the_rows(admin: Client) -> None:
+def test_the_number_of_queries_does_not_grow_with_the_rows(client: Client) -> None:
     """The number of accounts, topics and projects that the form offers doesn't matter."""
-    queries(admin)  # the first request fills caches
-    query_count = queries(admin)
+    queries(client)  # the first request fills caches
+    query_count = queries(client)
     project = Project.objects.get()
     Topic.objects.bulk_create(Topic(project=project, topic_id=f"topic{number}") for number in range(60))
     ServiceAccount.objects.bulk_create(
         ServiceAccount(project=project, email=f"a{number}@shop.iam.gserviceaccount.com", unique_id=str(number))
         for number in range(40)
     )
-    assert queries(admin) == query_count
+    assert queries(client) == query_count
 
 
 def queries(client: Client) -> int:

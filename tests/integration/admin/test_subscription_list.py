@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import redis
-from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -32,13 +31,6 @@ def api(redis_url: str) -> Api:
     api = Api()
     api.create("topics/orders")
     return api
-
-
-@pytest.fixture
-def client(redis_url: str) -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("root", "root@example.com"))
-    return client
 
 
 def create(

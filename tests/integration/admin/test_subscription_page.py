@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -35,13 +34,6 @@ def api(redis_url: str) -> Api:
     api = Api()
     api.create("topics/orders")
     return api
-
-
-@pytest.fixture
-def client() -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("root", "root@example.com"))
-    return client
 
 
 def push_subscription(api: Api, endpoint: str, **fields: object) -> Subscription:

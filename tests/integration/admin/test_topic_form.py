@@ -6,13 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 
 from subscriptions.models import Topic
 from subscriptions.models.schemas import Schema
 from tests.integration.admin.test_transform_fields import Fields
-from tests.restapi import Api
+from tests.restapi import Api, root_client
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
@@ -24,9 +23,7 @@ AVRO = {"type": "AVRO", "definition": json.dumps(RECORD)}
 def admin(api: Api, redis_url: str) -> Client:
     api.create("topics/orders")
     assert api.post("schemas?schemaId=order", AVRO).status == 200
-    client = Client()
-    client.force_login(User.objects.create_superuser("root", "root@example.com"))
-    return client
+    return root_client()
 
 
 def page() -> str:

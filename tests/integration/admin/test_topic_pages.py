@@ -47,13 +47,6 @@ def topic(redis_url: str) -> Topic:
     return Topic.objects.get()
 
 
-@pytest.fixture
-def client(topic: Topic) -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("root", "root@example.com"))
-    return client
-
-
 def test_a_topic_shows_its_subscriptions_and_how_they_fare(client: Client, topic: Topic) -> None:
     context = client.get(f"/admin/subscriptions/topic/{topic.pk}/overview/").context
     rows = {one["name"]: (one["row"].condition.value, one["row"].filter) for one in context["subscriptions"]}

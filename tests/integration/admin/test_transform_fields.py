@@ -23,13 +23,6 @@ KINDS = ("topic", "subscription")
 SAME = "function {name}(message) {{ return message; }}"
 
 
-@pytest.fixture
-def admin(api: Api, redis_url: str) -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("root", "root@example.com"))
-    return client
-
-
 class Fields(HTMLParser):
     """The names and values that a browser without scripts sends for a page's form."""
 
@@ -104,35 +97,35 @@ def function(number: int, name: str, **more: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_function_is_added(admin: Client, api: Api, kind: str) -> None:
+def test_a_function_is_added(client: Client, api: Api, kind: str) -> None:
     rows(api, "first")
-    assert save_form(admin, kind, **function(2, "second")).status_code == 302
+    assert save_form(client, kind, **function(2, "second")).status_code == 302
     assert stored(kind) == ["first", "second"]
 
 
-def test_a_form_creates_a_topic_with_functions(admin: Client, api: Api) -> None:
+def test_a_form_creates_a_topic_with_functions(client: Client, api: Api) -> None:
     api.create("topics/other")
     project = str(Project.objects.get(project_id="shop").pk)
     sent = {"project": project, "topic_id": "shaped", "labels": "{}", **function(1, "f"), **function(2, "g")}
-    assert admin.post("/admin/subscriptions/topic/add/", sent).status_code == 302
+    assert client.post("/admin/subscriptions/topic/add/", sent).status_code == 302
     assert stored("topic") == ["f", "g"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_saving_changes_no_function(admin: Client, api: Api, kind: str) -> None:
+def test_saving_changes_no_function(client: Client, api: Api, kind: str) -> None:
     rows(api, "first", "second")
     code = "\n  function second(m) {\r\n    return m; // <b>&amp;\n  }\n".replace("\r", "")
     before = [transform("first", disabled=True), {"javascriptUdf": {"functionName": "second", "code": code}}]
     type(row_of(kind)).objects.update(message_transforms=before)
-    assert save_form(admin, kind).status_code == 302
+    assert save_form(client, kind).status_code == 302
     assert row_of(kind).message_transforms == before
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_lines_of_code_are_stored_without_carriage_returns(admin: Client, api: Api, kind: str) -> None:
+def test_lines_of_code_are_stored_without_carriage_returns(client: Client, api: Api, kind: str) -> None:
     rows(api)
     code = "function f(m) {\r\n  return m;\r\n}"
-    assert save_form(admin, kind, **function(1, "f", code=code)).status_code == 302
+    assert save_form(client, kind, **function(1, "f", code=code)).status_code == 302
     assert (row_of(kind).message_transforms or [])[0]["javascriptUdf"]["code"] == "function f(m) {\n  return m;\n}"
 
 
@@ -148,10 +141,10 @@ def test_lines_of_code_are_stored_without_carriage_returns(admin: Client, api: A
     ],
 )
 def test_functions_are_switched_off_removed_and_reordered(
-    admin: Client, api: Api, kind: str, change: dict[str, str], functions: list[str]
+    client: Client, api: Api, kind: str, change: dict[str, str], functions: list[str]
 ) -> None:
     rows(api, "first", "second")
-    assert save_form(admin, kind, **change).status_code == 302
+    assert save_form(client, kind, **change).status_code == 302
     assert stored(kind) == functions
 
 
@@ -170,10 +163,10 @@ def test_functions_are_switched_off_removed_and_reordered(
     ],
 )
 def test_an_error_is_at_its_function_and_nothing_is_stored(
-    admin: Client, api: Api, kind: str, change: dict[str, str], field: str, words: str
+    client: Client, api: Api, kind: str, change: dict[str, str], field: str, words: str
 ) -> None:
     rows(api, "first")
-    response = save_form(admin, kind, **change)
+    response = save_form(client, kind, **change)
     errors = response.context["adminform"].form.errors
     assert list(errors) == [field], errors
     assert words in errors[field][0]
@@ -182,18 +175,18 @@ def test_an_error_is_at_its_function_and_nothing_is_stored(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_forms_and_their_errors_are_in_chinese(admin: Client, api: Api, kind: str) -> None:
+def test_the_forms_and_their_errors_are_in_chinese(client: Client, api: Api, kind: str) -> None:
     rows(api, "shop_first")
-    admin.cookies["django_language"] = "zh-hans"
-    assert english_in(admin.get(address_of(kind)).content.decode()) == set()
+    client.cookies["django_language"] = "zh-hans"
+    assert english_in(client.get(address_of(kind)).content.decode()) == set()
     for change in (function(2, "shop_f", code=""), function(2, "2f"), function(2, "shop_first")):
-        page = save_form(admin, kind, **change).content.decode()
+        page = save_form(client, kind, **change).content.decode()
         assert "errorlist" in page
         assert english_in(page) == set()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_viewer_reads_the_functions_and_cannot_run_any(admin: Client, api: Api, kind: str) -> None:
+def test_a_viewer_reads_the_functions_and_cannot_run_any(client: Client, api: Api, kind: str) -> None:
     rows(api, "first")
     viewer = User.objects.create(username="viewer", email="viewer@example.com", is_staff=True)
     viewer.user_permissions.set(Permission.objects.all())
@@ -210,7 +203,7 @@ def test_a_viewer_reads_the_functions_and_cannot_run_any(admin: Client, api: Api
     assert stored(kind) == ["first"]
 
 
-def test_users_code_runs_outside_of_transactions(admin: Client, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_users_code_runs_outside_of_transactions(client: Client, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     rows(api, "first")
     sandboxes = service.sandboxes()
     check = sandboxes.check
@@ -223,6 +216,6 @@ def test_users_code_runs_outside_of_transactions(admin: Client, api: Api, monkey
     monkeypatch.setattr(sandboxes, "check", check_recorded)
     service.check_function.cache_clear()
     for kind in KINDS:
-        assert save_form(admin, kind, **function(2, f"{kind}_function")).status_code == 302
+        assert save_form(client, kind, **function(2, f"{kind}_function")).status_code == 302
     assert transactions
     assert not any(transactions)

@@ -10,7 +10,7 @@ import pytest
 from subscriptions.models import Topic
 from tests.restapi import Answer, Api
 
-pytestmark = [pytest.mark.django_db, pytest.mark.any_database]
+pytestmark = [pytest.mark.django_db, pytest.mark.any_database, pytest.mark.usefixtures("redis_url")]
 
 ECHO = "function echo(message) { return message; }"
 MARK = 'function mark(message) { return {data: message.data + "!", attributes: {marked: "yes"}}; }'
@@ -32,11 +32,6 @@ BAD_TRANSFORMS = [
     (udf("echo", "while (true);"), ".javascriptUdf.code", "longer than 500 ms"),
     (udf("echo", ECHO + " " * 20_480), ".javascriptUdf.code", "too large"),
 ]
-
-
-@pytest.fixture
-def api(redis_url: str) -> Api:
-    return Api()
 
 
 def refused(answer: Answer) -> tuple[str, list[str], str]:

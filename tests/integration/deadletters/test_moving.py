@@ -23,14 +23,9 @@ from tests.receiver import Receiver
 from tests.restapi import Api
 from tests.workers import Worker
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_url")]
 
 ADA = Principal("user:ada@example.com")
-
-
-@pytest.fixture
-def api(redis_url: str) -> Api:
-    return Api()
 
 
 def test_a_push_that_fails_for_good_is_listed_with_its_reason(api: Api, redis_url: str) -> None:

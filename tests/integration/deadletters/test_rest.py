@@ -12,14 +12,9 @@ from deliveries.models import DeadLetter, DeadLetterJob
 from tests.integration.deadletters.letters import letters_create, owed_to, source_create
 from tests.restapi import Api
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_url")]
 
 WORKER = "subscriptions/worker"
-
-
-@pytest.fixture
-def api(redis_url: str) -> Api:
-    return Api()
 
 
 def test_dead_letters_are_listed_in_pages(api: Api) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.test import Client
 
 from deliveries.models import DeadLetter, Delivery
 from subscriptions.cli import main as cli
@@ -15,7 +14,7 @@ from subscriptions.models import Subscription
 from subscriptions.models.iam import AuditEntry
 from tests.ports import wait_for
 from tests.receiver import Receiver, Request
-from tests.restapi import Api
+from tests.restapi import Api, root_client
 from tests.workers import Worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -77,8 +76,7 @@ def test_a_poison_message_is_dead_lettered_before_its_last_attempt(redis_url: st
     first, _ = poisoned(api, receiver, deadLetterPolicy=policy)
     with Worker(redis_url):
         wait_for(refused(first))
-        client = Client()
-        client.force_login(User.objects.create_superuser("root", "root@example.com"))
+        client = root_client()
         page = client.get(f"/admin/deliveries/message/way/{first}/")
         assert page.context["ways"][0]["settle"]["can_dead_letter"]
         address = f"/admin/deliveries/message/settle/{first}/"
@@ -95,8 +93,7 @@ def test_without_a_dead_letter_topic_nothing_is_dead_lettered_and_skipping_is_co
     first, _ = poisoned(api, receiver)
     answer = api.post("subscriptions/worker:deadLetterMessages", {"messageIds": [first]})
     assert (answer.status, answer.error["status"]) == (400, "FAILED_PRECONDITION")
-    client = Client()
-    client.force_login(User.objects.create_superuser("root", "root@example.com"))
+    client = root_client()
     address = f"/admin/deliveries/message/settle/{first}/"
     skip = {"do": "skip", "subscription": str(Subscription.objects.get().pk)}
     assert "Nobody delivers it again." in client.post(address, skip).content.decode()

@@ -6,20 +6,18 @@ import json
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
-from django.test import Client
 
 from subscriptions.management.commands.pubsub import Command
 from subscriptions.models import Subscription
 from tests.integration.diagnosis.standing import Case
+from tests.restapi import root_client
 
 
 class Surfaces:
     """What a reader sees of a subscription, and what is wrong with that."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self.client = Client()
-        self.client.force_login(User.objects.create_superuser("root", "root@example.com"))
+        self.client = root_client()
         self.capsys = capsys
 
     def console(self, name: str) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from tests.integration.admin.test_chinese import english_in
 from tests.lanes import note_maintenance
 from tests.ports import free_port
 from tests.receiver import Answer, Receiver
-from tests.restapi import Api
+from tests.restapi import Api, root_client
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -103,8 +103,7 @@ class SetUp:
 
     def diagnose_in_chinese(self, *, send_probe: bool = False) -> str:
         """Return the console's page with a diagnosis."""
-        client = Client()
-        client.force_login(User.objects.create_superuser("root", "root@example.com"))
+        client = root_client()
         client.cookies["django_language"] = "zh-hans"
         address = f"/admin/deliveries/delivery/act/{self.row.pk}/diagnose/"
         return client.post(address, {"probe": "yes"} if send_probe else {}).content.decode()
@@ -398,8 +397,7 @@ def test_a_server_that_answers_no_tls_handshake_does_not_hold_up_the_diagnosis(s
 
 
 def test_the_console_diagnoses_and_sends_a_probe_on_request(setup: SetUp) -> None:
-    client = Client()
-    client.force_login(User.objects.create_superuser("root", "root@example.com"))
+    client = root_client()
     pk = Subscription.objects.get().pk
     page = client.get(f"/admin/deliveries/delivery/state/{pk}/").content.decode()
     assert f'action="../../act/{pk}/diagnose/"' in page

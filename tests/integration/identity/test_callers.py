@@ -15,7 +15,7 @@ from django.db import OperationalError, connection
 from django.test import Client
 
 from subscriptions.models import Topic
-from tests.restapi import Answer, Api
+from tests.restapi import Answer, Api, root_client
 
 TOPIC = "/v1/projects/shop/topics/orders"
 
@@ -64,9 +64,7 @@ def test_a_page_of_pushhub_can_act_as_the_anonymous_caller(api: Api) -> None:
 def session(db: None, settings: Any) -> Client:
     """Return a client that is signed in to the admin; there is no anonymous access."""
     settings.ANONYMOUS = ""
-    client = Client(enforce_csrf_checks=True)
-    client.force_login(User.objects.create_superuser("ada"))
-    return client
+    return root_client(enforce_csrf_checks=True)
 
 
 def test_an_admin_session_may_read(session: Client) -> None:

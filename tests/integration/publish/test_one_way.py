@@ -16,7 +16,6 @@ from typing import Any
 import grpc
 import orjson
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 from google.protobuf.message import Message as ProtobufMessage
 from google.pubsub_v1.types import pubsub
@@ -26,6 +25,7 @@ from subscriptions.identity.access_tokens import create_access_token
 from subscriptions.models import Topic
 from tests.grpcservers import GrpcServer
 from tests.integration.publish.directapi import DirectApi, direct_api
+from tests.restapi import root_client
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -229,8 +229,7 @@ def by_console(client: Client, case: Case) -> str | None:
 
 
 def test_each_way_gives_the_same_answer(api: DirectApi, tokens: list[str], redis_url: str) -> None:
-    client = Client()
-    client.force_login(User.objects.create_superuser("root", "root@example.com"))
+    client = root_client()
     seen: Counter[str] = Counter()
     with (
         GrpcServer(redis_url, rest="http://127.0.0.1:9", PUSHHUB_REGIONS="far") as server,

@@ -14,7 +14,7 @@ from tests.integration.publish.directapi import direct_api
 from tests.ports import wait_for
 from tests.restapi import Answer, Api
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database, pytest.mark.usefixtures("redis_url")]
 
 REDACT = """
     function redact(message, metadata) {
@@ -29,11 +29,6 @@ REDACT = """
 
 def udf(code: str, name: str, **fields: Any) -> dict[str, Any]:
     return {"javascriptUdf": {"functionName": name, "code": code}, **fields}
-
-
-@pytest.fixture
-def api(redis_url: str) -> Api:
-    return Api()
 
 
 def topic(api: Api, *transforms: dict[str, Any], **fields: Any) -> None:

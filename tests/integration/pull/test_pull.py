@@ -23,7 +23,7 @@ from tests.receiver import Receiver
 from tests.restapi import Answer, Api
 from tests.workers import Worker
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_url")]
 
 TOPIC = "projects/shop/topics/orders"
 
@@ -59,11 +59,6 @@ class Puller:
         client, key = default_backlog().client, f"ph:{Lane(row.pk, 'local').key}:l"
         for name in client.zrange(key, 0, -1):
             client.zadd(key, {name: 1})
-
-
-@pytest.fixture
-def api(redis_url: str) -> Api:
-    return Api()
 
 
 @pytest.fixture

@@ -36,15 +36,10 @@ from tests.redisserver import RedisServer
 from tests.restapi import Api
 from tests.workers import Worker
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_url")]
 
 TOPIC = "projects/shop/topics/orders"
 PUSH = "projects/shop/subscriptions/push"
-
-
-@pytest.fixture
-def api(redis_url: str) -> Api:
-    return Api()
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ import time
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
-from django.test import Client
 
 from deliveries.backlog.backlog import REGIONS_KEY
 from deliveries.backlog.default import default_backlog
@@ -19,7 +17,7 @@ from deliveries.telemetry.series.gauges import take_gauges
 from subscriptions.selectors import get_topic
 from tests.ports import wait_for
 from tests.receiver import Receiver
-from tests.restapi import Api
+from tests.restapi import Api, root_client
 from tests.workers import Worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -90,8 +88,7 @@ def test_the_audit_warns_of_a_region_with_messages_and_no_worker(
     assert regions_unserved() == [Unserved("local", 100, 1)]
     take_gauges()
     assert GaugeMinute.objects.get(resource="projects/shop/subscriptions/push").unserved == 5
-    console = Client()
-    console.force_login(User.objects.create_superuser("root"))
+    console = root_client()
     page = console.get("/admin/deliveries/segment/").content.decode()
     assert "No push worker of region local has lived for 100 s, and 1 backlogs wait there." in page
     # Until a worker of the region lives

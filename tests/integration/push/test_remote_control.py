@@ -17,14 +17,9 @@ from tests.receiver import Receiver
 from tests.restapi import Api
 from tests.workers import Worker
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database, pytest.mark.usefixtures("redis_url")]
 
 NEVER_SOON = {"minimumBackoff": "500s", "maximumBackoff": "600s"}
-
-
-@pytest.fixture
-def api(redis_url: str) -> Api:
-    return Api()
 
 
 def publish_to(api: Api, endpoint: str, **fields: object) -> str:

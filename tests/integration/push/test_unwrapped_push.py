@@ -13,17 +13,12 @@ from tests.receiver import Receiver, Request
 from tests.restapi import Api
 from tests.workers import Worker
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database, pytest.mark.usefixtures("redis_url")]
 
 TOPIC = "projects/shop/topics/orders"
 NAME = "projects/shop/subscriptions/push"
 #: The headers that the push client itself adds to every request.
 PLAIN_HEADERS = {"host", "user-agent", "accept", "accept-encoding", "content-length", "connection", "from"}
-
-
-@pytest.fixture
-def api(redis_url: str) -> Api:
-    return Api()
 
 
 def pushed(

@@ -29,7 +29,7 @@ from tests.receiver import Receiver
 from tests.restapi import Api
 from tests.workers import Worker
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_url")]
 
 TOPIC = "projects/shop/topics/orders"
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -41,11 +41,6 @@ def folder(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Pa
     settings.JOURNAL = str(tmp_path / "segments")
     monkeypatch.setenv("PUSHHUB_JOURNAL", settings.JOURNAL)
     return Path(settings.JOURNAL)
-
-
-@pytest.fixture
-def api(redis_url: str) -> Api:
-    return Api()
 
 
 def publish(count: int) -> list[str]:
