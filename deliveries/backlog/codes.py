@@ -98,6 +98,7 @@ RULE_CODES = {
     "backoff_level": "v",
     "backoff_since_ms": "since",
     "resume_ms": "resume",
+    "acked_ms": "acked",
     "bucket_tokens": "b",
     "bucket_filled_ms": "bt",
     "cap": "cap",

@@ -35,6 +35,7 @@
 --   retry_credit      how many other messages have gone out for which no retry has
 --   backoff_level     level of the push backoff; backoff_since_ms: older requests no longer raise it
 --   resume_ms         nothing is sent before this time
+--   acked_ms          when the last ack came whose request began after the last nack and after the last restart; 0 if none did
 --   bucket_tokens     tokens in the bucket of the rate limit at the time bucket_filled_ms
 --   cap, rate (messages/s), burst: the subscription's own limits; 0 is none
 --
@@ -338,6 +339,7 @@ local function backoff_result(state, acked, latency_ms, now_ms, dice, repeated)
   local began_ms = now_ms - latency_ms
   if acked then
     if began_ms >= state.resume_ms then state.backoff_level = 0 end
+    if began_ms >= state.backoff_since_ms then state.acked_ms = now_ms end
     return false
   end
   if began_ms < state.backoff_since_ms then return false end

@@ -13,6 +13,7 @@ from deliveries.diagnosis.steps import Diagnosis, Step, StepName, StepStatus, fa
 from deliveries.diagnosis.transforms import transforms_step
 from deliveries.inspection.advice import result_advice
 from deliveries.inspection.conditions import KINDS, Condition
+from deliveries.inspection.lanes import LaneView
 from deliveries.inspection.status import SubscriptionStatus, subscription_status
 from deliveries.inspection.words import Finding, duration_text, findings_of, is_wrong, result_text
 from deliveries.models import Delivery, Message
@@ -26,7 +27,7 @@ from deliveries.telemetry.export.readiness import impatient_redis, push_workers
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
-from pushhub.common.pushurls import BadEndpoint, Origin, parse_push_url
+from pushhub.common.pushurls import BadEndpoint, parse_push_url
 from pushhub.common.tenantpool import step_aside_or_refuse
 from subscriptions.iam import access
 from subscriptions.iam.roles import ACT_AS
@@ -37,6 +38,8 @@ from subscriptions.selectors import PushSettings, push_settings_of
 
 #: The newest messages of the topic that a filter is tried on.
 FILTERED_MESSAGES = 100
+#: So long the last ack proves that the endpoint answers.
+PROVEN_MS = 60_000
 #: Attribute of a probe, for the endpoint to tell it from messages.
 PROBE_ATTRIBUTE = "pushhub-probe"
 ORDER = tuple(StepName)
@@ -103,7 +106,7 @@ def _steps(
     yield steps.get(StepName.REGION) or ok(StepName.REGION, _("Every region with messages has a push worker."))
     nobody = _("No message of an ordering key that is refused again and again was found.")
     yield steps.get(StepName.ORDERING) or ok(StepName.ORDERING, nobody)
-    yield from _outside(push_settings, caller, send_probe=send_probe)
+    yield from _outside(push_settings, caller, status.lanes, send_probe=send_probe)
 
 
 def _found(findings: Sequence[Finding]) -> Iterator[tuple[StepName, Step]]:
@@ -116,7 +119,9 @@ def _found(findings: Sequence[Finding]) -> Iterator[tuple[StepName, Step]]:
             yield name, Step(name, status, finding.sentence, finding.remedy, message_id=finding.message_id)
 
 
-def _outside(push_settings: PushSettings, caller: Principal, *, send_probe: bool) -> Iterator[Step]:
+def _outside(
+    push_settings: PushSettings, caller: Principal, lanes: Sequence[LaneView], *, send_probe: bool
+) -> Iterator[Step]:
     """Yield what is to be checked outside PushHub."""
     try:
         origin = parse_push_url(
@@ -130,9 +135,14 @@ def _outside(push_settings: PushSettings, caller: Principal, *, send_probe: bool
     yield ok(StepName.URL, _("The endpoint's URL can be pushed to."))
     token, authorization = _token(push_settings, caller)
     yield token
-    yield from _endpoint(
-        push_settings, origin, authorization, can_probe=token.status != StepStatus.FAILED and send_probe
-    )
+    for step in endpoint_steps(origin, client_options()):
+        yield step
+        if step.status == StepStatus.FAILED:
+            return
+    if send_probe and token.status != StepStatus.FAILED:
+        yield _probe(push_settings, authorization)
+    else:
+        yield _last_answer(push_settings, lanes)
 
 
 def _workers() -> Step:
@@ -206,17 +216,7 @@ def _token(push_settings: PushSettings, caller: Principal) -> tuple[Step, Header
     return ok(StepName.TOKEN, _("The token can be minted.")), authorization
 
 
-def _endpoint(
-    push_settings: PushSettings, origin: Origin, authorization: Headers, *, can_probe: bool
-) -> Iterator[Step]:
-    options = client_options()
-    steps = list(endpoint_steps(origin, options))
-    yield from steps
-    if steps[-1].status == StepStatus.FAILED:
-        return
-    if not can_probe:
-        yield _last_answer(push_settings)
-        return
+def _probe(push_settings: PushSettings, authorization: Headers) -> Step:
     message = wire_message(0, b"", {PROBE_ATTRIBUTE: "true"}, "")
     if push_settings.no_wrapper:
         headers, body = [*authorization], unwrapped_body(message)
@@ -226,15 +226,20 @@ def _endpoint(
         headers = [JSON_HEADER, *authorization]
         body = push_body(message, subscription=push_settings.name)
     seconds = min(PROBE_SECONDS, push_settings.ack_deadline_seconds)
-    yield probe(push_settings.endpoint, headers, body, options, seconds=seconds, token=_token_text(push_settings))
+    token = _token_text(push_settings)
+    return probe(push_settings.endpoint, headers, body, client_options(), seconds=seconds, token=token)
 
 
-def _last_answer(push_settings: PushSettings) -> Step:
-    """Tell of the last nack among the messages that wait."""
+def _last_answer(push_settings: PushSettings, lanes: Sequence[LaneView]) -> Step:
+    """Tell of the last nack among the messages that wait, or of the last ack, which is a proof for a minute."""
     rows = Delivery.objects.filter(subscription_id=push_settings.id, last_attempt_at__isnull=False)
     last = rows.exclude(last_result="").order_by("-last_attempt_at").only("last_result", "last_attempt_at").first()
     if last is None or last.last_attempt_at is None:
-        return skipped(StepName.ANSWER, _("No probe was asked for, and no waiting message was nacked."))
+        acks_ms_ago = [lane.acked_ms_ago for lane in lanes if lane.acked_ms_ago is not None]
+        if not acks_ms_ago:
+            return skipped(StepName.ANSWER, _("No probe was asked for, and no waiting message was nacked."))
+        acked = _("The endpoint acknowledged a push %(ago)s ago.") % {"ago": duration_text(min(acks_ms_ago))}
+        return (ok if min(acks_ms_ago) < PROVEN_MS else skipped)(StepName.ANSWER, acked)
     ago = duration_text((utcnow() - last.last_attempt_at).total_seconds() * 1000)
     return warning(
         StepName.ANSWER,

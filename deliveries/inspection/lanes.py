@@ -41,6 +41,8 @@ class LaneView:
     results: int
     ack_share: float
     nack_share: float
+    #: How long ago the endpoint acknowledged a push that began after its last nack; None if it never did.
+    acked_ms_ago: float | None
     latency_ms: float
     #: Whether some deliveries are in the database only.
     is_spilled: bool
@@ -141,6 +143,7 @@ def _lane_view(
         results=int(flow.results_seen),
         ack_share=flow.ack_ratio,
         nack_share=flow.nack_share,
+        acked_ms_ago=max(now_ms - flow.acked_ms, 0.0) if flow.acked_ms else None,
         latency_ms=flow.latency_ms,
         is_spilled=state is not None and state.spilled,
         retrying=retrying,

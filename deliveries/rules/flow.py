@@ -55,6 +55,7 @@ class Flow(NamedTuple):
     backoff_level: float = 0.0
     backoff_since_ms: float = 0.0
     resume_ms: float = 0.0
+    acked_ms: float = 0.0
     bucket_tokens: float = 0.0
     bucket_filled_ms: float = 0.0
     cap: float = 0.0

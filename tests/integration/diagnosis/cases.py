@@ -27,6 +27,7 @@ from tests.receiver import Answer
 
 NOTHING_FOUND = "No fault was found, but not every step was tried: answer."
 WELL = {"step": "", "summary": NOTHING_FOUND, "sentence": "Nothing waits.", "levels": ("", "good"), "is_ready": settled}
+ACKED = WELL | {"summary": "Nothing is wrong: each step was tried just now, and works."}
 ACCOUNT = {"oidc_service_account_email": EMAIL}
 CASES = {
     "refused": failing(
@@ -105,7 +106,7 @@ CASES = {
         set_up(lambda stand, name: act(stand, name, "pause"), count=0), "subscription", "Resume it", "Paused by user:"
     ),
     "resumed": Case(
-        set_up(lambda stand, name: act(stand, name, "pause"), lambda stand, name: act(stand, name, "resume")), **WELL
+        set_up(lambda stand, name: act(stand, name, "pause"), lambda stand, name: act(stand, name, "resume")), **ACKED
     ),
     "topic-deleted": Case(
         set_up(lambda stand, name: stand.api.delete(f"topics/{name}"), count=0),
@@ -131,7 +132,7 @@ CASES = {
         *("flow", "Look at the dead letters, and at the retention", "1 expired, revoked or skipped"),
         is_ready=settled,
     ),
-    "no-signing-key": Case(no_signing_key, **WELL),
+    "no-signing-key": Case(no_signing_key, **ACKED),
     "dead-lettered": Case(
         dead_letters,
         *("flow", "Dead letters that nobody has dealt with: 1.", "Dead letters that nobody has dealt with: 1."),
@@ -160,8 +161,8 @@ CASES = {
         levels=("",),
     ),
     "nothing-published": Case(set_up(count=0), **WELL),
-    "acknowledged": Case(set_up(count=3), **WELL),
-    "moved": Case(set_up(move_to_a_good_endpoint, script=500), **WELL),
+    "acknowledged": Case(set_up(count=3), **ACKED),
+    "moved": Case(set_up(move_to_a_good_endpoint, script=500), **ACKED),
     "nobody-pulls": Case(pulled(count=2), "flow", "Start a subscriber", "Messages that wait to be pulled: 2."),
     "pulled-and-held": Case(
         pulled(count=2, pulls=2),

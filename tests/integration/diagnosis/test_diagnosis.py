@@ -29,7 +29,7 @@ from subscriptions.iam.tree import get_resource
 from subscriptions.models import Project, ServiceAccount, Subscription
 from tests.certificates import Authority
 from tests.integration.admin.test_chinese import english_in
-from tests.lanes import note_maintenance
+from tests.lanes import lane_fields, note_maintenance
 from tests.ports import free_port
 from tests.receiver import Answer, Receiver
 from tests.restapi import Api, root_client
@@ -321,6 +321,26 @@ def test_a_healthy_set_up_has_no_findings_and_no_message_is_sent(setup: SetUp) -
     diagnosis = setup.diagnose()
     assert diagnosis["healthy"], diagnosis
     assert diagnosis["summary"] == "No fault was found, but not every step was tried: answer."
+    assert setup.receiver.requests == []
+
+
+@pytest.mark.parametrize(
+    ("seconds_ago", "summary"),
+    [
+        (59, "Nothing is wrong: each step was tried just now, and works."),
+        (61, "No fault was found, but not every step was tried: answer."),
+    ],
+)
+def test_an_ack_proves_for_a_minute_that_the_endpoint_answers(
+    setup: SetUp, seconds_ago: int, summary: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    setup.lane_state(**lane_fields(acked_ms=(now - seconds_ago) * 1000))
+    monkeypatch.setattr(time, "time", lambda: now)
+    diagnosis = setup.diagnose()
+    assert diagnosis["summary"] == summary
+    [answer] = [step for step in diagnosis["steps"] if step["name"] == "answer"]
+    assert answer["message"] == f"The endpoint acknowledged a push {seconds_ago} s ago."
     assert setup.receiver.requests == []
 
 

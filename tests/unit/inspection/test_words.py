@@ -29,6 +29,7 @@ LANE = LaneView(
     results=20,
     ack_share=0.4,
     nack_share=0.6,
+    acked_ms_ago=None,
     latency_ms=12,
     is_spilled=False,
     retrying=0,

@@ -72,6 +72,21 @@ def test_an_ack_of_a_request_from_before_a_pause_does_not_end_it() -> None:
     assert law.state["backoff_level"] == 8
 
 
+def test_the_last_ack_is_known_unless_its_request_is_older_than_a_nack_or_the_endpoint() -> None:
+    law = Law()
+    assert law.flow.acked_ms == 0
+    law.result(acked=True, latency_ms=5, now_ms=1_000)
+    assert law.flow.acked_ms == 1_000
+    law.result(acked=False, latency_ms=5, now_ms=2_000)
+    law.result(acked=True, latency_ms=5, now_ms=2_004)
+    assert law.flow.acked_ms == 1_000
+    law.result(acked=True, latency_ms=5, now_ms=2_006)
+    assert law.flow.acked_ms == 2_006
+    law.restart(now_ms=3_000)
+    law.result(acked=True, latency_ms=5, now_ms=3_004)
+    assert law.flow.acked_ms == 0
+
+
 def test_an_ack_starts_no_pause_and_ends_the_backoff() -> None:
     law = Law()
     nacks(law, 20)
