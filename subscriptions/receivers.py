@@ -12,6 +12,7 @@ from django.db.backends.signals import connection_created
 from django.db.models import Model
 from django.db.models.signals import m2m_changed, post_delete, post_save, pre_delete, pre_save
 
+from pushhub.common.databases import SESSION_SETTINGS
 from pushhub.common.outages import outage_of
 from pushhub.common.rows import row_or_none
 from subscriptions import audit
@@ -23,8 +24,6 @@ from subscriptions.models.iam import GroupMember, Perimeter, Policy, RoleResourc
 DECISIVE: tuple[type[Model], ...] = (Policy, RoleResource, GroupMember, Project, Folder, Topic, Subscription)
 #: Rows that aren't administrative changes: the log itself, and what calls leave behind.
 NOT_AUDITED = frozenset({"AccessEpoch", "AuditEntry", "UsedAssertion"})
-#: PostgreSQL ends a transaction in which nothing has come for so long. None that works waits for that.
-FROZEN_SECONDS = 60
 
 
 def connect() -> None:
@@ -45,15 +44,10 @@ def connect() -> None:
 
 
 def set_up_postgresql(*, connection: BaseDatabaseWrapper, **_: Any) -> None:
-    """Set what each new connection to PostgreSQL needs.
-
-    The just-in-time compiler is off: it takes seconds for a query that it believes to be expensive, such as a viewer's
-    search for messages, which ends in milliseconds because it reads a bounded number of rows. And a process that is
-    frozen within a transaction loses it after a while, with its locks.
-    """
+    """Set what each new connection to PostgreSQL needs."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
-            cursor.execute(f"SET jit = off; SET idle_in_transaction_session_timeout = '{FROZEN_SECONDS}s'")
+            cursor.execute("; ".join(f"SET {name} = '{value}'" for name, value in SESSION_SETTINGS.items()))
 
 
 def renew_after_outages(*, connection: BaseDatabaseWrapper, **_: Any) -> None:

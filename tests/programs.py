@@ -20,6 +20,11 @@ def postgresql_programs() -> Path | None:
     return initdb.parent if initdb else None
 
 
+def pgbouncer() -> str | None:
+    """Return the path of PgBouncer, which Debian has outside of most PATHs."""
+    return shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+
+
 def chromium() -> str | None:
     """Return the path of Chromium: its shell without windows if it is there, which takes a third less of the CPU."""
     names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
@@ -56,6 +61,7 @@ class Program:
 
 PROGRAMS = (
     Program("the tests on PostgreSQL", lambda: postgresql_programs() is not None, "apt-get install postgresql"),
+    Program("the test behind PgBouncer", lambda: pgbouncer() is not None, "apt-get install postgresql pgbouncer"),
     Program("the tests in a browser", lambda: chromium() is not None, "apt-get install chromium"),
     Program(
         "the tests of proxy and bench",

@@ -13,6 +13,9 @@ import sys
 import tempfile
 from pathlib import Path
 from types import FrameType
+from typing import Any
+
+import psycopg
 
 from tests.background import wait_or_kill
 from tests.programs import postgresql_programs
@@ -61,6 +64,12 @@ class PostgresqlServer:
 
     def stop(self, *, mode: str = "immediate") -> None:
         self._control("stop", f"--mode={mode}")
+
+    def execute(self, *statements: str) -> list[Any]:
+        """Execute statements in one transaction, and return the rows of the last one."""
+        with psycopg.connect(host=str(self.folder), user="pushhub", dbname="postgres") as connection:
+            *_, cursor = [connection.execute(statement.encode()) for statement in statements]
+            return cursor.fetchall() if cursor.description else []
 
     def _control(self, *words: str) -> None:
         as_server([str(self._bin_folder / "pg_ctl"), f"--pgdata={self.data}", "--wait", *words])

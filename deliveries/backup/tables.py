@@ -13,7 +13,9 @@ from django.apps.registry import Apps
 from django.db import connections
 from django.db.models import Field, Model
 
-#: Rows that are read, or inserted by one transaction, at a time.
+from pushhub.common.databases import in_chunks
+
+#: Rows that one transaction inserts.
 ROWS_TOGETHER = 5000
 
 
@@ -54,8 +56,7 @@ def refers_to_itself(model: type[Model]) -> bool:
 def read_lines(model: type[Model], columns: Sequence[str], *, using: str) -> Iterator[bytes]:
     """Yield each row of the table as a line: a JSON array of the columns' values."""
     names = [field.attname for field in _fields(model, columns)]
-    rows = model._base_manager.using(using).order_by("pk").values_list(*names)
-    for row in rows.iterator(chunk_size=ROWS_TOGETHER):
+    for row in in_chunks(model._base_manager.using(using), names):
         yield orjson.dumps(row, default=_encode, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS)
 
 

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import dj_database_url
 
 from pushhub.common.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
+#: What each session of PostgreSQL needs. The just-in-time compiler takes seconds for a query that it believes to be
+#: expensive, such as a viewer's search for messages, which ends in milliseconds because it reads a bounded number of
+#: rows. A process that is frozen within a transaction loses it, with its locks; none that works waits so long.
+SESSION_SETTINGS = {"jit": "off", "idle_in_transaction_session_timeout": "60s"}
 
 
 def database_config(url: str, *, password: str = "", synchronous: str = "FULL") -> dict[str, Any]:
@@ -25,4 +34,18 @@ def database_config(url: str, *, password: str = "", synchronous: str = "FULL") 
         }
     else:
         config["CONN_HEALTH_CHECKS"] = True
+        # PgBouncer in transaction mode would ask another connection of PostgreSQL for the next rows of a cursor.
+        config["DISABLE_SERVER_SIDE_CURSORS"] = True
     return config
+
+
+def in_chunks(rows: QuerySet[Any, Any], names: Sequence[str], *, size: int = 5000) -> Iterator[Sequence[Any]]:
+    """Yield the values of these fields of each row, in the order of the primary key, by queries of `size` rows each."""
+    last: Any = None
+    while chunk := list(_after(rows.order_by("pk"), last).values_list("pk", *names)[:size]):
+        yield from (values for _, *values in chunk)
+        last = chunk[-1][0]
+
+
+def _after(rows: QuerySet[Any, Any], pk: Any) -> QuerySet[Any, Any]:
+    return rows if pk is None else rows.filter(pk__gt=pk)

@@ -13,8 +13,11 @@ from django.core import checks
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
+from pushhub.common.databases import SESSION_SETTINGS
 from pushhub.doctor.finding import Finding, failed, judge_clock, ok, warning
 
+#: PostgreSQL's own values of SESSION_SETTINGS.
+NOT_SET = {"jit": "on", "idle_in_transaction_session_timeout": "0"}
 #: From this share of PostgreSQL's connections on, a further worker may get none.
 CONNECTIONS_SHARE = 0.8
 
@@ -65,10 +68,10 @@ def _postgresql() -> Iterator[Finding]:
     if commit == "off" or fsync == "off":
         text = f"synchronous_commit is {commit} and fsync is {fsync}: a crash of its machine loses messages"
         yield warning("database", text, "Set both to on.")
-    yield pooler()
+    yield from pooler()
 
 
-def pooler() -> Finding:
+def pooler() -> Iterator[Finding]:
     """Find out whether a pooler such as PgBouncer gives the server's connections to each transaction anew.
 
     Then a second client gets the server's process that the first has just used. In statement mode it refuses BEGIN.
@@ -82,14 +85,29 @@ def pooler() -> Finding:
         except Exception as error:
             if "statement pooling" in str(error):
                 remedy = "Set pool_mode = transaction: PushHub needs transactions."
-                return failed("pooler", "PgBouncer is in statement mode", remedy)
+                yield failed("pooler", "PgBouncer is in statement mode", remedy)
+                return
             raise
         after = _process_of(first)
         second.rollback()
         second.set_autocommit(True)
     if other == before or after != before:
-        return ok("pooler", "a pooler such as PgBouncer in transaction mode is in front of PostgreSQL, which works")
-    return ok("pooler", "each connection has a process of PostgreSQL: no pooler, or one in session mode")
+        yield ok("pooler", "a pooler such as PgBouncer in transaction mode is in front of PostgreSQL, which works")
+        yield from _session_settings()
+    else:
+        yield ok("pooler", "each connection has a process of PostgreSQL: no pooler, or one in session mode")
+
+
+def _session_settings() -> Iterator[Finding]:
+    """Judge with what sessions of PostgreSQL begin, as what a client sets is soon another client's."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT name, reset_val FROM pg_settings WHERE name = ANY(%s)", [[*SESSION_SETTINGS]])
+        lacking = sorted(name for name, value in cursor.fetchall() if value == NOT_SET[name])
+    if lacking:
+        role = connection.settings_dict["USER"]
+        commands = [f"ALTER ROLE {role} SET {name} = '{SESSION_SETTINGS[name]}';" for name in lacking]
+        text = f"sessions begin without PushHub's {' and '.join(lacking)}, as a pooler in transaction mode loses them"
+        yield warning("pooler", text, f"Run {' '.join(commands)} and restart the pooler.")
 
 
 def _process_of(of: Any) -> int:

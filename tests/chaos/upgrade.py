@@ -23,7 +23,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import psycopg
 import requests
 
 from deliveries.rules.ids import EPOCH_MS, TIME_SHIFT
@@ -290,9 +289,7 @@ class Upgrade:
     def execute(self, *statements: str) -> list[Any]:
         """Execute statements in one transaction, and return the rows of the last one."""
         if self.database == "postgresql":
-            with psycopg.connect(host=str(self.postgresql.folder), user="pushhub", dbname="postgres") as connection:
-                cursors = [connection.execute(statement) for statement in statements]
-                return cursors[-1].fetchall() if cursors[-1].description else []
+            return self.postgresql.execute(*statements)
         import sqlite3
 
         with closing(sqlite3.connect(self.folder / "pushhub.sqlite3", timeout=60)) as connection, connection:

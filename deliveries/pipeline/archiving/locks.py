@@ -103,18 +103,18 @@ def _file_locked(folder: Path, name: str, *, shared: bool) -> Iterator[bool]:
 
 @contextmanager
 def _database_locked(name: str, *, shared: bool) -> Iterator[bool]:
-    """Hold an advisory lock. It has its own connection, because Django may close and reopen the usual one."""
+    """Hold an advisory lock of a transaction, as a pooler gives each transaction another connection of PostgreSQL.
+
+    It has its own connection, because Django may close and reopen the usual one.
+    """
     import psycopg
 
     key = int.from_bytes(sha256(name.encode()).digest()[:8], "big", signed=True)
-    with psycopg.connect(database_url(), autocommit=True) as session:
-        try:
-            if shared:
-                session.execute("SELECT pg_advisory_lock_shared(%s)", [key])
-                yield True
-            else:
-                row = session.execute("SELECT pg_try_advisory_lock(%s)", [key]).fetchone()
-                yield bool(row and row[0])
-        finally:
-            # The server notices a closed connection a moment later.
-            session.execute("SELECT pg_advisory_unlock_all()")
+    with psycopg.connect(database_url()) as session:
+        session.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        if shared:
+            session.execute("SELECT pg_advisory_xact_lock_shared(%s)", [key])
+            yield True
+        else:
+            row = session.execute("SELECT pg_try_advisory_xact_lock(%s)", [key]).fetchone()
+            yield bool(row and row[0])

@@ -239,7 +239,7 @@ def _gauges(kind: Kind, query: Query) -> Cells:
 
 
 def _bounded(rows: Any) -> Iterable[Any]:
-    for number, row in enumerate(rows.iterator()):
+    for number, row in enumerate(rows[: MAX_POINTS + 1].iterator()):
         if number == MAX_POINTS:
             raise InvalidArgument("The interval has too many points: ask for less time, or one resource.")
         yield row

@@ -174,7 +174,7 @@ def test_a_postgresql_that_does_not_wait_for_its_disk_is_found() -> None:
 
 def test_connections_of_postgresql_without_a_pooler_are_told_from_those_with_one() -> None:
     if connection.vendor == "postgresql":
-        assert "no pooler" in database.pooler().text
+        assert "no pooler" in texts(database.pooler())
 
 
 def test_a_database_that_is_away_is_a_finding(settings: Any, tmp_path: Path) -> None:
