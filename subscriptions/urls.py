@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, path, re_path
-from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSplitView
+from drf_spectacular.views import SpectacularJSONAPIView
 
 from subscriptions.api import pages, policies, schemas, subscriptions, topics, transforms
 from subscriptions.api.base import MethodNotFound
@@ -15,7 +15,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", pages.index, name="index"),
     path("healthz", pages.healthz, name="healthz"),
     path("schema", pages.for_staff(SpectacularJSONAPIView.as_view()), name="schema"),
-    path("docs", pages.for_staff(SpectacularSwaggerSplitView.as_view(url_name="schema")), name="docs"),
+    path("docs", pages.docs, name="docs"),
     re_path(r"^docs/guide/(?P<path>.*)$", pages.guide, name="guide"),
     path("$discovery/rest", Discovery.as_view()),
     path("oauth2/v1/certs", oauth2.PemCerts.as_view(), name="certs-v1"),

@@ -15,6 +15,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 from django.views.static import serve
+from drf_spectacular.views import SpectacularSwaggerSplitView
 
 from pushhub.common.background import threads_stuck
 from subscriptions.api.authentication import session_principal
@@ -37,6 +38,15 @@ def for_staff(view: View) -> View:
 @require_safe
 def index(request: HttpRequest) -> HttpResponse:
     return render(request, "subscriptions/index.html")
+
+
+@for_staff
+@require_safe
+def docs(request: HttpRequest) -> HttpResponseBase:
+    """Send the pages of the REST API, or say which extra they belong to if they are not installed."""
+    if "drf_spectacular_sidecar" not in settings.INSTALLED_APPS:
+        return render(request, "subscriptions/no_docs.html", status=404)
+    return SpectacularSwaggerSplitView.as_view(url_name="schema")(request)
 
 
 @for_staff

@@ -11,8 +11,6 @@ from typing import Any
 from urllib.parse import quote
 
 import orjson
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import rsa
 from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
@@ -23,6 +21,7 @@ from pushhub.common.errors import AlreadyExists, FailedPrecondition, InvalidArgu
 from pushhub.common.rows import row_or_none
 from subscriptions import selectors
 from subscriptions.identity.keys import certificate_public_key
+from subscriptions.identity.libraries import rsa, x509
 from subscriptions.identity.pairs import KEY_BITS, certificate_of, key_id_of, private_pem, public_pem
 from subscriptions.identity.recent import forget_callers
 from subscriptions.models import ServiceAccount

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import jwt
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from django.db.models import Q
 
 from pushhub.common.clock import utcnow
@@ -21,6 +19,7 @@ from pushhub.common.errors import InvalidArgument
 from pushhub.common.rows import row_or_none
 from subscriptions.identity.account_keys import MAX_KEYS
 from subscriptions.identity.keys import certificate_public_key
+from subscriptions.identity.libraries import jwt, rsa
 from subscriptions.models import ServiceAccount
 from subscriptions.models.credentials import ServiceAccountKey
 
@@ -123,7 +122,7 @@ def _is_signed_by(token: str, key: ServiceAccountKey) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _public_key(certificate: str) -> RSAPublicKey:
+def _public_key(certificate: str) -> rsa.RSAPublicKey:
     return certificate_public_key(certificate)
 
 

@@ -8,16 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 
-from cryptography import x509
-from cryptography.fernet import Fernet, InvalidToken
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import Internal
+from subscriptions.identity.libraries import fernet, hashes, hkdf, rsa, serialization, x509
 from subscriptions.identity.pairs import KEY_BITS, certificate_of, key_id_of, private_pem
 from subscriptions.models.iam import SigningKey
 
@@ -91,7 +87,7 @@ def resealed(row: SigningKey) -> str | None:
     """Return the private key encrypted with the current secret; None if it is already, or if it can't be decrypted."""
     try:
         _decrypted(row.private_key, _secrets()[0])
-    except InvalidToken:
+    except fernet.InvalidToken:
         signer = _usable(row)
         return None if signer is None else _encrypted(signer.private_key)
     return None
@@ -102,7 +98,7 @@ def _usable(row: SigningKey) -> Signer | None:
     for secret in _secrets():
         try:
             return Signer(row.kid, _decrypted(row.private_key, secret))
-        except InvalidToken:
+        except fernet.InvalidToken:
             continue
     logger.error(
         "signing key %s cannot be decrypted: PUSHHUB_KEY_ENCRYPTION_KEY (or PUSHHUB_SECRET_KEY) has changed", row.kid
@@ -116,11 +112,11 @@ def _secrets() -> list[str]:
 
 
 @lru_cache(maxsize=4)
-def _fernet(secret: str) -> Fernet:
-    derived = HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=b"pushhub signing keys").derive(
+def _fernet(secret: str) -> fernet.Fernet:
+    derived = hkdf.HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=b"pushhub signing keys").derive(
         secret.encode()
     )
-    return Fernet(base64.urlsafe_b64encode(derived))
+    return fernet.Fernet(base64.urlsafe_b64encode(derived))
 
 
 def _encrypted(private_key: rsa.RSAPrivateKey) -> str:

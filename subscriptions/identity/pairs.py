@@ -5,12 +5,8 @@ from __future__ import annotations
 import hashlib
 from datetime import datetime, timedelta
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.x509.oid import NameOID
-
 from pushhub.common.clock import utcnow
+from subscriptions.identity.libraries import hashes, oid, rsa, serialization, x509
 
 KEY_BITS = 2048
 
@@ -23,7 +19,7 @@ def key_id_of(key: rsa.RSAPublicKey) -> str:
 
 def certificate_of(private_key: rsa.RSAPrivateKey, common_name: str, *, until: datetime) -> str:
     """Return a self-signed certificate, the form in which Google serves its public keys."""
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    name = x509.Name([x509.NameAttribute(oid.NameOID.COMMON_NAME, common_name)])
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)

@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-import jwt
 from django.conf import settings
 
 from pushhub.common.errors import InvalidArgument, PushHubError, clipped
@@ -16,6 +15,7 @@ from subscriptions.iam.access import allowed
 from subscriptions.iam.roles import GET_OPEN_ID_TOKEN
 from subscriptions.identity.agents import service_agent
 from subscriptions.identity.keys import certificate_public_key, signing_key
+from subscriptions.identity.libraries import jwt
 from subscriptions.models import ServiceAccount
 from subscriptions.models.iam import SigningKey
 

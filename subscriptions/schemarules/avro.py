@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
-import fastavro
 import orjson
-from fastavro.schema import SchemaParseException, UnknownType
 
-from pushhub.common.errors import InvalidArgument, clipped
+from pushhub.common.errors import FailedPrecondition, InvalidArgument, clipped
 from subscriptions.schemarules.limits import MAX_DEFINITION_BYTES, MAX_DEFINITION_DEPTH
 
 #: A part of a definition: the name of a type, a list of the parts of a union, or an object with a `type`.
 Part = Any
 PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 COMPLEX = ("record", "error", "enum", "fixed", "array", "map")
-#: fastavro assumes that a definition is well-formed.
-PARSE_ERRORS = (SchemaParseException, UnknownType, ValueError, TypeError, LookupError, AttributeError, AssertionError)
+#: What fastavro raises besides its own error, as it assumes that a definition is well-formed.
+PARSE_ERRORS = (ValueError, TypeError, LookupError, AttributeError, AssertionError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,13 @@ class AvroSchema:
 
 
 def parse_avro(definition: str) -> AvroSchema:
-    """Return the schema of an Avro definition, whose top must be a record; else InvalidArgument."""
+    """Return the schema of an Avro definition, whose top must be a record; else InvalidArgument.
+
+    Raises FailedPrecondition if the parser is missing.
+    """
+    require_extra("fastavro", "parser of Avro")
+    from fastavro.schema import SchemaParseException, parse_schema
+
     try:
         parsed = orjson.loads(definition)
     except orjson.JSONDecodeError as error:
@@ -50,11 +55,17 @@ def parse_avro(definition: str) -> AvroSchema:
         raise invalid_definition("an Avro definition must be a record.")
     named: dict[str, Part] = {}
     try:
-        schema = AvroSchema(fastavro.parse_schema(parsed, named, _write_hint=False), named)
+        schema = AvroSchema(parse_schema(parsed, named, _write_hint=False), named)
         _check_parts(schema)
-    except (*PARSE_ERRORS, RecursionError) as error:
+    except (SchemaParseException, *PARSE_ERRORS) as error:
         raise invalid_definition(f"{type(error).__name__}: {error}") from None
     return schema
+
+
+def require_extra(package: str, what: str) -> None:
+    """Raise FailedPrecondition in an installation without the extra `schemas`, to which the package belongs."""
+    if find_spec(package) is None:
+        raise FailedPrecondition(f"This server has no {what}: pip install 'pushhub[schemas]'")
 
 
 def invalid_definition(why: str) -> InvalidArgument:

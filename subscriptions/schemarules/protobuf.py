@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
-from importlib.util import find_spec
 from pathlib import Path
 
 from google.protobuf import (
@@ -29,8 +28,8 @@ from google.protobuf import (
 )
 from google.protobuf.message import DecodeError, Message
 
-from pushhub.common.errors import FailedPrecondition, InvalidArgument, clipped
-from subscriptions.schemarules.avro import invalid_definition
+from pushhub.common.errors import InvalidArgument, clipped
+from subscriptions.schemarules.avro import invalid_definition, require_extra
 from subscriptions.schemarules.avrobinary import Mismatch
 from subscriptions.schemarules.limits import MAX_DEFINITION_BYTES, MAX_VALUE_DEPTH
 
@@ -68,8 +67,7 @@ def compile_proto(definition: str) -> bytes:
     Nothing can be imported, as in production: the folder in which it is compiled has no other file. An installation
     without the extra `schemas` has no compiler, and raises FailedPrecondition.
     """
-    if find_spec("grpc_tools") is None:
-        raise FailedPrecondition("This server has no compiler of Protocol Buffers: pip install 'pushhub[schemas]'")
+    require_extra("grpc_tools", "compiler of Protocol Buffers")
     with tempfile.TemporaryDirectory(prefix="pushhub-schema-") as folder:
         Path(folder, FILE).write_text(definition, encoding="utf-8")
         arguments = [f"--proto_path={folder}", "--descriptor_set_out=compiled", FILE]

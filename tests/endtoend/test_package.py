@@ -18,7 +18,7 @@ from tests.endtoend.running import environment as new_environment
 
 ROOT = Path(__file__).parents[2]
 #: What an installation without extras lacks.
-EXTRAS = ("pyarrow", "flower", "psycopg", "grpc_tools", "pyspark", "pandas")
+EXTRAS = ("pyarrow", "flower", "psycopg", "grpc_tools", "pyspark", "pandas", "fastavro", "drf_spectacular_sidecar")
 #: A build only copies files: the checkout's tools are used, and nothing is fetched.
 BUILD = "import sys, setuptools.build_meta as build; print(getattr(build, sys.argv[1])(sys.argv[2]))"
 
@@ -79,16 +79,21 @@ def test_the_emulator_starts_without_a_checkout(environment: Path, tmp_path: Pat
     assert "Server started, listening on" in printed
 
 
-def test_the_small_emulator_says_which_extra_it_lacks_for_a_schema(environment: Path, tmp_path: Path) -> None:
+def test_the_small_emulator_says_which_extra_it_lacks(environment: Path, tmp_path: Path) -> None:
     script = (
         "import pushhub.testing as testing, requests, os\n"
         "with testing.Emulator(projects=['demo']) as emulator:\n"
-        "    body = {'type': 'PROTOCOL_BUFFER', 'definition': 'syntax = \"proto3\"; message A { string b = 1; }'}\n"
-        "    url = f'http://{emulator.host_port}/v1/projects/demo/schemas?schemaId=order'\n"
-        "    print(requests.post(url, json=body, timeout=60).json()['error'])"
+        "    url = f'http://{emulator.host_port}'\n"
+        "    for kind in ('PROTOCOL_BUFFER', 'AVRO'):\n"
+        "        body = {'type': kind, 'definition': '{}'}\n"
+        "        answer = requests.post(f'{url}/v1/projects/demo/schemas?schemaId=order', json=body, timeout=60)\n"
+        "        print(answer.json()['error'])\n"
+        "    print(requests.get(f'{url}/docs', timeout=60).text)"
     )
     printed = run(environment / "bin" / "python", "-c", script, cwd=tmp_path)
-    assert "FAILED_PRECONDITION" in printed and "pip install 'pushhub[schemas]'" in printed
+    for lacking in ("compiler of Protocol Buffers", "parser of Avro"):
+        assert f"This server has no {lacking}: pip install 'pushhub[schemas]'" in printed
+    assert "pip install &#x27;pushhub[service]&#x27;" in printed or "pip install 'pushhub[service]'" in printed
 
 
 def test_the_command_runs(environment: Path, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 from django.conf import settings
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from jwt.algorithms import RSAAlgorithm
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -15,6 +14,7 @@ from subscriptions.api.base import PublicView
 from subscriptions.api.openapi import ANY_OBJECT, OAUTH_OBJECT
 from subscriptions.identity import keys, tokens
 from subscriptions.identity.exchange import GRANT_TYPE
+from subscriptions.identity.libraries import jwt
 from subscriptions.identity.rotation import CERTS_MAX_AGE_SECONDS
 
 TAGS = ["tokens"]
@@ -75,7 +75,7 @@ class OpenidConfiguration(PublicView):
 
 
 def _jwk(kid: str, certificate: str) -> dict[str, Any]:
-    jwk = RSAAlgorithm.to_jwk(keys.certificate_public_key(certificate), as_dict=True)
+    jwk = jwt.algorithms.RSAAlgorithm.to_jwk(keys.certificate_public_key(certificate), as_dict=True)
     return {"kty": "RSA", "alg": "RS256", "use": "sig", "kid": kid, "n": jwk["n"], "e": jwk["e"]}
 
 

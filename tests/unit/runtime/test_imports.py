@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 
@@ -11,23 +13,33 @@ from tests.workers import ROOT
 
 #: The console's pages, and the views of REST.
 PAGES = ("subscriptions.admin", "deliveries.admin", "rest_framework.views")
+#: What the emulator imports when it is first used.
+LATER = ("subscriptions.admin", "deliveries.admin", "cryptography.x509", "jwt", "fastavro")
 
 
 #: What Celery does before a worker takes its first task.
 WORKER = "from pushhub.celery import app; app.loader.import_default_modules()"
 
 
-def imported(code: str) -> set[str]:
-    """Return those of PAGES that a process has imported after it ran some code."""
+def imported(code: str, names: Sequence[str] = PAGES, **variables: str) -> set[str]:
+    """Return those of these modules that a process has imported after it ran some code."""
     code = f"import django; django.setup(); {code}; import sys; print(*sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    return set(PAGES) & set(done.stdout.split())
+        [sys.executable, "-W", "ignore", "-c", code],
+        cwd=ROOT, capture_output=True, text=True, check=True, env={**os.environ, **variables},
+    )  # fmt: skip
+    return set(names) & set(done.stdout.split())
 
 
 def test_the_web_server_has_imported_everything_before_its_first_request() -> None:
     assert imported("import pushhub.wsgi") == set(PAGES)
+
+
+def test_the_emulator_leaves_out_what_few_tests_need() -> None:
+    code = "import pushhub.wsgi, pushhub.emulator.process, deliveries.push.worker"
+    emulator = {"DJANGO_SETTINGS_MODULE": "pushhub.settings", "PUSHHUB_EMULATOR": "memory"}
+    assert imported(code, LATER, **emulator) == set()
+    assert {"subscriptions.admin", "jwt"} <= imported(code, LATER)
 
 
 @pytest.mark.parametrize(
