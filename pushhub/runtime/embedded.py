@@ -44,7 +44,7 @@ def binary() -> Path:
 
 def save_name(program: Path) -> str:
     """Return the name of the file in which a server saves. Valkey can't load a save of Redis, nor the reverse."""
-    return str(settings.REDIS_SAVES).replace("*", program.name)
+    return f"{program.name}.rdb"
 
 
 def command(*, socket: Path, folder: Path) -> list[str]:
