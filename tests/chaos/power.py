@@ -32,6 +32,7 @@ import requests
 
 from tests.chaos.stand import SETTINGS
 from tests.ports import free_port, wait_for
+from tests.preloaded import PreloadedProcess
 from tests.programs import postgresql_programs
 from tests.receiver import Receiver, Request
 from tests.redisserver import RedisServer
@@ -39,7 +40,6 @@ from tests.with_postgresql import PostgresqlServer
 from tests.workers import ROOT
 
 PAGE_BYTES = 4096
-PUSH_WORDS = ("--app=pushhub", "--quiet", "worker", "--queues=deliveries.local", "--pool=solo", "--events")
 #: The share of unsynchronized pages that the disk has written by itself.
 KEPT = (0.0, 0.3, 0.8)
 #: The cut comes once so many messages were acknowledged.
@@ -48,6 +48,22 @@ PUBLISHERS, BATCH = 4, 3
 TABLES = """
 from django.conf import settings
 settings.MIGRATION_MODULES = dict.fromkeys(("auth", "contenttypes", "sessions", "subscriptions", "deliveries"))
+"""
+#: A Python that imports everything and forks the processes. All end when one ends.
+PROCESSES = """
+import os, runpy, signal, sys
+{first}
+import tests.preloadedapps
+for words in (
+    ["pushhub.runtime.webserver"],
+    ["celery", "--app=pushhub", "--quiet", "worker", "--queues=deliveries.local", "--pool=solo", "--events"],
+):
+    if not os.fork():
+        sys.argv = words
+        runpy.run_module(words[0], run_name="__main__")
+        sys.exit()
+os.wait()
+os.killpg(0, signal.SIGKILL)
 """
 #: What a careless setting would be, for the proof that the cut finds it.
 CARELESS = """
@@ -129,7 +145,6 @@ class Cut:
     delivered: set[str] = field(default_factory=set)
     dropped: int = 0
     _is_on: bool = True
-    _processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def run(self) -> None:
         """Cut the power, and wait until everything acknowledged has arrived. Raises AssertionError if some is lost."""
@@ -189,7 +204,7 @@ class Cut:
             self._server().create()
         with self._database(mode="fast"):
             words = ["django", "migrate", "--run-syncdb", "--verbosity=0"]
-            process = self._start(words, self._environment(), first=TABLES)
+            process = PreloadedProcess(*words, environment=self._environment(), log=str(self.log), first=TABLES)
             assert process.wait(timeout=120) == 0, self.log.read_text()
 
     @contextmanager
@@ -226,23 +241,16 @@ class Cut:
             stack.enter_context(self._database(mode="cut"))
             careless = CARELESS if self.careless and self.database == "sqlite" else ""
             environment = self._environment() | self.disk.environment | {"PUSHHUB_HTTP": address}
-            self._processes.clear()
-            for words in ["pushhub.runtime.webserver"], ["celery", *PUSH_WORDS]:
-                process = self._start(words, environment, first=careless)
-                self._processes.append(process)
-                stack.callback(process.wait)
-                stack.callback(kill_tree, process.pid)
-            wait_for(lambda: is_ready(address) or not self._is_alive(), what="the web server")
-            assert self._is_alive(), self.log.read_text()
+            command = [sys.executable, "-c", PROCESSES.format(first=careless)]
+            log = stack.enter_context(self.log.open("ab"))
+            process = subprocess.Popen(
+                command, env=environment, cwd=ROOT, stdout=log, stderr=log, start_new_session=True
+            )
+            stack.callback(process.wait)
+            stack.callback(kill_tree, process.pid)
+            wait_for(lambda: is_ready(address) or process.poll() is not None, what="the web server")
+            assert process.poll() is None, self.log.read_text()
             yield address
-
-    def _is_alive(self) -> bool:
-        return all(process.poll() is None for process in self._processes)
-
-    def _start(self, words: list[str], environment: dict[str, str], *, first: str = "") -> subprocess.Popen[bytes]:
-        code = f"import runpy, sys\n{first}\nsys.argv = {words!r}\nrunpy.run_module({words[0]!r}, run_name='__main__')"
-        with self.log.open("ab") as log:
-            return subprocess.Popen([sys.executable, "-c", code], env=environment, cwd=ROOT, stdout=log, stderr=log)
 
     def _publish_for_a_while(self, address: str, endpoint: str, dice: random.Random) -> list[threading.Thread]:
         """Return the threads that publish, in the midst of it: they end with the web server."""

@@ -8,9 +8,16 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests import preloaded
 from tests.chaos.power import Cut
 from tests.programs import postgresql_programs
 from tests.settings import TEMPORARY
+
+
+@pytest.fixture(scope="module", autouse=True)
+def preloading() -> None:
+    """Start the process that makes the tables, before a test has to leave nothing behind."""
+    preloaded.start()
 
 
 def cut_power(database: str, **more: bool | float) -> Cut:
