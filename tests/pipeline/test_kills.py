@@ -98,9 +98,9 @@ def count_archived() -> int:
     return int(ArchiveFile.objects.aggregate(rows=Sum("rows"))["rows"] or 0)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_an_archive_has_each_message_once(killed: Callable[..., None], tmp_path: Path, seed: int) -> None:
-    killed("archive", "--compact", progress=count_archived, total=3 * COUNT, seed=seed)
+def test_an_archive_has_each_message_once(killed: Callable[..., None], tmp_path: Path) -> None:
+    # By this seed, the driver is killed alone the first time, and with all of its tasks the second time.
+    killed("archive", "--compact", progress=count_archived, total=3 * COUNT, seed=2)
     assert archived_by_duckdb(tmp_path / "archive") == dict.fromkeys(TOPICS, COUNT)
 
 

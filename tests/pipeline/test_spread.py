@@ -14,24 +14,24 @@ from tests.workers import database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+EXECUTORS = 4
 MESSAGES = 1600
 #: A task of the rollup returns sums; of the other jobs, what it wrote.
 MOST_RESULT_BYTES = {"rollup": 1_000_000}
 
 
-@pytest.mark.parametrize("executors", [2, 4])
-def test_every_job_uses_all_executors(redis_url: str, tmp_path: Path, executors: int) -> None:
-    """Given executors of one core, when each job runs, then by Spark's event log each of them has finished tasks of it,
-    and what DuckDB counts in the archive and in the segments is what was published and counted.
+def test_every_job_uses_all_executors(redis_url: str, tmp_path: Path) -> None:
+    """Given four executors of one core, when each job runs, then by Spark's event log each of them has finished tasks
+    of it, and what DuckDB counts in the archive and in the segments is what was published and counted.
     """
     if missing := needs.missing():
         pytest.skip(missing)
-    segments = segments_make(tmp_path / "segments", range(4 * executors), seed=3, count=5)
+    segments = segments_make(tmp_path / "segments", range(4 * EXECUTORS), seed=3, count=5)
     environment = {"PUSHHUB_DATABASE_URL": database_url(), "PUSHHUB_REDIS_URL": redis_url}
 
-    done = spread(tmp_path, executors=executors, messages=MESSAGES, environment=environment)
+    done = spread(tmp_path, executors=EXECUTORS, messages=MESSAGES, environment=environment)
 
-    assert {job: len(done.works[job].tasks) for job in JOBS} == dict.fromkeys(JOBS, executors)
+    assert {job: len(done.works[job].tasks) for job in JOBS} == dict.fromkeys(JOBS, EXECUTORS)
     for job in JOBS:
         assert done.works[job].result_bytes < MOST_RESULT_BYTES.get(job, 20_000), job
     topics = {f"projects/p{number}/topics/orders": MESSAGES // 4 for number in range(4)}
