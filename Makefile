@@ -97,7 +97,8 @@ endif
 quick: check ## the checks and the unit tests, in about a minute
 	@ONLY=tests/unit $(RUN) -m tests
 
-check: lint types migrations ## the checks of `make test` without its tests
+check: install-tests ## the checks of `make test` without its tests, side by side
+	@$(MAKE) --no-print-directory --jobs=3 lint types migrations
 
 lint: install-tests ## style, by ruff, and whether migrations keep the previous release alive
 	$(VENV)/bin/ruff check .
