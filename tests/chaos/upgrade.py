@@ -11,14 +11,16 @@ import argparse
 import os
 import re
 import secrets
+import shutil
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib.util import cache_from_source
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -136,7 +138,7 @@ class Upgrade:
         """Return what went wrong."""
         with ExitStack() as stack:
             environment = self._environment(stack)
-            old = Version("old", unpack(commit, self.folder / "old"), environment)
+            old = Version("old", unpack(commit), environment)
             new = Version("new", copy_checkout(self.folder / "new"), environment)
             old.manage("migrate", "--noinput")
             stack.callback(self._kill)
@@ -382,21 +384,30 @@ def has_commit(commit: str) -> bool:
     return subprocess.run(words, cwd=ROOT, check=False, stderr=subprocess.DEVNULL).returncode == 0
 
 
-def unpack(commit: str, folder: Path) -> Path:
-    """Put the files of a commit into a folder, and return it."""
-    folder.mkdir()
-    archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
-    subprocess.run(["tar", "-x"], cwd=folder, check=True, input=archive)
+def unpack(commit: str) -> Path:
+    """Return a folder with the files of a commit, in which their bytecode stays from one run to the next."""
+    folder = ROOT / ".pytest_cache" / commit
+    folder.parent.mkdir(exist_ok=True)
+    if not folder.exists():
+        with TemporaryDirectory(dir=folder.parent) as name:
+            files = Path(name) / "files"
+            files.mkdir()
+            archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
+            subprocess.run(["tar", "-x"], cwd=files, check=True, input=archive)
+            with suppress(OSError):  # another run was faster
+                files.rename(folder)
     return folder
 
 
 def copy_checkout(folder: Path) -> Path:
-    """Copy the checkout with the changes that are not committed, and return the folder."""
+    """Copy the checkout with the changes that are not committed, and its bytecode, and return the folder."""
     words = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     for name in filter(None, names.split("\0")):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes((ROOT / name).read_bytes())
+        for copied in (name, cache_from_source(name)):
+            if (ROOT / copied).is_file():
+                (folder / copied).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / copied, folder / copied)  # with its time, by which Python knows the bytecode
     return folder
 
 

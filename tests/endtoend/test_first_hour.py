@@ -19,7 +19,7 @@ def copy(tmp_path: Path) -> Path:
     """Return a copy of the repository's programs at a path with spaces, with this environment as its `.venv`."""
     folder = tmp_path / "my folder" / "push hub"
     for name in ("pushhub", "subscriptions", "deliveries", "bin"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name)  # with the bytecode
     (folder / ".venv").symlink_to(sys.prefix)
     return folder
 

@@ -54,7 +54,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (wheel,) = folder.glob("pushhub-*.whl")
     venv.create(folder / "environment", with_pip=False)
     packages = next((folder / "environment" / "lib").glob("python*")) / "site-packages"
-    run(sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--target", packages, wheel, cwd=folder)
+    options = ["--no-deps", "--no-index", "--no-compile"]
+    run(sys.executable, "-m", "pip", "install", *options, "--target", packages, wheel, cwd=folder)
     site_packages = next(path for path in sys.path if path.endswith("site-packages"))
     (packages / "dependencies.pth").write_text(f"{site_packages}\n{Path(sys.prefix) / 'redis'}\n")
     (packages / "extras.pth").write_text(f"import sys; sys.modules.update(dict.fromkeys({EXTRAS}))\n")
