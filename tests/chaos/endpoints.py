@@ -25,7 +25,7 @@ Behaviour = Callable[[random.Random], Answer]
 ACKS = frozenset({102, 200, 201, 202, 204})
 #: Longer than the ack deadline of 10 s.
 HANG_SECONDS = 12.0
-DEAD_SECONDS = 300.0
+TIMES_SECONDS = 300.0
 
 
 def healthy(dice: random.Random) -> Answer:
@@ -68,14 +68,27 @@ class Flapping:
         return ACK if is_up else Answer(503)
 
 
-class Dead:
-    """Dead, for longer than most storms; in a soak its backlog is delivered now and then, so that tables stay small."""
+class Times:
+    """Bad and good times in turns. The first bad one is longer than most storms.
+
+    In a soak, the backlog of a bad time is delivered in the good one, so that tables stay small.
+    """
 
     def __init__(self) -> None:
         self._began = now()
 
+    def are_bad(self) -> bool:
+        return (now() - self._began) // TIMES_SECONDS % 2 == 0
+
+
+class Dead:
+    """Refuses everything in bad times."""
+
+    def __init__(self) -> None:
+        self._times = Times()
+
     def __call__(self, dice: random.Random) -> Answer:
-        return ACK if (now() - self._began) // DEAD_SECONDS % 2 else Answer(503)
+        return Answer(503) if self._times.are_bad() else ACK
 
 
 class Endpoint:
@@ -160,7 +173,7 @@ class Endpoint:
 
 
 class Liar:
-    """An endpoint on raw sockets that answers with broken HTTP, half answers, garbage and resets."""
+    """An endpoint on raw sockets that in bad times answers with broken HTTP, half answers, garbage and resets."""
 
     def __init__(self, subscription: str, ledger: Ledger, *, seed: int, calm: threading.Event) -> None:
         self.subscription = subscription
@@ -168,6 +181,7 @@ class Liar:
         self._ledger = ledger
         self._seed = seed
         self._calm = calm
+        self._times = Times()
         self._seen: Counter[str] = Counter()
         self._loop = asyncio.new_event_loop()
         self._started: Future[str] = Future()
@@ -197,7 +211,8 @@ class Liar:
             delivery, _, tag = parsed(self.subscription, body, {})
             self._seen[tag] += 1
             dice = random.Random(f"{self._seed} {self.subscription} {tag} {self._seen[tag]}")
-            lie = "" if self._calm.is_set() or dice.random() > 0.3 else dice.choice(LIES)
+            lies = self._times.are_bad() and not self._calm.is_set() and dice.random() <= 0.3
+            lie = dice.choice(LIES) if lies else ""
             if lie in ("", "surplus"):
                 delivery.acked = delivery.at
             self._ledger.deliveries.append(delivery)
