@@ -18,7 +18,6 @@ from deliveries.models import Delivery
 from deliveries.store import lanerows
 from subscriptions.models import Subscription
 from tests.integration.pull.test_pull import Puller, ids
-from tests.integration.push.test_delivery import api as api
 from tests.integration.push.test_delivery import ids_received, publish, subscribe
 from tests.lanes import lane_change
 from tests.ports import wait_for
@@ -26,7 +25,7 @@ from tests.receiver import Receiver, Request
 from tests.restapi import Api
 from tests.workers import Worker
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_url")]
 
 #: The first push window.
 FIRST_TOKENS = 3
