@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -85,9 +86,10 @@ class Origin(NamedTuple):
 
 
 def leases_by_origin(leases: Iterable[AckId]) -> dict[Origin, list[AckId]]:
-    return grouped(
-        leases, lambda lease: Origin(Lane(lease.subscription_id, lease.region), lease.generation, lease.seek)
-    )
+    groups = grouped(leases, attrgetter("subscription_id", "region", "generation", "seek"))
+    return {
+        Origin(Lane(pk, region), generation, seek): group for (pk, region, generation, seek), group in groups.items()
+    }
 
 
 def pull_lanes(subscription_id: int) -> set[Lane]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 from deliveries.backlog.records import grouped
 from deliveries.rules.ackids import AckId
@@ -29,14 +30,14 @@ def report_outcomes(
                 outcome=outcome,
                 ages_ms=_ages_ms(group) if outcome == "ack" and not event else (),
             )
-            for (region, is_streamed), group in grouped(leases, lambda lease: (lease.region, lease.is_streamed)).items()
+            for (region, is_streamed), group in grouped(leases, attrgetter("region", "is_streamed")).items()
         ]
     )
 
 
 def count_modacks(leases: Iterable[AckId]) -> None:
     """Count leases whose deadline a subscriber has changed."""
-    groups = grouped(leases, lambda lease: (lease.subscription_id, lease.is_streamed))
+    groups = grouped(leases, attrgetter("subscription_id", "is_streamed"))
     observe(
         [
             Extended(subscription_id, _delivery_type(is_streamed), len(group), _ages_ms(group))

@@ -13,6 +13,8 @@ MAC_BYTES = 12
 TO_URL_SAFE, FROM_URL_SAFE = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/")
 #: Ack ids of PushHub have about 100 characters.
 MAX_CHARACTERS = 400
+#: What ack ids of older versions lack: `leased_ms` and the fields behind it.
+MISSING = ("0", "0", "", "0")
 
 
 class AckId(NamedTuple):
@@ -36,7 +38,8 @@ class AckId(NamedTuple):
 
 
 def ack_id_text(lease: AckId, *, secret: bytes) -> str:
-    plain = ".".join(str(int(field)) if isinstance(field, bool) else str(field) for field in lease).encode()
+    pk, region, message_id, times, attempt, leased_ms, is_streamed, generation, seek = lease
+    plain = f"{pk}.{region}.{message_id}.{times}.{attempt}.{leased_ms}.{is_streamed:d}.{generation}.{seek}".encode()
     # The plain text begins with a digit, so the ack id never begins with a hyphen, which command lines take for a flag.
     encoded = binascii.b2a_base64(plain + _mac(plain, secret), newline=False)
     return encoded.translate(TO_URL_SAFE).rstrip(b"=").decode()
@@ -54,11 +57,10 @@ def parse_ack_id(text: str, *, secret: bytes) -> AckId | None:
     plain, mac = raw[:-MAC_BYTES], raw[-MAC_BYTES:]
     if not hmac.compare_digest(mac, _mac(plain, secret)):
         return None
-    subscription_id, region, *numbers = plain.decode().split(".")
-    generation, seek = numbers[5:] if len(numbers) == 7 else ("", "0")
-    message_id, times, attempt, leased_ms, is_streamed = map(int, [*numbers, "0", "0"][:5])
-    lease = int(subscription_id), region, message_id, times, attempt, leased_ms, bool(is_streamed)
-    return AckId(*lease, generation, int(seek))
+    subscription_id, region, message_id, times, attempt, *rest = plain.decode().split(".")
+    leased_ms, is_streamed, generation, seek = [*rest, *MISSING[len(rest) :]]
+    lease = int(subscription_id), region, int(message_id), int(times), int(attempt)
+    return AckId(*lease, int(leased_ms), is_streamed == "1", generation, int(seek))
 
 
 def _mac(plain: bytes, secret: bytes) -> bytes:
