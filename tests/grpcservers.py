@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Self
 
+from tests.ownprocess import OwnProcess
 from tests.ports import free_port, wait_for
-from tests.serverprocess import ServerProcess
 
 
-class GrpcServer(ServerProcess):
+class GrpcServer(OwnProcess):
     """One server process; `rest` is the address of the web server to which its port forwards REST."""
 
     def __init__(self, redis_url: str, *, rest: str, first: str = "", **settings: str) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import http.client
 from typing import Self
 
+from tests.ownprocess import OwnProcess
 from tests.ports import free_port, wait_for
-from tests.serverprocess import ServerProcess
 
 
-class WebServer(ServerProcess):
+class WebServer(OwnProcess):
     """One web server; `settings` are additional environment variables."""
 
     def __init__(self, redis_url: str, *, first: str = "", **settings: str) -> None:

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from django.db import connection
 
 from deliveries.pipeline.service import database_url as database_url
 from deliveries.store.writelock import write_transaction
+from tests.ownprocess import OwnProcess
 from tests.ports import wait_for
 from tests.preloaded import PreloadedProcess
 
 ROOT = Path(__file__).parent.parent
 
 
-class Worker:
+class Worker(OwnProcess):
     """One worker process. Leaving the block stops it warmly; `kill` is kill -9. `first` is code that it runs first."""
 
     def __init__(
@@ -38,23 +36,16 @@ class Worker:
         options: Sequence[str] = (),
         **settings: str,
     ) -> None:
-        self._log = tempfile.NamedTemporaryFile(mode="w+", suffix=".log")  # noqa: SIM115 - closed in __exit__
         broker = ["-b", redis_url.replace("unix://", "redis+socket://")] if stock else []
         queue = queue or f"deliveries.{region}"
         words = ["-Q", queue, "-P", "solo", "-n", f"{name}@test", "--events", "--without-mingle", *options]
         words += ["--beat"] if beat else []
-        self._env = (
-            os.environ
-            | {
-                "DJANGO_SETTINGS_MODULE": "pushhub.settings",
-                "PUSHHUB_REDIS_URL": redis_url,
-                "PUSHHUB_REGION": region,
-                "PUSHHUB_DATABASE_URL": database_url(),
-            }
-            | settings
+        super().__init__(
+            *("celery", *broker, "-A", "pushhub", "worker", *words),
+            redis_url=redis_url,
+            settings={"PUSHHUB_REGION": region} | settings,
+            first=first,
         )
-        command = ["celery", *broker, "-A", "pushhub", "worker", *words]
-        self.process = PreloadedProcess(*command, first=first, environment=self._env, log=self._log.name)
 
     def __enter__(self) -> Self:
         try:
@@ -66,16 +57,6 @@ class Worker:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self.stop()
-        if error is not None:
-            sys.stderr.write(self.log)
-        self._log.close()
-
-    @property
-    def log(self) -> str:
-        return Path(self._log.name).read_text(errors="replace")
-
     def celery(self, *arguments: str) -> str:
         """Return what a `celery` command, such as `inspect active` or `control revoke ID`, prints about this worker."""
         with tempfile.NamedTemporaryFile(suffix=".log") as output:
@@ -84,11 +65,10 @@ class Worker:
             return output.read().decode()
 
     def stop(self) -> int:
-        """Shut the worker down warmly and return the exit code."""
+        """Shut the worker down warmly, also a frozen one, and return the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
-            self.process.terminate()
-        return self.process.wait(timeout=600)
+        return super().stop()
 
     def kill(self) -> None:
         self.process.kill()

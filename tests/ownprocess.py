@@ -1,4 +1,4 @@
-"""A server process that only one test uses, and whose log is printed if the test fails."""
+"""A process of PushHub that only one test uses, and whose log is printed if the test fails."""
 
 from __future__ import annotations
 
@@ -9,26 +9,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
+from deliveries.pipeline.service import database_url
 from tests.preloaded import PreloadedProcess
-from tests.workers import database_url
 
 
-class ServerProcess:
-    """`python -m {module}` on the test's own database and Redis, with `settings` as further environment variables.
+class OwnProcess:
+    """`python -m {words}` on the test's own database and Redis, with `settings` as further environment variables.
 
     `first` is code that it runs first.
     """
 
-    def __init__(self, module: str, *, redis_url: str, settings: Mapping[str, str], first: str = "") -> None:
+    def __init__(self, *words: str, redis_url: str, settings: Mapping[str, str], first: str = "") -> None:
         self._log = tempfile.NamedTemporaryFile(mode="w+", suffix=".log")  # noqa: SIM115 - closed in __exit__
         env = {
             "DJANGO_SETTINGS_MODULE": "pushhub.settings",
             "PUSHHUB_REDIS_URL": redis_url,
             "PUSHHUB_DATABASE_URL": database_url(),
         }
-        self.process = PreloadedProcess(
-            module, environment=os.environ | env | settings, log=self._log.name, first=first
-        )
+        self._env = os.environ | env | settings
+        self.process = PreloadedProcess(*words, environment=self._env, log=self._log.name, first=first)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.stop()
@@ -57,6 +56,7 @@ class ServerProcess:
         return [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
 
     def stop(self) -> int:
-        """Shut the server down warmly and return the exit code."""
-        self.process.terminate()
+        """Shut the process down warmly and return the exit code."""
+        if self.process.poll() is None:
+            self.process.terminate()
         return self.process.wait(timeout=600)
