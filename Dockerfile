@@ -17,7 +17,7 @@ COPY locks locks
 RUN /opt/guide/bin/pip install --require-hashes --no-cache-dir --disable-pip-version-check -r locks/docs.txt
 WORKDIR /srv/pushhub
 COPY . .
-RUN /opt/guide/bin/python docs/site/build.py build/guide
+RUN /opt/guide/bin/python docs/site/build.py pushhub/guide
 
 FROM python:3.12-slim-bookworm
 ARG WITH_SPARK=0
@@ -33,7 +33,7 @@ COPY manage.py ./
 COPY pushhub pushhub
 COPY subscriptions subscriptions
 COPY deliveries deliveries
-COPY --from=guide /srv/pushhub/build/guide build/guide
+COPY --from=guide /srv/pushhub/pushhub/guide pushhub/guide
 RUN if [ "$WITH_SPARK" = 1 ]; then /opt/pushhub/bin/python -m deliveries.pipeline.classarchive || true; fi
 ENV PATH=/opt/pushhub/bin:$PATH \
     PYTHONUNBUFFERED=1 \

@@ -136,7 +136,7 @@ $(VENV)/guide/.installed: locks/docs.txt | $(VENV)/.made
 	@$(VENV)/guide/bin/python -m pip --disable-pip-version-check install --require-hashes -r locks/docs.txt | $(DOTS)
 	@touch $@
 
-GUIDE ?= build/guide
+GUIDE ?= pushhub/guide
 docs: $(VENV)/guide/.installed ## the guide, from docs/, which PushHub then serves at /docs/guide/
 	@$(VENV)/guide/bin/python docs/site/build.py $(GUIDE)
 	@echo $(GUIDE)/index.html

@@ -301,8 +301,8 @@ LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
 TIME_ZONE = "UTC"
 USE_TZ = True
 FORMAT_MODULE_PATH = "pushhub.formats"
-#: The guide that `make docs` builds.
-GUIDE = BASE_DIR / "build" / "guide"
+#: The guide that `make docs` builds; a wheel that is made after that has it.
+GUIDE = BASE_DIR / "pushhub" / "guide"
 STATIC_URL = "/static/"
 #: Serve static files from the installed packages, so that no `collectstatic` is needed.
 WHITENOISE_USE_FINDERS = True

@@ -1,6 +1,6 @@
 """Build the guide from docs/ and the Markdown pages at the top: `make docs`, which installs what this needs.
 
-    python docs/site/build.py build/guide
+    python docs/site/build.py pushhub/guide
 
 The pages are copied first, so that their links, which are those of the repository, become links of the site. A link to
 a file of code leads to a page that shows it. A block of `dot` becomes a picture. Sphinx then builds the English pages,
