@@ -30,6 +30,8 @@ SPANS = [(MetricMinute, 60), (MetricHour, 3600), (MetricDay, 86400)]
 QUICK_JAVA = f"{COLLECTOR} {SHORT_JOB}"
 #: The settings of Spark for such a command in a process of its own, in the form of the variable PUSHHUB_SPARK_CONF.
 QUICK_SPARK = f"spark.driver.extraJavaOptions={QUICK_JAVA},spark.sql.shuffle.partitions=2"
+#: The same for a session that Spark itself starts, at the head of the variable PYSPARK_SUBMIT_ARGS.
+QUICK_SUBMIT = f"--driver-memory 512m --driver-java-options '{QUICK_JAVA}' --conf spark.ui.enabled=false"
 
 Truth = dict[tuple[Any, ...], tuple[Any, ...]]
 

@@ -10,21 +10,35 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import duckdb
+import psutil
 import pytest
 from django.core.management import call_command
 from django.db.models import Sum
 
-from deliveries.models import ArchiveFile, Message, MetricDay, MetricHour, MetricMinute, PublishJob, Segment
+from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import Lane
+from deliveries.models import ArchiveFile, Delivery, Message, MetricDay, MetricHour, MetricMinute, PublishJob, Segment
 from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
+from subscriptions.models import Subscription
 from subscriptions.selectors import get_topic
+from subscriptions.services.subscriptions import create_subscription
 from subscriptions.services.topics import create_topic
-from tests.pipeline.ground import QUICK_SPARK, archived_by_duckdb, counted_by_duckdb, metrics_of, segments_make
+from tests.grpcservers import GrpcServer
+from tests.pipeline.ground import (
+    QUICK_SPARK,
+    QUICK_SUBMIT,
+    archived_by_duckdb,
+    counted_by_duckdb,
+    metrics_of,
+    segments_make,
+)
 from tests.ports import wait_for
 from tests.workers import ROOT, database_url
 
@@ -33,10 +47,13 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("spark")]
 
+WORKER = "projects/p0/subscriptions/worker"
 TOPICS = [f"projects/p{number}/topics/orders" for number in range(3)]
 #: Messages of each topic.
 COUNT = 200
-KILLS = 2
+Kill = Callable[[int, int], None]
+#: Python's half of a driver is killed, after which Java and the tasks live a moment longer, and once both halves are.
+KILLS: tuple[Kill, ...] = (os.kill, os.killpg)
 
 
 @pytest.fixture
@@ -59,39 +76,49 @@ def killed(spark: SparkSession, redis_url: str, tmp_path: Path, settings: Any) -
 
     def run(*words: str, progress: Callable[[], int], total: int, seed: int) -> None:
         dice = random.Random(seed)
-        for moment in sorted(dice.sample(range(1, total), KILLS)):
+        for kill, moment in zip(shuffled(KILLS, dice), sorted(dice.sample(range(1, total), len(KILLS))), strict=True):
             with (tmp_path / "killed.log").open("a") as log:
-                kill_when(lambda at=moment: progress() >= at, words, environment, log, dice)  # type: ignore[misc]
+                process = start(["tests.pipeline.killed", *words], environment, log)
+                kill_when(lambda at=moment: progress() >= at, process, kill)  # type: ignore[misc]
         if words[0] != "rollup":
             call_command("pipeline", *words)
             return
         # In this process it would end the session of all tests, and handle the signals.
         with (tmp_path / "killed.log").open("a") as log:
-            assert start(words, environment, log).wait() == 0
+            assert start(["tests.pipeline.killed", *words], environment, log).wait() == 0
 
     return run
 
 
+def shuffled(kills: Sequence[Kill], dice: random.Random) -> list[Kill]:
+    return dice.sample(kills, len(kills))
+
+
 def start(words: Sequence[str], environment: Mapping[str, str], log: IO[str]) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-W", "ignore", "-m", "tests.pipeline.killed", *words]
+    """Start a module with arguments, in a process group of its own."""
+    command = [sys.executable, "-W", "ignore", "-m", *words]
     return subprocess.Popen(
         command, cwd=ROOT, env=os.environ | environment, start_new_session=True, stdout=log, stderr=log
     )
 
 
-def kill_when(
-    is_due: Callable[[], bool], words: Sequence[str], environment: Mapping[str, str], log: IO[str], dice: random.Random
-) -> None:
-    """Start a command, and kill it when it is due, unless it ends before."""
-    process = start(words, environment, log)
+def kill_when(is_due: Callable[[], bool], process: subprocess.Popen[bytes], kill: Kill) -> None:
+    """Kill a driver when it is due, unless it ends before. Return when nothing is left of it."""
+    family: list[psutil.Process] = []
     try:
-        wait_for(lambda: is_due() or process.poll() is not None, what=f"progress of {words[0]}")
+        wait_for(lambda: is_due() or process.poll() is not None, what=f"progress of {process.args}")
     finally:
-        # The driver alone, whose tasks live a moment longer, or all of them.
-        kill = os.kill if dice.random() < 0.5 else os.killpg
         if process.poll() is None:
+            family = psutil.Process(process.pid).children(recursive=True)
             kill(process.pid, signal.SIGKILL)
         process.wait()
+    wait_for(lambda: not any(map(is_alive, family)), what="the end of what a driver started")
+
+
+def is_alive(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 def count_archived() -> int:
@@ -154,6 +181,53 @@ def test_a_rollup_counts_what_duckdb_finds_in_the_segments(
 
     for model, seconds in ((MetricMinute, 60), (MetricHour, 3600), (MetricDay, 86400)):
         assert metrics_of(model) == counted_by_duckdb(paths, seconds=seconds), model.__name__
+
+
+def test_a_stream_of_a_subscription_has_what_was_published(
+    spark: SparkSession, server: GrpcServer, tmp_path: Path
+) -> None:
+    """Given a stream from a subscription to files, when its driver is killed at random moments, half of it and as a
+    whole, and then runs to the end, then DuckDB finds each message in the files, and none is left.
+    """
+    create_topic(name=TOPICS[0], topic={})
+    create_subscription(name=WORKER, subscription={"topic": TOPICS[0]})
+    environment = {"PYSPARK_SUBMIT_ARGS": f"{QUICK_SUBMIT} --conf spark.local.dir={tmp_path} pyspark-shell"}
+    words = ["tests.pipeline.killed_stream", server.address, WORKER, str(tmp_path)]
+    dice = random.Random(7)
+    ids: list[str] = []
+
+    def acknowledged() -> int:
+        return len(ids) - Delivery.objects.count()
+
+    def written() -> int:
+        return len(list((tmp_path / "out").glob("*.parquet")))
+
+    for kill in shuffled(KILLS, dice):
+        ids += publish_message(topic=get_topic(name=TOPICS[0]), messages=[NewMessage(b"x", {})] * 50)
+        # Between two batches, or within one.
+        count = dice.choice([acknowledged, written])
+        moment = count() + dice.randrange(1, 12)
+        with (tmp_path / "killed.log").open("a") as log:
+            kill_when(lambda at=moment, of=count: of() >= at, start(words, environment, log), kill)  # type: ignore[misc]
+        end_leases()
+    with (tmp_path / "killed.log").open("a") as log:
+        assert start([*words, "to the end"], environment, log).wait() == 0
+
+    assert not Delivery.objects.exists()
+    logs = (tmp_path / "out" / "_spark_metadata").glob("[0-9]*")
+    lines = [line for log_file in logs for line in log_file.read_text().splitlines()[1:]]
+    with duckdb.connect() as engine:
+        paths = sorted({json.loads(line)["path"] for line in lines})
+        found = engine.execute("SELECT DISTINCT message_id FROM read_parquet($1) ORDER BY 1", [paths]).fetchall()
+    assert [message_id for (message_id,) in found] == sorted(ids)
+
+
+def end_leases() -> None:
+    """End every lease of the subscription now, as if its time had passed."""
+    client, key = default_backlog().client, f"ph:{Lane(Subscription.objects.get().pk, 'local').key}:l"
+    leased: list[bytes] = client.zrange(key, 0, -1)
+    if leased:
+        client.zadd(key, dict.fromkeys(leased, 1))
 
 
 def assert_published(expected: list[tuple[str, str]], *, by_key: bool) -> None:
