@@ -288,6 +288,7 @@ class Storm:
         began = shown = progressed = now()
         fewest = float("inf")
         while now() < progressed + self.options.drain_seconds:
+            looked = now()
             left = missing(self.ledger, self.world.contracts.values())
             held = remains.held()
             if len(left) < fewest:
@@ -299,7 +300,8 @@ class Storm:
                 counts = Counter(name for name, _ in left)
                 self.say(f"{len(left)} acks are missing {dict(counts.most_common(3))}; {'; '.join(held[:2])}")
                 shown = now()
-            time.sleep(0.25)
+            # After an hour a look takes a second, in which the endpoints of this process get little time.
+            time.sleep(max(0.25, 10 * (now() - looked)))
         for text in held:
             self.findings.add("left", text)
         with contextlib.suppress(redis.RedisError):
