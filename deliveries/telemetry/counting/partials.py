@@ -11,9 +11,6 @@ from deliveries.telemetry.counting import ledger
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The bucket of events without a latency.
-NO_BUCKET = -1
-
 
 def partials_of(table: pa.Table) -> list[ledger.Partial]:
     """Return the rows of a table of sums as the ledger takes them. Raises ValueError for an event without a time.
@@ -25,13 +22,13 @@ def partials_of(table: pa.Table) -> list[ledger.Partial]:
         _texts(table["event"], 20),
         _times(table["minute"]),
         _texts(table["response_class"], 40),
-        _numbers(table["response_code"].combine_chunks()),
+        table["response_code"].to_pylist(),
         _texts(table["host"], 260),
         strict=True,
     )
     sums = zip(
         _texts(table["project"], 63),
-        *(_numbers(table[name].combine_chunks()) for name in ("n", "bytes", "latency_us_sum", "latency_us_max")),
+        *(table[name].to_pylist() for name in ("n", "bytes", "latency_us_sum", "latency_us_max")),
         _buckets(table),
         strict=True,
     )
@@ -42,41 +39,29 @@ def partials_of(table: pa.Table) -> list[ledger.Partial]:
     ]
 
 
-def _numbers(column: pa.Array) -> list[int]:
-    """Return the whole numbers of a column without nulls, from its buffer: Arrow is imported without numpy."""
-    if not len(column):
-        return []
-    width, end = column.type.byte_width, column.offset + len(column)
-    numbers = memoryview(column.buffers()[1]).cast("q" if width == 8 else "i" if width == 4 else "h")
-    return numbers[column.offset : end].tolist()
-
-
 def _texts(column: pa.ChunkedArray, length: int) -> list[str]:
     """Return texts, cut to the length of their column: one odd event must not stop all others."""
     import pyarrow.compute as pc
 
     encoded = pc.fill_null(column, "").combine_chunks().dictionary_encode()
     texts = [text.replace("\0", "")[:length] for text in encoded.dictionary.to_pylist()]
-    return [texts[index] for index in _numbers(encoded.indices)]
+    return [texts[index] for index in encoded.indices.to_pylist()]
 
 
 def _times(column: pa.ChunkedArray) -> list[datetime]:
     if column.null_count:
         raise ValueError("an event has no time")
     times = {seconds: datetime.fromtimestamp(seconds, UTC) for seconds in column.unique().to_pylist()}
-    return [times[seconds] for seconds in _numbers(column.combine_chunks())]
+    return [times[seconds] for seconds in column.to_pylist()]
 
 
 def _buckets(table: pa.Table) -> list[dict[int, int]]:
-    import pyarrow.compute as pc
-
     buckets, counts = table["buckets"].combine_chunks(), table["counts"].combine_chunks()
-    names = _numbers(pc.fill_null(buckets.values, NO_BUCKET))
-    numbers = _numbers(counts.values)
+    names, numbers = buckets.values.to_pylist(), counts.values.to_pylist()
     filled = [
         dict(zip(names[start:end], numbers[start:end], strict=True))
-        for start, end in pairwise(_numbers(buckets.offsets))
+        for start, end in pairwise(buckets.offsets.to_pylist())
     ]
     for each in filled:
-        each.pop(NO_BUCKET, None)
+        each.pop(None, None)  # events without a latency
     return filled
