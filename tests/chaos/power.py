@@ -30,7 +30,7 @@ import psutil
 import psycopg
 import requests
 
-from tests.chaos.stand import SETTINGS
+from tests.chaos.stand import ENDED, SETTINGS, state_of
 from tests.ports import free_port, wait_for
 from tests.preloaded import PreloadedProcess
 from tests.programs import postgresql_programs
@@ -303,7 +303,8 @@ def kill_tree(pid: int) -> None:
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(processes, timeout=60)
+    # A process that nobody has waited for yet writes no more, and init may take its time with an orphan.
+    wait_for(lambda: all(state_of(process.pid) in ENDED for process in processes), what="the end of the processes")
 
 
 def main() -> int:
