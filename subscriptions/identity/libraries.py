@@ -1,4 +1,4 @@
-"""The libraries of keys and tokens, of 12 MB. Few tests need them: the emulator imports each at its first use."""
+"""The libraries of keys and tokens. Few tests need them: the emulator imports each at its first use."""
 
 from __future__ import annotations
 
