@@ -225,7 +225,10 @@ class Cut:
             yield
         finally:
             if mode == "cut":
-                kill_tree(server.pid)
+                first = server.pid
+                kill_tree(first)
+                # The next server takes a zombie with the id in its lock file for another one that runs.
+                wait_for(lambda: not psutil.pid_exists(first), what="the end of PostgreSQL")
             else:
                 server.stop(mode=mode)
 
