@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -49,10 +50,10 @@ class SegmentCounter:
         """Find new segments."""
         self.waiting.update({path.name: path for path in self.segments.new()})
 
-    def count_next(self, *, is_over: Callable[[], bool] = lambda: False) -> ledger.Added:
-        """Count the oldest segments that wait, at most a batch. What `is_over` cuts short goes on waiting."""
+    def count_next(self, *, left: Callable[[], float] = lambda: math.inf) -> ledger.Added:
+        """Count the oldest segments that wait, at most a batch, in the seconds `left`. What they cut short waits on."""
         paths = [self.waiting[name] for name in sorted(self.waiting)[: self._reader.batch]]
-        read, added = self._count(paths, is_over=is_over)
+        read, added = self._count(paths, left=left)
         if added.is_whole:
             for path in paths[:read]:
                 del self.waiting[path.name]
@@ -60,26 +61,27 @@ class SegmentCounter:
 
     def count(self, paths: Sequence[Path]) -> ledger.Added:
         """Count a batch of segments. Those that cannot be counted go into quarantine."""
-        return self._count(paths, is_over=lambda: False)[1]
+        return self._count(paths, left=lambda: math.inf)[1]
 
-    def _count(self, paths: Sequence[Path], *, is_over: Callable[[], bool]) -> tuple[int, ledger.Added]:
+    def _count(self, paths: Sequence[Path], *, left: Callable[[], float]) -> tuple[int, ledger.Added]:
         """Return how many segments were read, which is at least one, and what was added."""
         failures: tuple[type[Exception], ...] = (OSError, *self._reader.uncountable())
         try:
-            return self._add(paths, is_over=is_over)
+            return self._add(paths, left=left)
         except failures as error:
             # One at a time, a damaged file is told apart from a disk that fails, which raises OSError too.
             logger.warning("segments are counted one by one after: %s", first_line(error))
             return len(paths), self._count_each(paths)
 
-    def _add(self, paths: Sequence[Path], *, is_over: Callable[[], bool]) -> tuple[int, ledger.Added]:
+    def _add(self, paths: Sequence[Path], *, left: Callable[[], float]) -> tuple[int, ledger.Added]:
+        """Read for half of the time: what is read and not added by the end is read again."""
         partials: list[ledger.Partial] = []
-        read = 0
-        while read < len(paths) and not (read and is_over()):
+        read, for_adding = 0, left() / 2
+        while read < len(paths) and not (read and left() < for_adding):
             chunk = paths[read : read + self._reader.files]
             partials += self._reader.read(chunk)
             read += len(chunk)
-        return read, ledger.add_partials(partials, job=self._job, is_over=is_over)
+        return read, ledger.add_partials(partials, job=self._job, is_over=lambda: left() <= 0)
 
     def _count_each(self, paths: Sequence[Path]) -> ledger.Added:
         """Count segments one at a time, and put those that cannot be counted into quarantine.
@@ -93,7 +95,7 @@ class SegmentCounter:
                 if reason := damage(path):
                     self.segments.put_aside(path.name, reason=reason)
                     continue
-                total += self._add([path], is_over=lambda: False)[1]
+                total += self._add([path], left=lambda: math.inf)[1]
             except FileNotFoundError:
                 continue
             except self._reader.uncountable() as error:

@@ -60,14 +60,14 @@ def test_late_segments_are_counted_and_known_ones_are_not_counted_again(tmp_path
 
 
 def test_a_turn_ends_in_the_midst_of_a_batch(tmp_path: Path) -> None:
-    """Given a time that is over after a few files of a batch, then these are counted, and the others later."""
+    """Given a time of which half is over after a few files of a batch, then these are counted, and the others later."""
     paths = segments_make(tmp_path, range(FILES_A_BATCH), seed=3, count=2)
     ticks = iter(range(1000))
     counter = EmbeddedCounter(tmp_path, monotonic=lambda: float(next(ticks)))
 
-    assert counter.turn(seconds=4.5) == 4
-    assert CountingLease.objects.get().waiting == FILES_A_BATCH - 4
-    assert counter.turn(seconds=1000) == FILES_A_BATCH - 4
+    assert counter.turn(seconds=4.5) == 2
+    assert CountingLease.objects.get().waiting == FILES_A_BATCH - 2
+    assert counter.turn(seconds=1000) == FILES_A_BATCH - 2
 
     assert_counted(paths)
 
@@ -97,9 +97,10 @@ def test_a_turn_ends_in_time_and_the_next_one_continues(tmp_path: Path) -> None:
     ticks = iter(range(1000))
     counter = EmbeddedCounter(tmp_path, monotonic=lambda: float(next(ticks)))
 
-    assert counter.turn(seconds=FILES_A_BATCH + 0.5) == FILES_A_BATCH
-    assert CountingLease.objects.get().waiting == 3
-    assert counter.turn(seconds=1000) == 3
+    counted = counter.turn(seconds=FILES_A_BATCH + 0.5)
+    assert 2 < counted < len(paths)
+    assert CountingLease.objects.get().waiting == len(paths) - counted
+    assert counter.turn(seconds=1000) == len(paths) - counted
 
     assert_counted(paths)
 
