@@ -28,7 +28,7 @@ PROCESSES = {
     "push@": "push",
     "maintenance@": "maintenance",
     "monitor": "flower",
-    "redis-server": "redis",
+    "valkey-server": "redis",
 }
 
 
