@@ -29,6 +29,7 @@ PROCESSES = {
     "maintenance@": "maintenance",
     "monitor": "flower",
     "valkey-server": "redis",
+    "redis-server": "redis",
 }
 
 

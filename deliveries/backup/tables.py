@@ -13,7 +13,7 @@ from django.apps.registry import Apps
 from django.db import connections
 from django.db.models import Field, Model
 
-from pushhub.common.databases import in_chunks
+from pushhub.common.databases import iterate_rows
 
 #: Rows that one transaction inserts.
 ROWS_TOGETHER = 5000
@@ -56,7 +56,7 @@ def refers_to_itself(model: type[Model]) -> bool:
 def read_lines(model: type[Model], columns: Sequence[str], *, using: str) -> Iterator[bytes]:
     """Yield each row of the table as a line: a JSON array of the columns' values."""
     names = [field.attname for field in _fields(model, columns)]
-    for row in in_chunks(model._base_manager.using(using), names):
+    for row in iterate_rows(model._base_manager.using(using), names):
         yield orjson.dumps(row, default=_encode, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS)
 
 

@@ -39,7 +39,7 @@ def database_config(url: str, *, password: str = "", synchronous: str = "FULL") 
     return config
 
 
-def in_chunks(rows: QuerySet[Any, Any], names: Sequence[str], *, size: int = 5000) -> Iterator[Sequence[Any]]:
+def iterate_rows(rows: QuerySet[Any, Any], names: Sequence[str], *, size: int = 5000) -> Iterator[Sequence[Any]]:
     """Yield the values of these fields of each row, in the order of the primary key, by queries of `size` rows each."""
     last: Any = None
     while chunk := list(_after(rows.order_by("pk"), last).values_list("pk", *names)[:size]):

@@ -358,16 +358,17 @@ class Upgrade:
             longest = max((it.answered - it.began for it in met), default=0.0)
             print(f"{name}: {ended - began:.1f} s; the longest of {len(met)} publishes took {longest:.2f} s")
 
-    def print_errors(self) -> None:
-        """Print the lines of the logs that tell of errors, with the few after them."""
-        for log in sorted((self.folder / "logs").iterdir()):
+    def errors(self, pattern: str = "*.log") -> Iterator[str]:
+        """Yield the lines of the logs that tell of errors, each with the few after it."""
+        for log in sorted((self.folder / "logs").glob(pattern)):
             lines = log.read_text(errors="replace").splitlines()
             for number, line in enumerate(lines):
                 if ERROR.search(line):
-                    print("\n".join(f"{log.stem}: {line}" for line in lines[number : number + 5]))
+                    yield "\n".join(f"{log.stem}: {line}" for line in lines[number : number + 5])
 
     def check(self) -> None:
-        """Compare what waits with what was published, and look for errors."""
+        """Compare what waits with what was published, and look for errors of this version."""
+        self.problems += self.errors("*-new.log")
         for publisher, count in self.ledger.failed_publishes.items():
             self.problems.append(f"{count} publishes of {publisher} failed")
         subscription = f"(SELECT id FROM subscriptions_subscription WHERE subscription_id = '{WAITING}')"
@@ -435,7 +436,8 @@ def main() -> int:
             problems = upgrade.run(arguments.commit)
         finally:
             upgrade.print_steps()
-            upgrade.print_errors()
+            for lines in upgrade.errors():
+                print(lines)
     print("\n".join(problems) or "nothing was lost, and nothing failed")
     return bool(problems)
 

@@ -21,7 +21,7 @@ from deliveries.pipeline.publishing.parts import Task, publish
 from deliveries.pipeline.service import Service
 from deliveries.telemetry.runs import Run, error_line
 from pushhub.common.clock import time_text, utcnow
-from pushhub.common.databases import in_chunks
+from pushhub.common.databases import iterate_rows
 from pushhub.common.errors import FailedPrecondition, NotFound, clipped
 from pushhub.common.rows import row_or_none
 from subscriptions.models import Topic
@@ -166,7 +166,7 @@ def write_rejects(job: PublishJob, path: Path) -> None:
         return
     try:
         with path.open("w", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for (line,) in in_chunks(rows, ["line"]))
+            file.writelines(f"{line}\n" for (line,) in iterate_rows(rows, ["line"]))
     except OSError as error:
         raise FailedPrecondition(f"--rejects {path}: {error.strerror}") from None
     rows.delete()
