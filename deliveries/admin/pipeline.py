@@ -77,7 +77,7 @@ def _archive() -> list[tuple[str, str]]:
         ),
         (
             _("The archive keeps messages"),
-            _("%(count)d days") % {"count": settings.ARCHIVE_DAYS} if settings.ARCHIVE_DAYS else _("for ever"),
+            _age(settings.ARCHIVE_DAYS * 86_400) if settings.ARCHIVE_DAYS else _("for ever"),
         ),
     ]
 

@@ -109,7 +109,7 @@ def test_the_page_says_what_the_archive_has_and_keeps(admin_client: Client, sett
     published(7200 + 60, now=now)
     figures = cards(admin_client)
     assert figures["Oldest message that waits for the archive"] == "2 h"
-    assert figures["The archive keeps messages"] == "30 days"
+    assert figures["The archive keeps messages"] == "30 d"
 
 
 def cards(client: Client) -> dict[str, str]:
