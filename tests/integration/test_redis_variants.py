@@ -222,7 +222,9 @@ def test_what_a_restarted_redis_had_saved_is_dropped(tmp_path: Path) -> None:
 
 
 def cluster_node(folder: Path, port: int) -> AbstractContextManager[Any]:
-    return RedisServer(folder, "--port", str(port), "--cluster-enabled", "yes")
+    bus = str(free_port())  # left to the server, it is a port that may be in use
+    options = ("--bind", "127.0.0.1", "--cluster-enabled", "yes", "--cluster-port", bus)
+    return RedisServer(folder, "--port", str(port), *options)
 
 
 @pytest.mark.parametrize(
