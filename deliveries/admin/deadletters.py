@@ -11,14 +11,15 @@ from django.contrib import admin, messages
 from django.contrib.admin.exceptions import DisallowedModelAdminLookup
 from django.core.exceptions import PermissionDenied
 from django.db.models import Exists, OuterRef
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import get_object_or_404
-from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.decorators import method_decorator
 from django.utils.functional import Promise
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
+from django.views.decorators.http import require_POST
 
 from deliveries.admin.message_pages import content_shown, delivered_shown
 from deliveries.admin.readonly import ReadOnlyAdmin
@@ -110,7 +111,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
         listed = summaries(_visible_subscriptions(request))
         start = _page_number(request) * PER_PAGE
         shown = listed[start : start + PER_PAGE]
-        return self._render(
+        return self.render(
             request,
             "admin/deliveries/dead_letters.html",
             title=capfirst(self.opts.verbose_name_plural),
@@ -126,7 +127,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
         before_id = _before_id(request)
         rows = list(unsettled(source).filter(message_id__lt=before_id).order_by("-message_id")[: PER_PAGE + 1])
         job = DeadLetterJob.objects.filter(subscription=source).order_by("-pk").first()
-        return self._render(
+        return self.render(
             request,
             "admin/deliveries/dead_letters_of.html",
             title=source.name,
@@ -162,7 +163,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
         check_row(request, source, GET, {"subscription": source.name})
         payload = _payload(letter)
         is_settled = not unsettled(source).filter(pk=object_id).exists()
-        return self._render(
+        return self.render(
             request,
             "admin/deliveries/dead_letter.html",
             title=str(object_id),
@@ -175,10 +176,9 @@ class DeadLetterAdmin(ReadOnlyAdmin):
             **({} if is_settled else _offered(caller_of(request), source)),
         )
 
+    @method_decorator(require_POST)
     def act(self, request: HttpRequest, subscription_id: int) -> HttpResponse:
         """Redrive or discard the chosen dead letters at once, or order it for them or for all at a rate."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         source = self._source(request, subscription_id)
         verb = VERBS.get(request.POST.get("do", ""))
         back = HttpResponseRedirect(reverse("admin:deliveries_deadletters_of", args=[source.pk]))
@@ -204,10 +204,9 @@ class DeadLetterAdmin(ReadOnlyAdmin):
                 messages.error(request, error.message)
         return back
 
+    @method_decorator(require_POST)
     def stop(self, request: HttpRequest, subscription_id: int) -> HttpResponse:
         """Stop the order that is under way."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         source = self._source(request, subscription_id)
         job = jobs.running_job(source)
         if job is not None:
@@ -219,18 +218,9 @@ class DeadLetterAdmin(ReadOnlyAdmin):
 
     def _confirmation(self, request: HttpRequest, source: Subscription, verb: Verb, *, chosen: int) -> HttpResponse:
         count = unsettled(source)[: MAX_COUNTED + 1].count() if verb.is_for_all else chosen
-        sent = [
-            (name, value) for name, values in request.POST.lists() if name != "csrfmiddlewaretoken" for value in values
-        ]
-        return self._render(
-            request,
-            "admin/deliveries/confirm.html",
-            title=source.name,
-            question=str(verb.question) % {"count": words.count_text(count)},
-            label=verb.label,
-            sent=sent,
-            back=reverse("admin:deliveries_deadletters_of", args=[source.pk]),
-        )
+        question = str(verb.question) % {"count": words.count_text(count)}
+        back = reverse("admin:deliveries_deadletters_of", args=[source.pk])
+        return self.confirmation(request, question, title=source.name, label=verb.label, back=back)
 
     def _source(self, request: HttpRequest, subscription_id: int) -> Subscription:
         if not self.has_view_permission(request):
@@ -239,11 +229,6 @@ class DeadLetterAdmin(ReadOnlyAdmin):
         source = get_object_or_404(rows, pk=subscription_id)
         check_row(request, source, LIST, {"subscription": source.name})
         return source
-
-    def _render(self, request: HttpRequest, template: str, **context: Any) -> HttpResponse:
-        return TemplateResponse(
-            request, template, {**self.admin_site.each_context(request), "opts": self.opts, **context}
-        )
 
 
 def _visible_subscriptions(request: HttpRequest) -> Any:

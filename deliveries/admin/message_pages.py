@@ -8,14 +8,15 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
-from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_POST
 
-from deliveries.admin.readonly import publish_time_shown
+from deliveries.admin.readonly import ReadOnlyAdmin, publish_time_shown
 from deliveries.deadletters.forwarding import dead_letter_topic_usable
 from deliveries.deadletters.settling import METHODS as SETTLE_METHODS
 from deliveries.deadletters.settling import Settlement, settle_messages
@@ -32,7 +33,7 @@ from pushhub.common.errors import InvalidArgument, PushHubError, ResourceExhaust
 from pushhub.common.principals import Principal
 from pushhub.common.rows import row_or_none
 from subscriptions.console.base import caller_of, check_row
-from subscriptions.iam.methods import METHODS, authorize, may_call
+from subscriptions.iam.methods import METHODS, may_call
 from subscriptions.iam.visible import rows_callable, rows_held
 from subscriptions.models import Subscription, Topic
 from subscriptions.transforms.results import FILTERED, Failed
@@ -60,7 +61,7 @@ PLACES = {
 class MessagePages:
     """The views, below the addresses of the model."""
 
-    def __init__(self, page: Any) -> None:
+    def __init__(self, page: ReadOnlyAdmin) -> None:
         self._page = page
 
     def urls(self) -> list[URLPattern]:
@@ -91,8 +92,6 @@ class MessagePages:
         contents = _contents(caller, row, rows) if row is not None else {}
         by_pk = {subscription.pk: subscription for subscription in rows}
         context = {
-            **self._page.admin_site.each_context(request),
-            "opts": Message._meta,
             "title": str(message_id),
             "published": publish_time_shown(message_id),
             "row": row,
@@ -104,14 +103,13 @@ class MessagePages:
                 for way in page.ways
             ],
             "next_page": page.next_token,
-            "may_publish": row is not None and _may_publish(caller, row),
+            "may_publish": row is not None and may_call(caller, PUBLISH, row.topic),
         }
-        return TemplateResponse(request, "admin/deliveries/message_way.html", context)
+        return self._page.render(request, "admin/deliveries/message_way.html", **context)
 
+    @method_decorator(require_POST)
     def settle(self, request: HttpRequest, message_id: int) -> HttpResponse:
         """Dead-letter or skip a message of one subscription, after a confirmation where it is lost."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         subscriptions = Subscription.objects.select_related("project", "dead_letter_topic__project")
         chosen = request.POST.get("subscription", "")
         row = get_object_or_404(subscriptions, pk=int(chosen) if chosen.isdecimal() else 0)
@@ -121,17 +119,8 @@ class MessagePages:
         check_row(request, row, SETTLE_METHODS[settlement], {"subscription": row.name})
         back = reverse("admin:deliveries_message_way", args=[message_id])
         if settlement is Settlement.SKIP and "confirmed" not in request.POST:
-            context = {
-                **self._page.admin_site.each_context(request),
-                "opts": Message._meta,
-                "title": str(message_id),
-                "question": _("Skipping a message loses it for %(name)s. Nobody delivers it again.")
-                % {"name": row.name},
-                "label": _("Skip"),
-                "sent": [("do", "skip"), ("subscription", row.pk)],
-                "back": back,
-            }
-            return TemplateResponse(request, "admin/deliveries/confirm.html", context)
+            question = _("Skipping a message loses it for %(name)s. Nobody delivers it again.") % {"name": row.name}
+            return self._page.confirmation(request, question, title=str(message_id), label=_("Skip"), back=back)
         try:
             count = settle_messages(row, [message_id], settlement=settlement)
         except PushHubError as error:
@@ -145,14 +134,13 @@ class MessagePages:
             messages.success(request, _("Dead-lettered: it no longer waits in this subscription."))
         return HttpResponseRedirect(back)
 
+    @method_decorator(require_POST)
     def publish_again(self, request: HttpRequest, message_id: int) -> HttpResponse:
         """Publish a message that is still kept once more, under a new id."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         if message_id > LAST_ID or not self._page.has_view_permission(request):
             raise PermissionDenied
         row = row_or_none(self._page.get_queryset(request).filter(pk=message_id).select_related("topic__project"))
-        if row is None or not _may_publish(caller_of(request), row):
+        if row is None or not may_call(caller_of(request), PUBLISH, row.topic):
             raise PermissionDenied
         copy = NewMessage(bytes(row.data), parse_attributes(row.attributes), row.ordering_key)
         try:
@@ -167,14 +155,6 @@ class MessagePages:
 def _pullable(caller: Principal) -> Any:
     [needed] = METHODS[PULL]
     return rows_held(caller, needed.permission, Subscription.objects.all())
-
-
-def _may_publish(caller: Principal, row: Message) -> bool:
-    try:
-        authorize(caller, PUBLISH, {"topic": row.topic.name})
-    except PushHubError:
-        return False
-    return True
 
 
 def _contents(

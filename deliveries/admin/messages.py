@@ -12,7 +12,6 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.request import split_domain_port
-from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -192,7 +191,7 @@ class DeliveryAdmin(ReadOnlyAdmin):
         for row in rows:
             row["at"] = time_text(datetime.fromtimestamp(float(str(row["at"])), UTC))
         title = _("Rejected task messages")
-        return self._page(request, "admin/deliveries/rejected.html", title=title, rows=rows, opts=None)
+        return self.render(request, "admin/deliveries/rejected.html", title=title, rows=rows, opts=None)
 
     def flower(self, request: HttpRequest) -> HttpResponse:
         """Lead a superuser to Flower, at the name by which the console was reached: there the same login counts."""
@@ -200,10 +199,6 @@ class DeliveryAdmin(ReadOnlyAdmin):
             raise PermissionDenied
         host, _port = split_domain_port(request.get_host())
         return HttpResponseRedirect(f"http://{host}:{settings.FLOWER_ADDRESS[1]}/tasks")
-
-    def _page(self, request: HttpRequest, template: str, **context: Any) -> HttpResponse:
-        shared = {**self.admin_site.each_context(request), "opts": self.opts}
-        return TemplateResponse(request, template, {**shared, **context})
 
 
 @admin.register(ArchiveFile)

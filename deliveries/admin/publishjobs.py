@@ -18,7 +18,6 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum, Value
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Concat
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -100,9 +99,8 @@ class PublishJobAdmin(ReadOnlyAdmin):
             else:
                 messages.success(request, _("The replay %(id)s has begun.") % {"id": job.job_id})
                 return HttpResponseRedirect(reverse("admin:deliveries_publishjob_changelist"))
-        shared = {**self.admin_site.each_context(request), "opts": self.opts, "title": _("Replay")}
-        context = {**shared, "form": form, "missing": needs.missing()}
-        return TemplateResponse(request, "admin/deliveries/replay.html", context)
+        context = {"title": _("Replay"), "form": form, "missing": needs.missing()}
+        return self.render(request, "admin/deliveries/replay.html", **context)
 
 
 def _is_for(resources: QuerySet[Any], key: str, collection: str, identifier: str) -> Q:

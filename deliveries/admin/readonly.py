@@ -7,11 +7,12 @@ from typing import Any
 
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
 from django.utils.functional import cached_property
 
 from deliveries.rules.ids import publish_time_ms
 from pushhub.common.clock import time_text
-from subscriptions.console.base import ConsoleAdmin, Unchangeable
+from subscriptions.console.base import UNCHANGEABLE, ConsoleAdmin
 
 
 def publish_time_shown(message_id: int) -> str:
@@ -30,9 +31,19 @@ class UncountedPaginator(Paginator):  # type: ignore[type-arg]
         return rows.order_by().values("pk")[: self.MOST].count()
 
 
-class ReadOnlyAdmin(Unchangeable, ConsoleAdmin):
+class ReadOnlyAdmin(ConsoleAdmin):
     """Rows that only the engine writes."""
 
+    refused = UNCHANGEABLE
     show_full_result_count = False
     paginator = UncountedPaginator
     list_per_page = 50
+
+    def confirmation(self, request: HttpRequest, question: str, **context: Any) -> HttpResponse:
+        """Return a page that asks before something is destroyed; its button sends the same form, confirmed.
+
+        It needs a `title`, the button's `label`, and the address `back`.
+        """
+        fields = ((name, value) for name, values in request.POST.lists() for value in values)
+        sent = [(name, value) for name, value in fields if name != "csrfmiddlewaretoken"]
+        return self.render(request, "admin/deliveries/confirm.html", question=question, sent=sent, **context)

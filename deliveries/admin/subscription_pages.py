@@ -9,14 +9,15 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import get_object_or_404
 from django.template.loader import render_to_string
-from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.decorators import method_decorator
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_POST
 
 from deliveries.admin.diagnosis_page import DIAGNOSE, diagnosis_context
 from deliveries.admin.readonly import ReadOnlyAdmin, publish_time_shown
@@ -200,10 +201,9 @@ class SubscriptionPages:
             "detach_action": may(caller, ACTIONS["detach"], row) and not row.detached,
             "delete_action": may(caller, ACTIONS["delete"], row),
             "snapshots": _snapshots_of(row),
-            "row": row,
             "tabs": tabs_of(row, "overview", caller=caller_of(request)),
         }
-        return self._render(request, "admin/deliveries/state.html", title=row.name, **context)
+        return self._render(request, "admin/deliveries/state.html", row, **context)
 
     def live(self, request: HttpRequest, subscription_id: int) -> HttpResponse:
         """The texts of the overview as JSON; the page asks for them every two seconds."""
@@ -222,12 +222,11 @@ class SubscriptionPages:
         ]
         tabs = tabs_of(row, "messages", caller=caller_of(request))
         context = {"oldest": oldest, "tabs": tabs, "may_open": may_call(caller_of(request), PULL, row)}
-        return self._render(request, "admin/deliveries/waiting.html", title=row.name, **context)
+        return self._render(request, "admin/deliveries/waiting.html", row, **context)
 
+    @method_decorator(require_POST)
     def diagnose(self, request: HttpRequest, subscription_id: int) -> HttpResponse:
         """Check each step of a push and show the result."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         row = self._row(request, subscription_id)
         if not may_call(caller_of(request), DIAGNOSE, row):
             raise PermissionDenied
@@ -236,21 +235,23 @@ class SubscriptionPages:
         except PushHubError as error:
             messages.error(request, error.message)
             return HttpResponseRedirect(reverse("admin:deliveries_state", args=[subscription_id]))
-        context |= {"row": row, "tabs": tabs_of(row, "overview", caller=caller_of(request))}
-        return self._render(request, "admin/deliveries/diagnosis.html", title=row.name, **context)
+        context["tabs"] = tabs_of(row, "overview", caller=caller_of(request))
+        return self._render(request, "admin/deliveries/diagnosis.html", row, **context)
 
     def acting(self, name: str) -> Callable[[HttpRequest, int], HttpResponse]:
         """Return the view that carries out an action, after a confirmation where it destroys something."""
 
+        @require_POST
         def act(request: HttpRequest, subscription_id: int) -> HttpResponse:
-            if request.method != "POST":
-                return HttpResponseNotAllowed(["POST"])
             row = self._row(request, subscription_id)
             action = ACTIONS[name]
             if not may(caller_of(request), action, row):
                 raise PermissionDenied
             if action.question is not None and "confirmed" not in request.POST:
-                return self._confirmation(request, row, action)
+                question = str(action.question) % {"count": words.count_text(subscription_status(row).undelivered)}
+                back = reverse("admin:deliveries_state", args=[row.pk])
+                shared = {"title": row.name, "opts": Subscription._meta}
+                return self._page.confirmation(request, question, label=action.label, back=back, **shared)
             try:
                 messages.success(request, action.run(request, row))
             except PushHubError as error:
@@ -261,17 +262,6 @@ class SubscriptionPages:
 
         return act
 
-    def _confirmation(self, request: HttpRequest, row: Subscription, action: Action) -> HttpResponse:
-        count = words.count_text(subscription_status(row).undelivered)
-        sent = [(name, value) for name, value in request.POST.items() if name != "csrfmiddlewaretoken"]
-        context = {
-            "question": str(action.question) % {"count": count},
-            "label": action.label,
-            "sent": sent,
-            "back": reverse("admin:deliveries_state", args=[row.pk]),
-        }
-        return self._render(request, "admin/deliveries/confirm.html", title=row.name, **context)
-
     def _row(self, request: HttpRequest, subscription_id: int) -> Subscription:
         if not self._page.has_view_permission(request):
             raise PermissionDenied
@@ -279,9 +269,8 @@ class SubscriptionPages:
         check_row(request, row, GET, {"subscription": row.name})
         return row
 
-    def _render(self, request: HttpRequest, template: str, **context: Any) -> HttpResponse:
-        shared = {**self._page.admin_site.each_context(request), "opts": Subscription._meta}
-        return TemplateResponse(request, template, {**shared, **context})
+    def _render(self, request: HttpRequest, template: str, row: Subscription, **context: Any) -> HttpResponse:
+        return self._page.render(request, template, title=row.name, opts=Subscription._meta, row=row, **context)
 
 
 def may(caller: Principal, action: Action, row: Subscription) -> bool:

@@ -11,7 +11,6 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
-from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
@@ -100,8 +99,6 @@ class TopicPages(ConsoleAdmin):
         published = rates("publish", [row.name], now=now).get(row.name, [])
         pushed = rates("push", [subscription.name for subscription in shown], now=now)
         context = {
-            **self.admin_site.each_context(request),
-            "opts": self.opts,
             "title": row.name,
             "tabs": tabs_of(row, "overview", caller=caller),
             "row": row,
@@ -124,7 +121,7 @@ class TopicPages(ConsoleAdmin):
             "schema": _schema_of(caller, row),
             "form": form if may_call(caller, PUBLISH, row) else None,
         }
-        return TemplateResponse(request, "admin/deliveries/topic.html", context)
+        return self.render(request, "admin/deliveries/topic.html", **context)
 
     def _publish(self, request: HttpRequest, row: Topic, form: PublishForm) -> bool:
         """Publish the form's message; return False if it is refused, which the form then says."""

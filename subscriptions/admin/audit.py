@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.principals import Principal
-from subscriptions.console.base import ConsoleAdmin, Unchangeable, caller_of
+from subscriptions.console.base import UNCHANGEABLE, ConsoleAdmin, caller_of
 from subscriptions.console.tabs import tabs_of
 from subscriptions.iam.tree import find_resource
 from subscriptions.iam.visible import rows_callable
@@ -41,9 +41,10 @@ class ResourceFilter(admin.SimpleListFilter):
 
 
 @admin.register(AuditEntry)
-class AuditEntryAdmin(Unchangeable, ConsoleAdmin):
+class AuditEntryAdmin(ConsoleAdmin):
     """Who changed what, from where; before and after side by side."""
 
+    refused = UNCHANGEABLE
     methods = {"view": "google.logging.v2.LoggingServiceV2.ListLogEntries"}
     list_display = ("at", "caller", "action", "resource", "surface", "address", "outcome")
     list_filter = (ResourceFilter, "outcome", "surface", "action", "kind")

@@ -12,15 +12,16 @@ from django.utils.translation import gettext_lazy as _
 from pushhub.common.principals import Principal
 from subscriptions.admin.resources import IAM
 from subscriptions.admin.service_admin import ServiceAdmin
-from subscriptions.console.base import ConsoleAdmin, Unchangeable
+from subscriptions.console.base import UNCHANGEABLE, ConsoleAdmin
 from subscriptions.identity import access_tokens, account_keys
 from subscriptions.models.credentials import AccessToken, ServiceAccountKey
 
 
 @admin.register(AccessToken)
-class AccessTokenAdmin(Unchangeable, ConsoleAdmin):
+class AccessTokenAdmin(ConsoleAdmin):
     """Access tokens, which can be revoked. `manage.py token_create` and /token create them and show them once."""
 
+    refused = UNCHANGEABLE
     methods = {"view": ""}  # the API has no list of tokens; callers see their own here
     creation = (_("Create one by"), "manage.py token_create --member=MEMBER")
     list_display = ("id", "member", "created_at", "expires_at", "has_expired")
@@ -53,6 +54,12 @@ class ServiceAccountKeyAdmin(ServiceAdmin):
         "delete_keys": f"{IAM}.DeleteServiceAccountKey",
     }
     creation = (_("Create one by"), "pushhub iam service-accounts keys create KEY.json --iam-account=EMAIL")
+    refused = frozenset({"add", "change"})
+    services = {
+        "disable": account_keys.disable_service_account_key,
+        "enable": account_keys.enable_service_account_key,
+        "delete_keys": account_keys.delete_service_account_key,
+    }
     held_on = "account"
     list_display = ("key_id", "account", "disabled", "uploaded", "created_at", "expires_at")
     list_display_links = None
@@ -71,24 +78,12 @@ class ServiceAccountKeyAdmin(ServiceAdmin):
 
     @admin.action(description=_("Disable these keys"), permissions=["disable"])
     def disable(self, request: HttpRequest, queryset: QuerySet[ServiceAccountKey]) -> None:
-        self._each(request, queryset, self.methods["disable"], account_keys.disable_service_account_key)
+        self.call_each(request, queryset, "disable")
 
     @admin.action(description=_("Enable these keys"), permissions=["enable"])
     def enable(self, request: HttpRequest, queryset: QuerySet[ServiceAccountKey]) -> None:
-        self._each(request, queryset, self.methods["enable"], account_keys.enable_service_account_key)
+        self.call_each(request, queryset, "enable")
 
     @admin.action(description=_("Delete these keys"), permissions=["delete_keys"])
     def delete_keys(self, request: HttpRequest, queryset: QuerySet[ServiceAccountKey]) -> None:
-        self._each(request, queryset, self.methods["delete_keys"], account_keys.delete_service_account_key)
-
-    def _each(self, request: HttpRequest, keys: QuerySet[ServiceAccountKey], method: str, service: Any) -> None:
-        def act(key: ServiceAccountKey) -> None:
-            service(name=key.name)
-
-        self.for_each(request, keys.select_related("account__project"), method, act)
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
+        self.call_each(request, queryset, "delete_keys")

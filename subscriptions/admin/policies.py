@@ -10,7 +10,6 @@ from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied as NotForYou
 from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -19,7 +18,7 @@ from django.utils.translation import gettext_lazy
 
 from pushhub.common.errors import PermissionDenied, PushHubError
 from pushhub.common.principals import Principal
-from subscriptions.console.base import ConsoleAdmin, Unchangeable, caller_of
+from subscriptions.console.base import UNCHANGEABLE, ConsoleAdmin, caller_of
 from subscriptions.console.tabs import tabs_of
 from subscriptions.iam import grants, policies, tree
 from subscriptions.iam.methods import authorize, may_call
@@ -78,9 +77,10 @@ def link_permissions(resource: tree.Resource) -> SafeString:
 
 
 @admin.register(Policy)
-class PolicyAdmin(Unchangeable, ConsoleAdmin):
+class PolicyAdmin(ConsoleAdmin):
     """The list of all stored policies, and the page of one resource's policy."""
 
+    refused = UNCHANGEABLE
     methods = {"view": GET}
     fields = ("resource", "bindings_text")
     list_display = ("resource", "bindings_text")
@@ -137,8 +137,6 @@ class PolicyAdmin(Unchangeable, ConsoleAdmin):
         if request.method == "POST" and self._change(request, caller, resource, form):
             return HttpResponseRedirect(request.path)
         context = {
-            **self.admin_site.each_context(request),
-            "opts": self.opts,
             "title": _("Permissions on %(name)s") % {"name": name},
             "levels": [_level(row, caller) for row in lineage if _may_read(caller, row)],
             "hides_levels": not all(_may_read(caller, row) for row in lineage),
@@ -148,7 +146,7 @@ class PolicyAdmin(Unchangeable, ConsoleAdmin):
             if isinstance(resource, Subscription | Topic)
             else None,
         }
-        return TemplateResponse(request, "admin/subscriptions/policy.html", context)
+        return self.render(request, "admin/subscriptions/policy.html", **context)
 
     def _resource(self, caller: Principal, name: str) -> tree.Resource:
         try:

@@ -10,21 +10,22 @@ from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, path, reverse
+from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_POST
 
-from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
 from pushhub.common.rows import row_or_none
 from subscriptions.admin import forwarding, resource_forms, subscription_form, topic_form, words
 from subscriptions.admin.service_admin import MAY_GET_POLICY, ServiceAdmin, TransformsAdmin
-from subscriptions.console.base import ConsoleAdmin, Unchangeable, caller_of
+from subscriptions.console.base import UNCHANGEABLE, ConsoleAdmin, caller_of
 from subscriptions.console.tabs import tabs_of
 from subscriptions.iam import access
-from subscriptions.iam.methods import authorize_row
+from subscriptions.iam.methods import may_call
 from subscriptions.identity import agents
 from subscriptions.models import Project, ServiceAccount, Snapshot, Subscription, Topic
 from subscriptions.models.iam import SigningKey
@@ -52,14 +53,6 @@ def grant(caller: Principal, account: ServiceAccount) -> None:
         agents.grant_agent(account, caller=caller)
 
 
-def disable_account(row: ServiceAccount) -> None:
-    service_accounts.disable_service_account(name=row.name)
-
-
-def enable_account(row: ServiceAccount) -> None:
-    service_accounts.enable_service_account(name=row.name)
-
-
 @admin.register(Project)
 class ProjectAdmin(ServiceAdmin):
     """Projects. They are never deleted: names of their resources may be in use elsewhere."""
@@ -69,6 +62,7 @@ class ProjectAdmin(ServiceAdmin):
         "view": "google.cloudresourcemanager.v1.GetProject",
         "add": "google.cloudresourcemanager.v1.CreateProject",
     }
+    refused = frozenset({"change", "delete"})
     fixed = ("project_id",)
     asked_per_row = MAY_GET_POLICY
     list_display = ("project_id", "number", "service_agent", "created_at", "permissions")
@@ -80,12 +74,6 @@ class ProjectAdmin(ServiceAdmin):
 
     def shown(self) -> tuple[str, ...]:
         return ("project_id", "number", "service_agent", "created_at")
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
 
 @admin.register(Topic)
@@ -99,6 +87,7 @@ class TopicAdmin(TransformsAdmin):
         "change": f"{PUBLISHER}.UpdateTopic",
         "delete": f"{PUBLISHER}.DeleteTopic",
     }
+    services = {"delete": delete_topic}
     fixed = ("project", "topic_id")
     asked_per_row = {**MAY_GET_POLICY, "may_publish": f"{PUBLISHER}.Publish"}
     search_fields = ("topic_id", "project__project_id")
@@ -106,9 +95,6 @@ class TopicAdmin(TransformsAdmin):
 
     def initial_of(self, obj: Topic) -> dict[str, Any]:
         return topic_form.topic_initial(obj)
-
-    def delete_by_service(self, row: Topic) -> None:
-        delete_topic(name=row.name)
 
     @admin.display(description=_("Publish"))
     def publish_link(self, topic: Topic) -> str:
@@ -130,6 +116,7 @@ class SubscriptionAdmin(TransformsAdmin):
         "change": f"{SUBSCRIBER}.UpdateSubscription",
         "delete": f"{SUBSCRIBER}.DeleteSubscription",
     }
+    services = {"delete": delete_subscription}
     fixed = ("project", "subscription_id", "topic", "new_topic", "enable_message_ordering", "filter")
     list_display_links = None
     search_fields = ("subscription_id", "project__project_id", "push_endpoint")
@@ -193,10 +180,9 @@ class SubscriptionAdmin(TransformsAdmin):
         accounts = [account] if account is not None else []
         return format_html("{} {}", NOT_SIGNED, _grant_button("subscriptions_grant_agent", row, accounts))
 
+    @method_decorator(require_POST)
     def grant_agent(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Let the service agent sign for the subscription's account."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         row = get_object_or_404(self.get_queryset(request), pk=pk)
         account = ServiceAccount.objects.select_related("project").filter(email=row.oidc_service_account_email)
         self.for_each(request, account, SET_POLICY, partial(grant, caller_of(request)))
@@ -212,10 +198,9 @@ class SubscriptionAdmin(TransformsAdmin):
         resources = [resource for resource, _role in forwarding.forwarding_missing(row)]
         return format_html("{} {}", NOT_FORWARDED, _grant_button("subscriptions_grant_forwarding", row, resources))
 
+    @method_decorator(require_POST)
     def grant_forwarding(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Let the service agent forward the subscription's dead letters."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         row = get_object_or_404(self.get_queryset(request), pk=pk)
         service = partial(forwarding.grant_forwarding, caller=caller_of(request))
         self.for_each(request, [row], f"{SUBSCRIBER}.GetSubscription", service)
@@ -231,9 +216,6 @@ class SubscriptionAdmin(TransformsAdmin):
         warning = self._endpoint_text(obj.push_endpoint) if obj.push_endpoint else ""
         if warning:
             self.message_user(request, warning, messages.WARNING)
-
-    def delete_by_service(self, row: Subscription) -> None:
-        delete_subscription(name=row.name)
 
     @admin.action(description=_("Pause: keep the push configuration and let messages wait"), permissions=["change"])
     def pause(self, request: HttpRequest, queryset: QuerySet[Subscription]) -> None:
@@ -251,18 +233,10 @@ class SubscriptionAdmin(TransformsAdmin):
 def _grant_button(url_name: str, row: Any, resources: Iterable[Any]) -> str:
     """Return a button that grants something on these resources, if the reader may set all of their policies."""
     reader = getattr(row, "reader", None)
-    if reader is None or not all(_may_grant(reader, resource) for resource in resources):
+    if reader is None or not all(may_call(reader, SET_POLICY, resource) for resource in resources):
         return ""
     url = reverse(f"admin:{url_name}", args=[row.pk])
     return format_html('<button class="button" formaction="{}" formnovalidate>{}</button>', url, _("Grant"))
-
-
-def _may_grant(caller: Principal, resource: Any) -> bool:
-    try:
-        authorize_row(caller, SET_POLICY, resource)
-    except PushHubError:
-        return False
-    return True
 
 
 @admin.register(Snapshot)
@@ -270,6 +244,8 @@ class SnapshotAdmin(ServiceAdmin):
     """Snapshots, which can be viewed and deleted. The API creates them."""
 
     methods = {"view": f"{SUBSCRIBER}.GetSnapshot", "delete": f"{SUBSCRIBER}.DeleteSnapshot"}
+    refused = frozenset({"add", "change"})
+    services = {"delete": snapshots.delete_snapshot}
     creation = (
         _("Create one on a subscription's page, or by"),
         "pushhub snapshots create SNAPSHOT --subscription=SUBSCRIPTION",
@@ -280,15 +256,6 @@ class SnapshotAdmin(ServiceAdmin):
     fields = ("name", "topic", "expire_at", "created_at")
     search_fields = ("snapshot_id", "project__project_id")
     list_select_related = ("project", "topic__project")
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def delete_by_service(self, row: Snapshot) -> None:
-        snapshots.delete_snapshot(name=row.name)
 
 
 @admin.register(ServiceAccount)
@@ -304,6 +271,11 @@ class ServiceAccountAdmin(ServiceAdmin):
         "disable": f"{IAM}.DisableServiceAccount",
         "enable": f"{IAM}.EnableServiceAccount",
         "grant": SET_POLICY,
+    }
+    services = {
+        "delete": service_accounts.delete_service_account,
+        "disable": service_accounts.disable_service_account,
+        "enable": service_accounts.enable_service_account,
     }
     fixed = ("project", "account_id")
     asked_per_row = MAY_GET_POLICY
@@ -322,9 +294,6 @@ class ServiceAccountAdmin(ServiceAdmin):
     def initial_of(self, obj: ServiceAccount) -> dict[str, Any]:
         return {"display_name": obj.display_name, "description": obj.description}
 
-    def delete_by_service(self, row: ServiceAccount) -> None:
-        service_accounts.delete_service_account(name=row.name)
-
     @admin.display(description=_("Service agent may sign"), boolean=True)
     def can_agent_sign(self, row: ServiceAccount) -> bool:
         return agents.can_agent_mint(row)
@@ -341,17 +310,18 @@ class ServiceAccountAdmin(ServiceAdmin):
 
     @admin.action(description=_("Disable: no more tokens for these accounts"), permissions=["disable"])
     def disable(self, request: HttpRequest, queryset: QuerySet[ServiceAccount]) -> None:
-        self.for_each(request, queryset, f"{IAM}.DisableServiceAccount", disable_account)
+        self.call_each(request, queryset, "disable")
 
     @admin.action(description=_("Enable"), permissions=["enable"])
     def enable(self, request: HttpRequest, queryset: QuerySet[ServiceAccount]) -> None:
-        self.for_each(request, queryset, f"{IAM}.EnableServiceAccount", enable_account)
+        self.call_each(request, queryset, "enable")
 
 
 @admin.register(SigningKey)
-class SigningKeyAdmin(Unchangeable, ConsoleAdmin):
+class SigningKeyAdmin(ConsoleAdmin):
     """The public halves of the keys that sign tokens. Only superusers see them, as the keys belong to no tenant."""
 
+    refused = UNCHANGEABLE
     list_display = ("kid", "created_at", "signs_from", "retired_at")
     fields = ("kid", "certificate", "created_at", "signs_from", "retired_at")
     readonly_fields = fields

@@ -58,6 +58,8 @@ class SchemaAdmin(ServiceAdmin):
         "add": f"{SCHEMAS}.CreateSchema",
         "delete": f"{SCHEMAS}.DeleteSchema",
     }
+    refused = frozenset({"change"})
+    services = {"delete": delete_schema}
     fixed = ("project", "schema_id", "type", "definition")
     asked_per_row = MAY_GET_POLICY
     list_display = ("name", "language", "revision_count", "created", "permissions")
@@ -70,12 +72,6 @@ class SchemaAdmin(ServiceAdmin):
 
     def shown(self) -> tuple[str, ...]:
         return ("name", "language", "created", "revisions")
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def delete_by_service(self, row: Schema) -> None:
-        delete_schema(name=row.name)
 
     @admin.display(description=_("Type"), ordering="type")
     def language(self, row: Schema) -> str:

@@ -28,6 +28,8 @@ MAY_GET_POLICY = {"may_get_policy": "google.iam.v1.IAMPolicy.GetIamPolicy"}
 class ServiceAdmin(ConsoleAdmin):
     """A model whose rows services create, change and delete."""
 
+    #: The services that take a row's name, by the verbs of `methods`.
+    services: ClassVar[Mapping[str, Callable[..., object]]] = {}
     #: Fields of the form that are shown as text once the row exists.
     fixed: ClassVar[tuple[str, ...]] = ()
     #: The methods that the links of a row lead to, by the column that says whether the reader may call them.
@@ -136,7 +138,13 @@ class ServiceAdmin(ConsoleAdmin):
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         self.for_each(request, queryset, self.methods["delete"], self.delete_by_service)
 
-    def for_each(self, request: HttpRequest, rows: Iterable[Any], method: str, service: Callable[[Any], None]) -> None:
+    def call_each(self, request: HttpRequest, rows: Iterable[Any], verb: str) -> None:
+        """Call the service of a verb for each row."""
+        self.for_each(request, rows, self.methods[verb], lambda row: self.services[verb](name=row.name))
+
+    def for_each(
+        self, request: HttpRequest, rows: Iterable[Any], method: str, service: Callable[[Any], object]
+    ) -> None:
         """Call a service for each row on which the caller may call the method, and show every refusal."""
         for row in rows:
             try:
@@ -150,7 +158,7 @@ class ServiceAdmin(ConsoleAdmin):
         return [str(row) for row in objs], {self.opts.verbose_name_plural: len(objs)}, set(), []
 
     def delete_by_service(self, row: Any) -> None:
-        raise NotImplementedError
+        self.services["delete"](name=row.name)
 
     def has_disable_permission(self, request: HttpRequest) -> bool:
         return self.may_somewhere(request, "disable")

@@ -13,7 +13,7 @@ from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
 from subscriptions.admin.resource_forms import ServiceForm
 from subscriptions.admin.service_admin import ServiceAdmin
-from subscriptions.console.base import ConsoleAdmin, Unchangeable
+from subscriptions.console.base import UNCHANGEABLE, ConsoleAdmin
 from subscriptions.iam.members import parse_member
 from subscriptions.iam.methods import authorize_row
 from subscriptions.iam.visible import rows_callable
@@ -163,9 +163,10 @@ class GroupAdmin(ConsoleAdmin):
 
 
 @admin.register(RoleResource)
-class RoleAdmin(Unchangeable, ConsoleAdmin):
+class RoleAdmin(ConsoleAdmin):
     """Custom roles, which can only be viewed here. REST creates and changes them."""
 
+    refused = UNCHANGEABLE
     methods = {"view": "google.iam.admin.v1.GetRole"}
     creation = (_("Create one by"), "POST /v1/projects/PROJECT/roles")
     list_display = ("role_id", "title", "project", "organization", "deleted")

@@ -19,12 +19,14 @@ from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import FieldDoesNotExist
 from django.core.exceptions import PermissionDenied as NotForYou
 from django.db.models import Model, QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path, reverse
+from django.utils.decorators import method_decorator
 from django.utils.functional import SimpleLazyObject
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_POST
 
 from pushhub.common.errors import PermissionDenied
 from pushhub.common.principals import Principal
@@ -37,6 +39,8 @@ from subscriptions.iam.visible import rows_callable
 #: The suffixes that a list's filters add to a field's name in the query string.
 FILTER_SUFFIXES = ("", "__exact", "__isnull", "__id__exact")
 DATE_PARTS = ("year", "month", "day", "gte", "lt")
+#: For the pages of rows that nobody adds, changes or deletes there.
+UNCHANGEABLE = frozenset({"add", "change", "delete"})
 
 
 def caller_of(request: HttpRequest) -> Principal:
@@ -56,25 +60,14 @@ class ProjectChangeList(ChangeList):
         return rows.filter(**{f"{project_path}__project_id": chosen}) if chosen and project_path else rows
 
 
-class Unchangeable:
-    """For the pages of rows that nobody adds, changes or deletes there. It comes before ConsoleAdmin."""
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-
 class ConsoleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """The pages of a model. ConsoleSite makes every registered class one of these."""
 
     #: The method of iam/methods.py for which each of `view`, `add`, `change` and `delete` stands. A verb without one is
     #: for superusers only.
     methods: ClassVar[Mapping[str, str]] = {}
+    #: Those of `add`, `change` and `delete` that nobody does here, not even a superuser.
+    refused: ClassVar[frozenset[str]] = frozenset()
     #: The field that leads to the resource that the methods are about; empty if that is the row itself.
     held_on: ClassVar[str] = ""
 
@@ -90,6 +83,12 @@ class ConsoleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         except FieldDoesNotExist:
             return ""
         return relation if not field.many_to_many else ""
+
+    def render(self, request: HttpRequest, template: str, **context: Any) -> HttpResponse:
+        """Return a page of this model that is none of Django's."""
+        return TemplateResponse(
+            request, template, {**self.admin_site.each_context(request), "opts": self.opts, **context}
+        )
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         title = capfirst(self.opts.verbose_name_plural)
@@ -141,12 +140,7 @@ class ConsoleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Return whether the reader may add a row anywhere. The service checks the chosen place again."""
-        if not super().has_add_permission(request):
-            return False
-        caller = caller_of(request)
-        if access.is_root(caller):
-            return True
-        return "add" in self.methods and self.may_somewhere(request, "add")
+        return super().has_add_permission(request) and self._may(request, "add", None)
 
     def may_somewhere(self, request: HttpRequest, verb: str) -> bool:
         """Return whether the caller holds the permissions of a verb on any resource at all."""
@@ -161,6 +155,8 @@ class ConsoleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def _may(self, request: HttpRequest, verb: str, row: Any) -> bool:
         """Return whether the policies allow a verb on a row; without a row, whether they may allow it on any."""
+        if verb in self.refused:
+            return False
         caller = caller_of(request)
         if access.is_root(caller):
             return True
@@ -280,10 +276,9 @@ class ConsoleSite(admin.AdminSite):
         shown = self.overview(request) if self.overview is not None else {}
         return super().index(request, {**shown, **(extra_context or {})})
 
+    @method_decorator(require_POST)
     def choose_project(self, request: HttpRequest) -> HttpResponse:
         """Limit the lists of this session to one project, or show all projects again."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         chosen = request.POST.get("project", "")
         if chosen and not navigation.projects_visible(caller_of(request)).filter(project_id=chosen).exists():
             raise Http404
