@@ -7,7 +7,7 @@ from typing import Any
 
 from subscriptions.cli.client import Client
 from subscriptions.cli.errors import CliError
-from subscriptions.cli.files import content_of
+from subscriptions.cli.values import content_of
 from subscriptions.cli.verbs import Flag, Options, Result, Verb, flag
 
 #: Another caller may change the policy between reading and writing it.

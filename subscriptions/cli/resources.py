@@ -1,27 +1,69 @@
-"""The verbs `describe` and `delete`, which are the same for most resources."""
+"""The verbs that are the same for most resources."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from subscriptions.cli.client import Client
+from subscriptions.cli.client import Client, Fields
 from subscriptions.cli.program import each
 from subscriptions.cli.values import full_name
-from subscriptions.cli.verbs import Options, Result
+from subscriptions.cli.verbs import Options, Result, Verb, flag
 
 Run = Callable[[Client, Options], Result]
+#: Returns the name of the resource that the options name.
+Name = Callable[[Options], str]
+
+LIMIT = flag("--limit", "the maximum number of items", type=int)
 
 
-def describe_by(name_of: Callable[[Options], str]) -> Run:
+def name_by(argument: str) -> Name:
+    """Return what names the resource of an argument such as `topic`, which is an id or a full name."""
+    return lambda options: full_name(options[argument], f"{argument}s", options["project"])
+
+
+def names_in(collection: str, options: Options) -> list[str]:
+    """Return the full names of an argument such as `topics`."""
+    return [full_name(name, collection, options["project"]) for name in options[collection]]
+
+
+def describe_by(name_of: Name) -> Run:
     """Return the function of a verb that shows the resource with the name `name_of(options)`."""
     return lambda client, options: Result(client.call("GET", name_of(options)))
+
+
+def list_all(collection: str, columns: Sequence[str] = ("name",)) -> Verb:
+    """Return the verb that shows the resources of a collection of the project."""
+
+    def show(client: Client, options: Options) -> Result:
+        rows = client.pages(f"projects/{options['project']}/{collection}", collection, limit=options["limit"])
+        return Result(rows, columns=columns)
+
+    return Verb(f"show a project's {collection}", show, (LIMIT,))
+
+
+def create_each(client: Client, names: Sequence[str], body: Fields, *, noun: str) -> Result:
+    """Create each of the named resources from the same fields."""
+    created: list[Any] = [client.call("PUT", name, body) for name in names]
+    note = "\n".join(f"Created {noun} [{row['name']}]." for row in created)
+    return Result(created[0] if len(created) == 1 else created, note=note, form="none")
+
+
+def call_each(collection: str, method: str, done: str) -> Run:
+    """Return the function of a verb that calls a method such as `pause` of each named resource."""
+
+    def call(client: Client, options: Options) -> Result:
+        names = names_in(collection, options)
+        return each(names, lambda name: client.call("POST", f"{name}:{method}"), done=done)
+
+    return call
 
 
 def delete_each(collection: str) -> Run:
     """Return the function of a verb that deletes the resources of a collection such as `topics`."""
 
     def delete(client: Client, options: Options) -> Result:
-        names = [full_name(name, collection, options["project"]) for name in options[collection]]
+        names = names_in(collection, options)
         return each(names, lambda name: client.call("DELETE", name), done=f"Deleted {collection.removesuffix('s')}")
 
     return delete

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from subscriptions.cli.errors import CliError
-from subscriptions.cli.files import content_of
+from subscriptions.cli.values import content_of
 from subscriptions.cli.verbs import Options, flag
 
 FILE = flag("--message-transforms-file", "a file in JSON or YAML with a list of message transforms", metavar="FILE")

@@ -1,9 +1,14 @@
-"""The values of gcloud's flags: durations, lists of pairs, names."""
+"""The values of gcloud's flags: durations, lists of pairs, names, files."""
 
 from __future__ import annotations
 
+import json
 import re
 from argparse import ArgumentTypeError
+from pathlib import Path
+from typing import Any
+
+from subscriptions.cli.errors import CliError
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 NEVER = "never"
@@ -56,3 +61,16 @@ def full_name(name: str, collection: str, project: str) -> str:
     if name.startswith("projects/"):
         return name
     return f"projects/{project}/{collection}/{name}"
+
+
+def content_of(path: str) -> Any:
+    """Return the content of a file in JSON or YAML. Raises CliError."""
+    import yaml  # slow to load, and rarely needed
+
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        return json.loads(text) if text.lstrip().startswith(("{", "[")) else yaml.safe_load(text)
+    except OSError as error:
+        raise CliError(f"{path}: {error.strerror}") from None
+    except (ValueError, yaml.YAMLError):
+        raise CliError(f"{path}: neither JSON nor YAML") from None

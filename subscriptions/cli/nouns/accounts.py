@@ -8,9 +8,8 @@ from pathlib import Path
 
 from subscriptions.cli.client import Client
 from subscriptions.cli.errors import CliError
-from subscriptions.cli.nouns.topics import LIMIT
 from subscriptions.cli.policies import policy_verbs
-from subscriptions.cli.resources import describe_by
+from subscriptions.cli.resources import LIMIT, describe_by
 from subscriptions.cli.verbs import Options, Result, Verb, flag
 
 ACCOUNT = flag("account", "the account's email, or its unique id", metavar="IAM_ACCOUNT")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from subscriptions.cli.client import Client, Fields
 from subscriptions.cli.errors import CliError
 from subscriptions.cli.nouns.subscriptions import SUBSCRIPTION, subscription_name
-from subscriptions.cli.nouns.topics import LIMIT
 from subscriptions.cli.program import confirm
+from subscriptions.cli.resources import LIMIT
 from subscriptions.cli.values import words
 from subscriptions.cli.verbs import Options, Result, Verb, flag
 

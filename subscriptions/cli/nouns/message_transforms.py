@@ -7,9 +7,8 @@ from typing import Any
 
 from subscriptions.cli.client import Client
 from subscriptions.cli.errors import CliError
-from subscriptions.cli.files import content_of
 from subscriptions.cli.transforms import FILE, transforms_of
-from subscriptions.cli.values import full_name, pairs
+from subscriptions.cli.values import content_of, full_name, pairs
 from subscriptions.cli.verbs import Options, Result, Verb, flag
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from subscriptions.cli.client import Client
-from subscriptions.cli.nouns.topics import LIMIT
 from subscriptions.cli.policies import policy_verbs
-from subscriptions.cli.resources import describe_by
+from subscriptions.cli.resources import LIMIT, describe_by
 from subscriptions.cli.verbs import Options, Result, Verb, flag
 
 PROJECT = flag("project_id", "the project's id or number", metavar="PROJECT_ID")

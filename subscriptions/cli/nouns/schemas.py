@@ -8,9 +8,8 @@ from typing import Any
 
 from subscriptions.cli.client import Client
 from subscriptions.cli.errors import CliError
-from subscriptions.cli.nouns.topics import LIMIT
 from subscriptions.cli.policies import policy_verbs
-from subscriptions.cli.resources import delete_each, describe_by
+from subscriptions.cli.resources import LIMIT, delete_each, describe_by, list_all, name_by
 from subscriptions.cli.values import full_name
 from subscriptions.cli.verbs import Flag, Options, Result, Verb, flag
 
@@ -28,8 +27,7 @@ def _definition(*, required: bool = True) -> tuple[Flag, ...]:
     )
 
 
-def schema_name(options: Options) -> str:
-    return full_name(options["schema"], "schemas", options["project"])
+schema_name = name_by("schema")
 
 
 def _read(path: str, name: str) -> str:
@@ -71,11 +69,6 @@ def delete_revision(client: Client, options: Options) -> Result:
     return Result(note=f"Deleted revision [{name}].")
 
 
-def list_all(client: Client, options: Options) -> Result:
-    rows = client.pages(f"projects/{options['project']}/schemas", "schemas", limit=options["limit"])
-    return Result(rows, columns=("name", "type", "revisionId"))
-
-
 def list_revisions(client: Client, options: Options) -> Result:
     rows = client.pages(f"{schema_name(options)}:listRevisions", "schemas", limit=options["limit"])
     return Result(rows, columns=("name", "revisionId", "revisionCreateTime"))
@@ -113,7 +106,7 @@ VERBS = {
     "delete": Verb("delete schemas with all their revisions", delete_each("schemas"), (SCHEMAS,)),
     "delete-revision": Verb("delete one revision", delete_revision, (SCHEMA,)),
     "describe": Verb("show a schema", describe_by(schema_name), (SCHEMA,)),
-    "list": Verb("show a project's schemas", list_all, (LIMIT,)),
+    "list": list_all("schemas", ("name", "type", "revisionId")),
     "list-revisions": Verb("show the revisions of a schema", list_revisions, (SCHEMA, LIMIT)),
     "validate-schema": Verb("check a definition", validate_schema, _definition()),
     "validate-message": Verb(

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from subscriptions.cli import labels
 from subscriptions.cli.client import Client
-from subscriptions.cli.nouns.topics import LIMIT
 from subscriptions.cli.policies import policy_verbs
-from subscriptions.cli.resources import delete_each, describe_by
+from subscriptions.cli.resources import delete_each, describe_by, list_all, name_by
 from subscriptions.cli.values import full_name
 from subscriptions.cli.verbs import Options, Result, Verb, flag
 
 SNAPSHOT = flag("snapshot", "an id, or projects/shop/snapshots/before")
 SNAPSHOTS = flag("snapshots", "ids, or full names", nargs="+", metavar="snapshot")
-
-
-def snapshot_name(options: Options) -> str:
-    return full_name(options["snapshot"], "snapshots", options["project"])
+snapshot_name = name_by("snapshot")
 
 
 def create(client: Client, options: Options) -> Result:
@@ -35,11 +31,6 @@ def update(client: Client, options: Options) -> Result:
     return Result(client.call("PATCH", name, body), note=f"Updated snapshot [{name}].")
 
 
-def list_all(client: Client, options: Options) -> Result:
-    snapshots = client.pages(f"projects/{options['project']}/snapshots", "snapshots", limit=options["limit"])
-    return Result(snapshots, columns=("name", "topic", "expireTime"))
-
-
 VERBS = {
     "create": Verb(
         "create a snapshot of a subscription's backlog",
@@ -54,6 +45,6 @@ VERBS = {
     "update": Verb("change its labels", update, (SNAPSHOT, *labels.ON_UPDATE)),
     "delete": Verb("delete snapshots", delete_each("snapshots"), (SNAPSHOTS,)),
     "describe": Verb("show a snapshot", describe_by(snapshot_name), (SNAPSHOT,)),
-    "list": Verb("show a project's snapshots", list_all, (LIMIT,)),
+    "list": list_all("snapshots", ("name", "topic", "expireTime")),
     **policy_verbs(SNAPSHOT, snapshot_name),
 }

@@ -12,10 +12,8 @@ from subscriptions.cli import labels, transforms
 from subscriptions.cli.client import Client
 from subscriptions.cli.errors import CliError
 from subscriptions.cli.formats import table
-from subscriptions.cli.nouns.topics import LIMIT
 from subscriptions.cli.policies import policy_verbs
-from subscriptions.cli.program import each
-from subscriptions.cli.resources import delete_each
+from subscriptions.cli.resources import call_each, create_each, delete_each, list_all, name_by, names_in
 from subscriptions.cli.values import NEVER, duration, duration_or_never, full_name, pairs, seconds, words
 from subscriptions.cli.verbs import Options, Result, Verb, flag, switch
 
@@ -56,10 +54,7 @@ CLEAR = (
 #: A duration as a diagnosis tells it, such as 400 ms or 12 s.
 DURATION = r"\d+(\.\d+)? (ms|s|min|h|d)\b"
 ACK_IDS = flag("--ack-ids", "from pull, separated by commas", type=words, required=True, metavar="ACK_ID,...")
-
-
-def subscription_name(options: Options) -> str:
-    return full_name(options["subscription"], "subscriptions", options["project"])
+subscription_name = name_by("subscription")
 
 
 def push_config(options: Options) -> dict[str, Any]:
@@ -113,12 +108,7 @@ def create(client: Client, options: Options) -> Result:
         "filter": options["message_filter"] or "",
         "labels": options["labels"] or {},
     }
-    full_names = [
-        full_name(subscription, "subscriptions", options["project"]) for subscription in options["subscriptions"]
-    ]
-    created = [client.call("PUT", name, body) for name in full_names]
-    note = "\n".join(f"Created subscription [{row['name']}]." for row in created)
-    return Result(created[0] if len(created) == 1 else created, note=note, form="none")
+    return create_each(client, names_in("subscriptions", options), body, noun="subscription")
 
 
 def update(client: Client, options: Options) -> Result:
@@ -185,19 +175,6 @@ def _diagnose_one(client: Client, options: Options) -> Result:
     return Result(text if failures else f"{text}\n\n{answer['summary']}", form="text", failures=failures)
 
 
-def pause(client: Client, options: Options) -> Result:
-    return _each(client, options, method="pause", done="Paused")
-
-
-def resume(client: Client, options: Options) -> Result:
-    return _each(client, options, method="resume", done="Resumed")
-
-
-def _each(client: Client, options: Options, *, method: str, done: str) -> Result:
-    names = [full_name(name, "subscriptions", options["project"]) for name in options["subscriptions"]]
-    return each(names, lambda name: client.call("POST", f"{name}:{method}"), done=f"{done} subscription")
-
-
 def describe(client: Client, options: Options) -> Result:
     name = subscription_name(options)
     return Result(_watched(client, name, seconds=options["watch"]) if options["watch"] else client.call("GET", name))
@@ -215,13 +192,6 @@ def _watched(client: Client, name: str, *, seconds: float) -> Any:
             before = without_times
             time.sleep(seconds)
     return client.call("GET", name)
-
-
-def list_all(client: Client, options: Options) -> Result:
-    subscriptions = client.pages(
-        f"projects/{options['project']}/subscriptions", "subscriptions", limit=options["limit"]
-    )
-    return Result(subscriptions, columns=("name", "topic", "pushConfig.pushEndpoint"))
 
 
 def pull(client: Client, options: Options) -> Result:
@@ -305,8 +275,12 @@ VERBS = {
             ),
         ),
     ),
-    "pause": Verb("stop pushing; messages wait, and the push configuration is kept", pause, (SUBSCRIPTIONS,)),
-    "resume": Verb("push again", resume, (SUBSCRIPTIONS,)),
+    "pause": Verb(
+        "stop pushing; messages wait, and the push configuration is kept",
+        call_each("subscriptions", "pause", "Paused subscription"),
+        (SUBSCRIPTIONS,),
+    ),
+    "resume": Verb("push again", call_each("subscriptions", "resume", "Resumed subscription"), (SUBSCRIPTIONS,)),
     "diagnose": Verb(
         "find out why messages are not delivered",
         diagnose,
@@ -316,7 +290,7 @@ VERBS = {
             flag("--send-probe", "send a message without data to the endpoint", action="store_true"),
         ),
     ),
-    "list": Verb("show a project's subscriptions", list_all, (LIMIT,)),
+    "list": list_all("subscriptions", ("name", "topic", "pushConfig.pushEndpoint")),
     "pull": Verb(
         "pull messages",
         pull,

@@ -9,7 +9,7 @@ from typing import Any
 from subscriptions.cli import labels, transforms
 from subscriptions.cli.client import Client
 from subscriptions.cli.policies import policy_verbs
-from subscriptions.cli.resources import delete_each, describe_by
+from subscriptions.cli.resources import LIMIT, create_each, delete_each, describe_by, list_all, name_by, names_in
 from subscriptions.cli.values import duration, full_name, pairs, words
 from subscriptions.cli.verbs import Options, Result, Verb, flag
 
@@ -40,11 +40,7 @@ CLEAR = (
     flag("--clear-schema-settings", "accept messages of any form", action="store_true"),
     transforms.CLEAR,
 )
-LIMIT = flag("--limit", "the maximum number of items", type=int)
-
-
-def topic_name(options: Options) -> str:
-    return full_name(options["topic"], "topics", options["project"])
+topic_name = name_by("topic")
 
 
 def fields_of(options: Options) -> dict[str, Any]:
@@ -68,8 +64,7 @@ def fields_of(options: Options) -> dict[str, Any]:
 
 def create(client: Client, options: Options) -> Result:
     body = fields_of(options) | ({"labels": options["labels"]} if options["labels"] else {})
-    created = [client.call("PUT", full_name(topic, "topics", options["project"]), body) for topic in options["topics"]]
-    return Result(_single_or_all(created), note=_notes("Created topic", created), form="none")
+    return create_each(client, names_in("topics", options), body, noun="topic")
 
 
 def update(client: Client, options: Options) -> Result:
@@ -80,10 +75,6 @@ def update(client: Client, options: Options) -> Result:
     cleared = {field for option, field in CLEARED.items() if options[option]}
     body = {"topic": fields, "updateMask": ",".join([*fields, *sorted(cleared - fields.keys())])}
     return Result(client.call("PATCH", name, body), note=f"Updated topic [{name}].")
-
-
-def list_all(client: Client, options: Options) -> Result:
-    return Result(client.pages(f"projects/{options['project']}/topics", "topics", limit=options["limit"]))
 
 
 def list_subscriptions(client: Client, options: Options) -> Result:
@@ -107,20 +98,12 @@ def detach(client: Client, options: Options) -> Result:
     return Result(note=f"Detached subscription [{name}].")
 
 
-def _single_or_all(rows: list[Any]) -> Any:
-    return rows[0] if len(rows) == 1 else rows
-
-
-def _notes(words: str, rows: list[Any]) -> str:
-    return "\n".join(f"{words} [{row['name']}]." for row in rows)
-
-
 VERBS = {
     "create": Verb("create topics", create, (TOPICS, *labels.ON_CREATE, *SETTINGS)),
     "update": Verb("change a topic", update, (TOPIC, *labels.ON_UPDATE, *SETTINGS, *CLEAR)),
     "delete": Verb("delete topics, but not their subscriptions", delete_each("topics"), (TOPICS,)),
     "describe": Verb("show a topic", describe_by(topic_name), (TOPIC,)),
-    "list": Verb("show a project's topics", list_all, (LIMIT,)),
+    "list": list_all("topics"),
     "list-subscriptions": Verb("show the names of a topic's subscriptions", list_subscriptions, (TOPIC, LIMIT)),
     "publish": Verb(
         "publish one message",
