@@ -15,7 +15,6 @@ from deliveries.store.statements import LAST_ID
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.principals import Principal
 from subscriptions import selectors
-from subscriptions.api.openapi import PAGING
 from subscriptions.api.routes import SUBSCRIPTION, listed, serve
 from subscriptions.paging import Page, paged
 
@@ -41,8 +40,7 @@ IDS_BODY = {
     "GET",
     SUBSCRIPTION + "/deadLetters",
     "pushhub.v1.DeadLetters.ListDeadLetters",
-    "subscriptions_deadletters_list",
-    parameters=PAGING,
+    operation_id="subscriptions_deadletters_list",
 )
 def list_dead_letters(name: str, page: Page) -> Any:
     """Return the dead letters of a subscription, the oldest first, without their content."""
@@ -55,7 +53,7 @@ def list_dead_letters(name: str, page: Page) -> Any:
     "POST",
     SUBSCRIPTION + ":redriveDeadLetters",
     METHODS[Action.REDRIVE],
-    "subscriptions_deadletters_redrive",
+    operation_id="subscriptions_deadletters_redrive",
     takes=MOVE_BODY,
 )
 def redrive_dead_letters(name: str, body: object, caller: Principal) -> Any:
@@ -67,7 +65,7 @@ def redrive_dead_letters(name: str, body: object, caller: Principal) -> Any:
     "POST",
     SUBSCRIPTION + ":discardDeadLetters",
     METHODS[Action.DISCARD],
-    "subscriptions_deadletters_discard",
+    operation_id="subscriptions_deadletters_discard",
     takes=MOVE_BODY,
 )
 def discard_dead_letters(name: str, body: object, caller: Principal) -> Any:
@@ -79,7 +77,7 @@ def discard_dead_letters(name: str, body: object, caller: Principal) -> Any:
     "POST",
     SUBSCRIPTION + ":deadLetterMessages",
     SETTLE_METHODS[Settlement.DEAD_LETTER],
-    "subscriptions_messages_deadletter",
+    operation_id="subscriptions_messages_deadletter",
     takes=IDS_BODY,
 )
 def dead_letter_messages(name: str, body: object) -> Any:
@@ -91,7 +89,7 @@ def dead_letter_messages(name: str, body: object) -> Any:
     "POST",
     SUBSCRIPTION + ":skipMessages",
     SETTLE_METHODS[Settlement.SKIP],
-    "subscriptions_messages_skip",
+    operation_id="subscriptions_messages_skip",
     takes=IDS_BODY,
 )
 def skip_messages(name: str, body: object) -> Any:

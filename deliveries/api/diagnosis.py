@@ -18,7 +18,6 @@ from subscriptions.selectors import get_subscription
     "POST",
     SUBSCRIPTION + ":diagnose",
     "pushhub.v1.Diagnostics.DiagnoseSubscription",
-    "subscriptions_diagnose",
     takes={"application/json": {"type": "object", "properties": {"sendProbe": {"type": "boolean"}}}},
 )
 def diagnose(name: str, body: object, caller: Principal) -> Any:

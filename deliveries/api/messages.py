@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,8 +30,8 @@ ID_DIGITS = 19
 PULL = "google.pubsub.v1.Subscriber.Pull"
 
 
-@serve("GET", PROJECT + "/messages/{message:[^/:]+}", "pushhub.v1.Diagnostics.GetMessage", "messages_get")
-def get_message(project: str, message: str, page: Page, caller: Principal) -> Any:
+@serve("GET", PROJECT + "/messages/{message:[^/:]+}", "pushhub.v1.Diagnostics.GetMessage")
+def get_message(project: str, message: str, query: Mapping[str, str], caller: Principal) -> Any:
     """Return a message's way to each subscription that the caller may pull from, as the console's message page does."""
     if not (message.isascii() and message.isdigit() and len(message) <= ID_DIGITS and int(message) <= LAST_ID):
         raise InvalidArgument("A message id is a decimal number.", field="message")
@@ -39,7 +39,7 @@ def get_message(project: str, message: str, page: Page, caller: Principal) -> An
     project_id = get_project(project=project).project_id
     subscriptions = Subscription.objects.filter(project__project_id=project_id)
     pullable = rows_held(caller, requirement.permission, subscriptions)
-    found = message_ways(int(message), pullable, token=page.token)
+    found = message_ways(int(message), pullable, token=Page.read(query).token)
     row = row_or_none(Message.objects.filter(pk=int(message)))
     if not found.ways and not _sees_topic(caller, row, found.events):
         raise NotFound(

@@ -21,7 +21,7 @@ HOLD_SECONDS = 20.0
 SUBSCRIBER = "google.pubsub.v1.Subscriber."
 
 
-@serve("POST", SUBSCRIPTION + ":pull", SUBSCRIBER + "Pull", "subscriptions_pull", takes=PULL, gives=PULL_RESPONSE)
+@serve("POST", SUBSCRIPTION + ":pull", SUBSCRIBER + "Pull", takes=PULL, gives=PULL_RESPONSE)
 def pull(name: str, body: object) -> Any:
     """Pull messages. If there are none, the request waits for some, unless the caller won't."""
     content, row = _read(PULL, name, body)
@@ -32,9 +32,7 @@ def pull(name: str, body: object) -> Any:
     return {"receivedMessages": [_received(message) for message in received]} if received else {}
 
 
-@serve(
-    "POST", SUBSCRIPTION + ":acknowledge", SUBSCRIBER + "Acknowledge", "subscriptions_acknowledge", takes=ACKNOWLEDGE
-)
+@serve("POST", SUBSCRIPTION + ":acknowledge", SUBSCRIBER + "Acknowledge", takes=ACKNOWLEDGE)
 def acknowledge(name: str, body: object) -> None:
     """Acknowledge messages by their ack ids."""
     content, row = _read(ACKNOWLEDGE, name, body)
@@ -42,13 +40,7 @@ def acknowledge(name: str, body: object) -> None:
         acknowledge_messages(subscription=row, ack_ids=content.get("ackIds", []))
 
 
-@serve(
-    "POST",
-    SUBSCRIPTION + ":modifyAckDeadline",
-    SUBSCRIBER + "ModifyAckDeadline",
-    "subscriptions_modifyAckDeadline",
-    takes=MODIFY_ACK_DEADLINE,
-)
+@serve("POST", SUBSCRIPTION + ":modifyAckDeadline", SUBSCRIBER + "ModifyAckDeadline", takes=MODIFY_ACK_DEADLINE)
 def modify_ack_deadline(name: str, body: object) -> None:
     """Change the ack deadline of messages. A deadline of 0 returns them."""
     content, row = _read(MODIFY_ACK_DEADLINE, name, body)

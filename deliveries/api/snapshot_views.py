@@ -9,7 +9,7 @@ from deliveries.retention.snapshots import create_snapshot as take_snapshot
 from pushhub.common import names
 from pushhub.common.principals import Principal
 from subscriptions import selectors
-from subscriptions.api.openapi import PAGING, list_of, list_of_names
+from subscriptions.api.openapi import list_of, list_of_names
 from subscriptions.api.routes import PROJECT, SUBSCRIPTION, TOPIC, listed, serve
 from subscriptions.paging import Page, paged
 from subscriptions.resources import fields
@@ -22,52 +22,31 @@ SNAPSHOT = PROJECT + "/snapshots/{snapshot:[^/:]+}"
 SUBSCRIBER = "google.pubsub.v1.Subscriber."
 
 
-@serve(
-    "PUT",
-    SNAPSHOT,
-    SUBSCRIBER + "CreateSnapshot",
-    "snapshots_create",
-    takes=fields.CREATE_SNAPSHOT,
-    gives=fields.SNAPSHOT,
-)
+@serve("PUT", SNAPSHOT, SUBSCRIBER + "CreateSnapshot", takes=fields.CREATE_SNAPSHOT, gives=fields.SNAPSHOT)
 def create_snapshot(name: str, body: object, caller: Principal) -> Any:
     """Create a snapshot of a subscription."""
     return snapshot_resource(take_snapshot(name=name, request=body, caller=caller))
 
 
-@serve("GET", SNAPSHOT, SUBSCRIBER + "GetSnapshot", "snapshots_get", gives=fields.SNAPSHOT)
+@serve("GET", SNAPSHOT, SUBSCRIBER + "GetSnapshot", gives=fields.SNAPSHOT)
 def get_snapshot(name: str) -> Any:
     """Return a snapshot."""
     return snapshot_resource(selectors.get_snapshot(name=name))
 
 
-@serve(
-    "PATCH",
-    SNAPSHOT,
-    SUBSCRIBER + "UpdateSnapshot",
-    "snapshots_patch",
-    takes=fields.UPDATE_SNAPSHOT,
-    gives=fields.SNAPSHOT,
-)
+@serve("PATCH", SNAPSHOT, SUBSCRIBER + "UpdateSnapshot", takes=fields.UPDATE_SNAPSHOT, gives=fields.SNAPSHOT)
 def update_snapshot(name: str, body: object) -> Any:
     """Change the fields of a snapshot that the mask names."""
     return snapshot_resource(snapshots.update_snapshot(name=name, request=body))
 
 
-@serve("DELETE", SNAPSHOT, SUBSCRIBER + "DeleteSnapshot", "snapshots_delete")
+@serve("DELETE", SNAPSHOT, SUBSCRIBER + "DeleteSnapshot")
 def delete_snapshot(name: str) -> None:
     """Delete a snapshot."""
     snapshots.delete_snapshot(name=name)
 
 
-@serve(
-    "GET",
-    PROJECT + "/snapshots",
-    SUBSCRIBER + "ListSnapshots",
-    "snapshots_list",
-    gives=list_of("snapshots", fields.SNAPSHOT),
-    parameters=PAGING,
-)
+@serve("GET", PROJECT + "/snapshots", SUBSCRIBER + "ListSnapshots", gives=list_of("snapshots", fields.SNAPSHOT))
 def list_snapshots(name: str, page: Page, caller: Principal) -> Any:
     """Return the snapshots of a project."""
     owner = ensure_project(project=names.parse_project(name), caller=caller)
@@ -79,9 +58,7 @@ def list_snapshots(name: str, page: Page, caller: Principal) -> Any:
     "GET",
     TOPIC + "/snapshots",
     "google.pubsub.v1.Publisher.ListTopicSnapshots",
-    "topics_snapshots_list",
     gives=list_of_names("snapshots"),
-    parameters=PAGING,
     tag="snapshots",
 )
 def list_topic_snapshots(name: str, page: Page) -> Any:
@@ -92,7 +69,7 @@ def list_topic_snapshots(name: str, page: Page) -> Any:
     return listed("snapshots", [row.name for row in rows], token)
 
 
-@serve("POST", SUBSCRIPTION + ":seek", SUBSCRIBER + "Seek", "subscriptions_seek", takes=fields.SEEK)
+@serve("POST", SUBSCRIPTION + ":seek", SUBSCRIBER + "Seek", takes=fields.SEEK)
 def seek(name: str, body: object) -> None:
     """Seek a subscription to a time or to a snapshot."""
     seek_subscription(name=name, request=body)

@@ -25,7 +25,6 @@ MAX_POINTS = 100_000
     "GET",
     "v3/projects/{project}/timeSeries",
     "google.monitoring.v3.MetricService.ListTimeSeries",
-    "timeSeries_list",
     parameters=[
         OpenApiParameter("filter", str, required=True, description='metric.type = "..." AND ...'),
         OpenApiParameter("interval.startTime", str, description="RFC 3339; a minute before the end, unless given"),

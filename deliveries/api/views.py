@@ -15,14 +15,7 @@ from subscriptions.selectors import get_topic
 REGION_HEADER = "X-PushHub-Region"
 
 
-@serve(
-    "POST",
-    TOPIC + ":publish",
-    "google.pubsub.v1.Publisher.Publish",
-    "topics_publish",
-    takes=PUBLISH_REQUEST,
-    gives=PUBLISH_RESPONSE,
-)
+@serve("POST", TOPIC + ":publish", "google.pubsub.v1.Publisher.Publish", takes=PUBLISH_REQUEST, gives=PUBLISH_RESPONSE)
 def publish(name: str, request: Request) -> Any:
     """Publish messages to a topic."""
     topic_row = get_topic(name=name, field="topic")

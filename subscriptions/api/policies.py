@@ -79,13 +79,12 @@ def _options(query: Mapping[str, str]) -> dict[str, int | str]:
     return {"requestedPolicyVersion": int(version)} if version else {}
 
 
-def _serve_policies(address: str, collection: str) -> None:
-    """Serve the methods at an address. They are in the OpenAPI document if `collection` isn't empty."""
+def _serve_policies(address: str, *, operation_id: str | None = None) -> None:
+    """Serve the methods at an address. They aren't in the OpenAPI document if `operation_id` is empty."""
 
     def at(verb: str, method: str, **description: Any) -> Any:
-        operation_id = f"{collection}_{method[0].lower()}{method[1:]}" if collection else ""
         where = f"{address}:{method[0].lower()}{method[1:]}"
-        return serve(verb, where, SERVICE + method, operation_id, tag="policies", **description)
+        return serve(verb, where, SERVICE + method, operation_id=operation_id, tag="policies", **description)
 
     if address.rpartition("/")[0].rpartition("/")[2] in READ_BY_GET:
         at("GET", "GetIamPolicy", parameters=[VERSION], gives=POLICY)(read_policy)
@@ -97,6 +96,6 @@ def _serve_policies(address: str, collection: str) -> None:
 
 
 for _collection, _address in RESOURCES.items():
-    _serve_policies(_address, _collection)
+    _serve_policies(_address)
     for _version in LATER.get(_collection, ()):
-        _serve_policies(_address.replace("v1", _version, 1), "")
+        _serve_policies(_address.replace("v1", _version, 1), operation_id="")

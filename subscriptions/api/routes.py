@@ -20,7 +20,7 @@ from rest_framework.response import Response
 
 from pushhub.common.protojson import Message
 from subscriptions.api.base import ApiView, caller_of
-from subscriptions.api.openapi import EMPTY, body, message
+from subscriptions.api.openapi import EMPTY, PAGING, body, message
 from subscriptions.paging import Page
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
@@ -64,8 +64,8 @@ def serve(
     verb: str,
     address: str,
     rpc: str,
-    operation_id: str,
     *,
+    operation_id: str | None = None,
     takes: Any = None,
     gives: Any = EMPTY,
     parameters: Sequence[OpenApiParameter] = (),
@@ -76,9 +76,13 @@ def serve(
 
     `rpc` is the RPC that it stands for, which iam/methods.py maps to permissions. The rest describes it in the OpenAPI
     document, unless `operation_id` is empty: `takes` and `gives` are messages, or parts of the document, and `tag` is
-    its heading, by default the collection. The function gets what its parameters name: segments of the address, and
-    what is in TAKEN. It returns the body of the response, None for an empty one, or a response.
+    its heading, by default the collection. Without `operation_id`, it follows from the address.
+
+    The function gets what its parameters name: segments of the address, and what is in TAKEN; one that takes a page has
+    the parameters of pages. It returns the body of the response, None for an empty one, or a response.
     """
+    operation = _operation_of(verb, address) if operation_id is None else operation_id
+    collection = operation.partition("_")[0]
 
     def decorate(handler: Handler) -> Handler:
         wanted = list(inspect.signature(handler).parameters)
@@ -91,19 +95,30 @@ def serve(
 
         answer.rpc = rpc  # type: ignore[attr-defined]
         described = extend_schema(
-            operation_id=operation_id,
-            tags=[tag or next((own for start, own in TAGS.items() if operation_id.startswith(start)), collection)],
-            parameters=parameters,
+            operation_id=operation,
+            tags=[tag or next((own for start, own in TAGS.items() if operation.startswith(start)), collection)],
+            parameters=[*(PAGING if "page" in wanted else ()), *parameters],
             request=body(takes) if isinstance(takes, Message) else takes,
             responses=message(gives) if isinstance(gives, Message) else gives,
-            exclude=not operation_id,
+            exclude=not operation,
         )(answer)
         routes = vars(handler).setdefault("routes", [])
         routes.append(Route(verb, address, described, base))
         return handler
 
-    collection = operation_id.partition("_")[0]
     return decorate
+
+
+def _operation_of(verb: str, address: str) -> str:
+    """Return the id of an operation as Google names it, such as `topics_publish` or `serviceAccounts_keys_list`."""
+    resource, _, method = SEGMENT.sub(r"{\1}", address).partition(":")
+    _, *segments = resource.split("/")
+    collections = [segment for segment in segments if not segment.startswith("{")]
+    if len(collections) > 1:
+        collections.remove("projects")
+    get = "get" if segments[-1].startswith("{") else "list"
+    words = {"GET": get, "PUT": "create", "POST": "create", "PATCH": "patch", "DELETE": "delete"}
+    return "_".join([*collections, method or words[verb]])
 
 
 def list_patterns(*modules: ModuleType) -> list[URLPattern]:

@@ -31,7 +31,6 @@ REVISION_ID = OpenApiParameter("revisionId", str, description="Deprecated: use n
     "GET",
     PROJECT + "/schemas",
     SERVICE + "ListSchemas",
-    "schemas_list",
     gives=list_of("schemas", fields.SCHEMA),
     parameters=[*PAGING, VIEW],
 )
@@ -48,7 +47,6 @@ def list_schemas(name: str, query: Mapping[str, str], caller: Principal) -> Any:
     "POST",
     PROJECT + "/schemas",
     SERVICE + "CreateSchema",
-    "schemas_create",
     takes=fields.SCHEMA,
     gives=fields.SCHEMA,
     parameters=[SCHEMA_ID],
@@ -59,40 +57,26 @@ def create_schema(name: str, query: Mapping[str, str], body: object, caller: Pri
     return schema_resource(schemas.create_schema(parent=name, schema_id=schema_id, schema=body, caller=caller))
 
 
-@serve("GET", SCHEMA, SERVICE + "GetSchema", "schemas_get", gives=fields.SCHEMA, parameters=[VIEW])
+@serve("GET", SCHEMA, SERVICE + "GetSchema", gives=fields.SCHEMA, parameters=[VIEW])
 def get_schema(name: str, query: Mapping[str, str]) -> Any:
     """Return a schema, or one of its revisions."""
     full = _is_full(query, default="FULL")
     return schema_resource(selectors.schema_named(name=name), full=full)
 
 
-@serve("DELETE", SCHEMA, SERVICE + "DeleteSchema", "schemas_delete")
+@serve("DELETE", SCHEMA, SERVICE + "DeleteSchema")
 def delete_schema(name: str) -> None:
     """Delete a schema with its revisions."""
     schemas.delete_schema(name=name)
 
 
-@serve(
-    "POST",
-    SCHEMA + ":commit",
-    SERVICE + "CommitSchema",
-    "schemas_commit",
-    takes=fields.COMMIT_SCHEMA,
-    gives=fields.SCHEMA,
-)
+@serve("POST", SCHEMA + ":commit", SERVICE + "CommitSchema", takes=fields.COMMIT_SCHEMA, gives=fields.SCHEMA)
 def commit_schema(name: str, body: object) -> Any:
     """Add a revision to a schema."""
     return schema_resource(schemas.commit_schema(name=name, request=body))
 
 
-@serve(
-    "POST",
-    SCHEMA + ":rollback",
-    SERVICE + "RollbackSchema",
-    "schemas_rollback",
-    takes=fields.ROLLBACK_SCHEMA,
-    gives=fields.SCHEMA,
-)
+@serve("POST", SCHEMA + ":rollback", SERVICE + "RollbackSchema", takes=fields.ROLLBACK_SCHEMA, gives=fields.SCHEMA)
 def rollback_schema(name: str, body: object) -> Any:
     """Add a revision with the definition of an older one."""
     return schema_resource(schemas.rollback_schema(name=name, request=body))
@@ -102,7 +86,6 @@ def rollback_schema(name: str, body: object) -> Any:
     "DELETE",
     SCHEMA + ":deleteRevision",
     SERVICE + "DeleteSchemaRevision",
-    "schemas_deleteRevision",
     gives=fields.SCHEMA,
     parameters=[REVISION_ID],
 )
@@ -116,7 +99,6 @@ def delete_schema_revision(name: str, query: Mapping[str, str]) -> Any:
     "GET",
     SCHEMA + ":listRevisions",
     SERVICE + "ListSchemaRevisions",
-    "schemas_listRevisions",
     gives=list_of("schemas", fields.SCHEMA),
     parameters=[*PAGING, VIEW],
 )
@@ -128,22 +110,14 @@ def list_schema_revisions(name: str, query: Mapping[str, str]) -> Any:
     return listed("schemas", [schema_resource(revision, full=full) for revision in rows], token)
 
 
-@serve(
-    "POST", PROJECT + "/schemas:validate", SERVICE + "ValidateSchema", "schemas_validate", takes=fields.VALIDATE_SCHEMA
-)
+@serve("POST", PROJECT + "/schemas:validate", SERVICE + "ValidateSchema", takes=fields.VALIDATE_SCHEMA)
 def validate_schema(name: str, body: object) -> None:
     """Check that a schema could be created."""
     names.parse_project(name, field="parent")
     schemas.validate_schema(schema=body)
 
 
-@serve(
-    "POST",
-    PROJECT + "/schemas:validateMessage",
-    SERVICE + "ValidateMessage",
-    "schemas_validateMessage",
-    takes=fields.VALIDATE_MESSAGE,
-)
+@serve("POST", PROJECT + "/schemas:validateMessage", SERVICE + "ValidateMessage", takes=fields.VALIDATE_MESSAGE)
 def validate_message(name: str, body: object) -> None:
     """Check that a message matches a schema."""
     names.parse_project(name, field="parent")

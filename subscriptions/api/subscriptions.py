@@ -7,7 +7,7 @@ from typing import Any
 from pushhub.common import names
 from pushhub.common.principals import Principal
 from subscriptions import selectors
-from subscriptions.api.openapi import PAGING, list_of
+from subscriptions.api.openapi import list_of
 from subscriptions.api.routes import PROJECT, SUBSCRIPTION, listed, serve
 from subscriptions.paging import Page, paged
 from subscriptions.resources import fields
@@ -23,20 +23,13 @@ from subscriptions.services.rows import check_name
 SUBSCRIBER = "google.pubsub.v1.Subscriber."
 
 
-@serve(
-    "PUT",
-    SUBSCRIPTION,
-    SUBSCRIBER + "CreateSubscription",
-    "subscriptions_create",
-    takes=fields.SUBSCRIPTION,
-    gives=fields.SUBSCRIPTION,
-)
+@serve("PUT", SUBSCRIPTION, SUBSCRIBER + "CreateSubscription", takes=fields.SUBSCRIPTION, gives=fields.SUBSCRIPTION)
 def create_subscription(name: str, body: object, caller: Principal) -> Any:
     """Create a subscription."""
     return subscription_resource(subscriptions.create_subscription(name=name, subscription=body, caller=caller))
 
 
-@serve("GET", SUBSCRIPTION, SUBSCRIBER + "GetSubscription", "subscriptions_get", gives=fields.SUBSCRIPTION)
+@serve("GET", SUBSCRIPTION, SUBSCRIBER + "GetSubscription", gives=fields.SUBSCRIPTION)
 def get_subscription(name: str) -> Any:
     """Return a subscription."""
     return subscription_described(selectors.get_subscription(name=name))
@@ -46,7 +39,6 @@ def get_subscription(name: str) -> Any:
     "PATCH",
     SUBSCRIPTION,
     SUBSCRIBER + "UpdateSubscription",
-    "subscriptions_patch",
     takes=fields.UPDATE_SUBSCRIPTION,
     gives=fields.SUBSCRIPTION,
 )
@@ -55,7 +47,7 @@ def update_subscription(name: str, body: object, caller: Principal) -> Any:
     return subscription_resource_updated(subscriptions.update_subscription(name=name, request=body, caller=caller))
 
 
-@serve("DELETE", SUBSCRIPTION, SUBSCRIBER + "DeleteSubscription", "subscriptions_delete")
+@serve("DELETE", SUBSCRIPTION, SUBSCRIBER + "DeleteSubscription")
 def delete_subscription(name: str) -> None:
     """Delete a subscription with its backlog."""
     subscriptions.delete_subscription(name=name)
@@ -65,9 +57,7 @@ def delete_subscription(name: str) -> None:
     "GET",
     PROJECT + "/subscriptions",
     SUBSCRIBER + "ListSubscriptions",
-    "subscriptions_list",
     gives=list_of("subscriptions", fields.SUBSCRIPTION),
-    parameters=PAGING,
 )
 def list_subscriptions(name: str, page: Page, caller: Principal) -> Any:
     """Return the subscriptions of a project."""
@@ -77,24 +67,14 @@ def list_subscriptions(name: str, page: Page, caller: Principal) -> Any:
     return listed("subscriptions", [subscription_resource(row) for row in rows], token)
 
 
-@serve(
-    "POST",
-    SUBSCRIPTION + ":modifyPushConfig",
-    SUBSCRIBER + "ModifyPushConfig",
-    "subscriptions_modifyPushConfig",
-    takes=fields.MODIFY_PUSH_CONFIG,
-)
+@serve("POST", SUBSCRIPTION + ":modifyPushConfig", SUBSCRIBER + "ModifyPushConfig", takes=fields.MODIFY_PUSH_CONFIG)
 def modify_push_config(name: str, body: object, caller: Principal) -> None:
     """Change the push config: from push to pull, from pull to push, or to another endpoint."""
     subscriptions.modify_push_config(name=name, request=body, caller=caller)
 
 
 @serve(
-    "POST",
-    SUBSCRIPTION + ":detach",
-    "google.pubsub.v1.Publisher.DetachSubscription",
-    "subscriptions_detach",
-    takes=fields.DETACH_SUBSCRIPTION,
+    "POST", SUBSCRIPTION + ":detach", "google.pubsub.v1.Publisher.DetachSubscription", takes=fields.DETACH_SUBSCRIPTION
 )
 def detach_subscription(name: str, body: object) -> None:
     """Detach a subscription from its topic permanently."""
@@ -102,13 +82,13 @@ def detach_subscription(name: str, body: object) -> None:
     subscriptions.detach_subscription(name=name)
 
 
-@serve("POST", SUBSCRIPTION + ":pause", "pushhub.v1.Subscriptions.PauseSubscription", "subscriptions_pause")
+@serve("POST", SUBSCRIPTION + ":pause", "pushhub.v1.Subscriptions.PauseSubscription")
 def pause_subscription(name: str, caller: Principal) -> None:
     """Stop pushing, and keep the push config and the messages."""
     subscriptions.pause_subscription(name=name, caller=caller)
 
 
-@serve("POST", SUBSCRIPTION + ":resume", "pushhub.v1.Subscriptions.ResumeSubscription", "subscriptions_resume")
+@serve("POST", SUBSCRIPTION + ":resume", "pushhub.v1.Subscriptions.ResumeSubscription")
 def resume_subscription(name: str, caller: Principal) -> None:
     """Push again, with the push config from before the pause."""
     subscriptions.resume_subscription(name=name, caller=caller)

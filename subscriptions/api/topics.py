@@ -7,7 +7,7 @@ from typing import Any
 from pushhub.common import names
 from pushhub.common.principals import Principal
 from subscriptions import selectors
-from subscriptions.api.openapi import PAGING, list_of, list_of_names
+from subscriptions.api.openapi import list_of, list_of_names
 from subscriptions.api.routes import PROJECT, TOPIC, listed, serve
 from subscriptions.paging import Page, paged
 from subscriptions.resources import fields
@@ -18,38 +18,31 @@ from subscriptions.services.projects import ensure_project
 PUBLISHER = "google.pubsub.v1.Publisher."
 
 
-@serve("PUT", TOPIC, PUBLISHER + "CreateTopic", "topics_create", takes=fields.TOPIC, gives=fields.TOPIC)
+@serve("PUT", TOPIC, PUBLISHER + "CreateTopic", takes=fields.TOPIC, gives=fields.TOPIC)
 def create_topic(name: str, body: object, caller: Principal) -> Any:
     """Create a topic."""
     return topic_resource(topics.create_topic(name=name, topic=body, caller=caller))
 
 
-@serve("GET", TOPIC, PUBLISHER + "GetTopic", "topics_get", gives=fields.TOPIC)
+@serve("GET", TOPIC, PUBLISHER + "GetTopic", gives=fields.TOPIC)
 def get_topic(name: str) -> Any:
     """Return a topic."""
     return topic_resource(selectors.get_topic(name=name))
 
 
-@serve("PATCH", TOPIC, PUBLISHER + "UpdateTopic", "topics_patch", takes=fields.UPDATE_TOPIC, gives=fields.TOPIC)
+@serve("PATCH", TOPIC, PUBLISHER + "UpdateTopic", takes=fields.UPDATE_TOPIC, gives=fields.TOPIC)
 def update_topic(name: str, body: object, caller: Principal) -> Any:
     """Change the fields of a topic that the mask names."""
     return topic_resource(topics.update_topic(name=name, request=body, caller=caller))
 
 
-@serve("DELETE", TOPIC, PUBLISHER + "DeleteTopic", "topics_delete")
+@serve("DELETE", TOPIC, PUBLISHER + "DeleteTopic")
 def delete_topic(name: str) -> None:
     """Delete a topic. Its subscriptions keep their messages."""
     topics.delete_topic(name=name)
 
 
-@serve(
-    "GET",
-    PROJECT + "/topics",
-    PUBLISHER + "ListTopics",
-    "topics_list",
-    gives=list_of("topics", fields.TOPIC),
-    parameters=PAGING,
-)
+@serve("GET", PROJECT + "/topics", PUBLISHER + "ListTopics", gives=list_of("topics", fields.TOPIC))
 def list_topics(name: str, page: Page, caller: Principal) -> Any:
     """Return the topics of a project."""
     owner = ensure_project(project=names.parse_project(name), caller=caller)
@@ -57,14 +50,7 @@ def list_topics(name: str, page: Page, caller: Principal) -> Any:
     return listed("topics", [topic_resource(row) for row in rows], token)
 
 
-@serve(
-    "GET",
-    TOPIC + "/subscriptions",
-    PUBLISHER + "ListTopicSubscriptions",
-    "topics_subscriptions_list",
-    gives=list_of_names("subscriptions"),
-    parameters=PAGING,
-)
+@serve("GET", TOPIC + "/subscriptions", PUBLISHER + "ListTopicSubscriptions", gives=list_of_names("subscriptions"))
 def list_topic_subscriptions(name: str, page: Page) -> Any:
     """Return the names of the subscriptions attached to a topic. They may belong to other projects."""
     topic = selectors.get_topic(name=name)

@@ -17,7 +17,6 @@ SERVICE = "google.pubsub.v1.MessageTransforms."
     "POST",
     PROJECT + ":validateMessageTransform",
     SERVICE + "ValidateMessageTransform",
-    "projects_validateMessageTransform",
     takes=fields.VALIDATE_MESSAGE_TRANSFORM,
     tag="messageTransforms",
 )
@@ -31,7 +30,6 @@ def validate_message_transform(project: str, body: object, caller: Principal) ->
     "POST",
     PROJECT + ":testMessageTransforms",
     SERVICE + "TestMessageTransforms",
-    "projects_testMessageTransforms",
     takes=fields.TEST_MESSAGE_TRANSFORMS,
     gives=fields.TEST_MESSAGE_TRANSFORMS_RESPONSE,
     tag="messageTransforms",

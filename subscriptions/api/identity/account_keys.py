@@ -26,7 +26,6 @@ KEY = KEYS + "/{key}"
     "GET",
     KEYS,
     IAM + "ListServiceAccountKeys",
-    "serviceAccounts_keys_list",
     gives=list_of("keys", fields.SERVICE_ACCOUNT_KEY),
     parameters=[OpenApiParameter("keyTypes", str, many=True, enum=["USER_MANAGED", "SYSTEM_MANAGED"])],
 )
@@ -42,7 +41,6 @@ def list_service_account_keys(name: str, request: Request) -> Any:
     "POST",
     KEYS,
     IAM + "CreateServiceAccountKey",
-    "serviceAccounts_keys_create",
     takes=fields.CREATE_SERVICE_ACCOUNT_KEY,
     gives=fields.SERVICE_ACCOUNT_KEY,
 )
@@ -60,7 +58,6 @@ def create_service_account_key(name: str, body: object) -> Any:
     "POST",
     KEYS + ":upload",
     IAM + "UploadServiceAccountKey",
-    "serviceAccounts_keys_upload",
     takes=fields.UPLOAD_SERVICE_ACCOUNT_KEY,
     gives=fields.SERVICE_ACCOUNT_KEY,
 )
@@ -73,7 +70,6 @@ def upload_service_account_key(name: str, body: object) -> Any:
     "GET",
     KEY,
     IAM + "GetServiceAccountKey",
-    "serviceAccounts_keys_get",
     gives=fields.SERVICE_ACCOUNT_KEY,
     parameters=[OpenApiParameter("publicKeyType", str, enum=["TYPE_X509_PEM_FILE", "TYPE_RAW_PUBLIC_KEY"])],
 )
@@ -84,27 +80,34 @@ def get_service_account_key(name: str, request: Request) -> Any:
     return service_account_key_resource(key) | ({"publicKeyData": data} if data else {})
 
 
-@serve("DELETE", KEY, IAM + "DeleteServiceAccountKey", "serviceAccounts_keys_delete")
+@serve("DELETE", KEY, IAM + "DeleteServiceAccountKey")
 def delete_service_account_key(name: str) -> None:
     """Delete a key."""
     account_keys.delete_service_account_key(name=name)
 
 
-@serve("POST", KEY + ":disable", IAM + "DisableServiceAccountKey", "serviceAccounts_keys_disable", takes=fields.EMPTY)
+@serve("POST", KEY + ":disable", IAM + "DisableServiceAccountKey", takes=fields.EMPTY)
 def disable_service_account_key(name: str, body: object) -> None:
     """Disable a key: its signatures aren't accepted until it is enabled again."""
     fields.DISABLE_KEY.read(body)
     account_keys.disable_service_account_key(name=name)
 
 
-@serve("POST", KEY + ":enable", IAM + "EnableServiceAccountKey", "serviceAccounts_keys_enable", takes=fields.EMPTY)
+@serve("POST", KEY + ":enable", IAM + "EnableServiceAccountKey", takes=fields.EMPTY)
 def enable_service_account_key(name: str, body: object) -> None:
     """Enable a key again."""
     fields.EMPTY.read(body)
     account_keys.enable_service_account_key(name=name)
 
 
-@serve("GET", "robot/v1/metadata/x509/{account}", "", "robot_certs", tag="service account keys", base=PublicView)
+@serve(
+    "GET",
+    "robot/v1/metadata/x509/{account}",
+    "",
+    operation_id="robot_certs",
+    tag="service account keys",
+    base=PublicView,
+)
 def list_certificates(account: str) -> Any:
     """Return the certificates of an account's keys, by key id: `client_x509_cert_url` in the key file."""
     return account_keys.certificates_of(account)

@@ -28,7 +28,6 @@ SERVICE = "google.cloudresourcemanager.v1."
     "GET",
     PROJECTS,
     SERVICE + "ListProjects",
-    "projects_list",
     gives=list_of("projects", fields.PROJECT),
     parameters=[*PAGING, OpenApiParameter("filter", str)],
 )
@@ -40,45 +39,45 @@ def list_projects(query: Mapping[str, str], caller: Principal) -> Any:
     return listed("projects", [projects.project_resource(row) for row in rows], token)
 
 
-@serve("POST", PROJECTS, SERVICE + "CreateProject", "projects_create", takes=fields.PROJECT, gives=fields.OPERATION)
+@serve("POST", PROJECTS, SERVICE + "CreateProject", takes=fields.PROJECT, gives=fields.OPERATION)
 def create_project(body: object, caller: Principal) -> Any:
     """Create a project."""
     return _creation(projects.create_project_request(request=body, caller=caller))
 
 
-@serve("GET", PROJECT, SERVICE + "GetProject", "projects_get", gives=fields.PROJECT)
+@serve("GET", PROJECT, SERVICE + "GetProject", gives=fields.PROJECT)
 def get_project(project: str) -> Any:
     """Return a project, by its id or its number."""
     return projects.project_resource(selectors.get_project(project=project))
 
 
-@serve("PUT", PROJECT, SERVICE + "UpdateProject", "projects_update", takes=fields.PROJECT, gives=fields.PROJECT)
+@serve(
+    "PUT",
+    PROJECT,
+    SERVICE + "UpdateProject",
+    operation_id="projects_update",
+    takes=fields.PROJECT,
+    gives=fields.PROJECT,
+)
 def update_project(project: str, body: object) -> Any:
     """Replace the name, the labels and the parent of a project."""
     return projects.project_resource(projects.update_project(project=project, request=body))
 
 
-@serve("DELETE", PROJECT, SERVICE + "DeleteProject", "projects_delete")
+@serve("DELETE", PROJECT, SERVICE + "DeleteProject")
 def delete_project(project: str) -> None:
     """Delete a project, which can be undeleted."""
     projects.delete_project(project=project)
 
 
-@serve("POST", PROJECT + ":undelete", SERVICE + "UndeleteProject", "projects_undelete", takes=fields.EMPTY)
+@serve("POST", PROJECT + ":undelete", SERVICE + "UndeleteProject", takes=fields.EMPTY)
 def undelete_project(project: str, body: object) -> None:
     """Undelete a project."""
     fields.EMPTY.read(body)
     projects.undelete_project(project=project)
 
 
-@serve(
-    "POST",
-    PROJECT + ":getAncestry",
-    SERVICE + "GetAncestry",
-    "projects_getAncestry",
-    takes=fields.EMPTY,
-    gives=fields.ANCESTRY,
-)
+@serve("POST", PROJECT + ":getAncestry", SERVICE + "GetAncestry", takes=fields.EMPTY, gives=fields.ANCESTRY)
 def get_ancestry(project: str, body: object) -> Any:
     """Return the project and the folders and organization above it, nearest first."""
     fields.EMPTY.read(body)

@@ -36,22 +36,21 @@ def serve_owned(verb: str, address: str, method: str, word: str, **description: 
 
     def decorate(handler: Handler) -> Handler:
         for collection, owner in OWNERS.items():
-            serve(verb, owner + address, IAM + method, f"{collection}_roles_{word}", tag="roles", **description)(
-                handler
-            )
+            shared = {"operation_id": f"{collection}_roles_{word}", "tag": "roles", **description}
+            serve(verb, owner + address, IAM + method, **shared)(handler)
         return handler
 
     return decorate
 
 
-@serve("GET", "v1/roles", IAM + "ListPredefinedRoles", "roles_list", gives=list_of("roles", ROLE), parameters=[VIEW])
+@serve("GET", "v1/roles", IAM + "ListPredefinedRoles", gives=list_of("roles", ROLE), parameters=[VIEW])
 def list_predefined_roles(query: Mapping[str, str]) -> Any:
     """Return the predefined roles."""
     full = _is_full(query)
     return listed("roles", [role_resource(role, full=full) for role in PREDEFINED.values()], "")
 
 
-@serve("GET", "v1/roles/{role}", IAM + "GetPredefinedRole", "roles_get", gives=ROLE)
+@serve("GET", "v1/roles/{role}", IAM + "GetPredefinedRole", gives=ROLE)
 def get_predefined_role(role: str) -> Any:
     """Return a predefined role."""
     return role_resource(custom_roles.get_predefined(f"roles/{role}"))

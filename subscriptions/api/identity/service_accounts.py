@@ -33,12 +33,7 @@ NO_STORE = {"Cache-Control": "no-store"}
 
 
 @serve(
-    "GET",
-    ACCOUNTS,
-    IAM + "ListServiceAccounts",
-    "serviceAccounts_list",
-    gives=list_of("accounts", fields.SERVICE_ACCOUNT),
-    parameters=PAGING,
+    "GET", ACCOUNTS, IAM + "ListServiceAccounts", gives=list_of("accounts", fields.SERVICE_ACCOUNT), parameters=PAGING
 )
 def list_service_accounts(project: str, query: Mapping[str, str], caller: Principal) -> Any:
     """Return the service accounts of a project."""
@@ -50,12 +45,7 @@ def list_service_accounts(project: str, query: Mapping[str, str], caller: Princi
 
 
 @serve(
-    "POST",
-    ACCOUNTS,
-    IAM + "CreateServiceAccount",
-    "serviceAccounts_create",
-    takes=fields.CREATE_SERVICE_ACCOUNT,
-    gives=fields.SERVICE_ACCOUNT,
+    "POST", ACCOUNTS, IAM + "CreateServiceAccount", takes=fields.CREATE_SERVICE_ACCOUNT, gives=fields.SERVICE_ACCOUNT
 )
 def create_service_account(project: str, body: object, caller: Principal) -> Any:
     """Create a service account."""
@@ -64,39 +54,32 @@ def create_service_account(project: str, body: object, caller: Principal) -> Any
     )
 
 
-@serve("GET", ACCOUNT, IAM + "GetServiceAccount", "serviceAccounts_get", gives=fields.SERVICE_ACCOUNT)
+@serve("GET", ACCOUNT, IAM + "GetServiceAccount", gives=fields.SERVICE_ACCOUNT)
 def get_service_account(name: str) -> Any:
     """Return a service account, by its email or its unique id."""
     return service_account_resource(selectors.get_service_account(name=name))
 
 
-@serve(
-    "PATCH",
-    ACCOUNT,
-    IAM + "PatchServiceAccount",
-    "serviceAccounts_patch",
-    takes=fields.PATCH_SERVICE_ACCOUNT,
-    gives=fields.SERVICE_ACCOUNT,
-)
+@serve("PATCH", ACCOUNT, IAM + "PatchServiceAccount", takes=fields.PATCH_SERVICE_ACCOUNT, gives=fields.SERVICE_ACCOUNT)
 def update_service_account(name: str, body: object) -> Any:
     """Change the fields of a service account that the mask names."""
     return service_account_resource(service_accounts.update_service_account(name=name, request=body))
 
 
-@serve("DELETE", ACCOUNT, IAM + "DeleteServiceAccount", "serviceAccounts_delete")
+@serve("DELETE", ACCOUNT, IAM + "DeleteServiceAccount")
 def delete_service_account(name: str) -> None:
     """Delete a service account, which can be undeleted for 30 days."""
     service_accounts.delete_service_account(name=name)
 
 
-@serve("POST", ACCOUNT + ":disable", IAM + "DisableServiceAccount", "serviceAccounts_disable", takes=fields.EMPTY)
+@serve("POST", ACCOUNT + ":disable", IAM + "DisableServiceAccount", takes=fields.EMPTY)
 def disable_service_account(name: str, body: object) -> None:
     """Disable a service account: it gets no more tokens."""
     fields.EMPTY.read(body)
     service_accounts.disable_service_account(name=name)
 
 
-@serve("POST", ACCOUNT + ":enable", IAM + "EnableServiceAccount", "serviceAccounts_enable", takes=fields.EMPTY)
+@serve("POST", ACCOUNT + ":enable", IAM + "EnableServiceAccount", takes=fields.EMPTY)
 def enable_service_account(name: str, body: object) -> None:
     """Enable a service account again."""
     fields.EMPTY.read(body)
@@ -118,7 +101,6 @@ class UndeleteView(ApiView):
     "POST",
     ACCOUNT + ":undelete",
     IAM + "UndeleteServiceAccount",
-    "serviceAccounts_undelete",
     takes=fields.EMPTY,
     gives=fields.UNDELETE_SERVICE_ACCOUNT,
     base=UndeleteView,
@@ -134,7 +116,6 @@ def undelete_service_account(name: str, body: object) -> Any:
     "POST",
     ACCOUNT + ":generateAccessToken",
     CREDENTIALS + "GenerateAccessToken",
-    "serviceAccounts_generateAccessToken",
     takes=fields.GENERATE_ACCESS_TOKEN,
     gives=fields.GENERATE_ACCESS_TOKEN_RESPONSE,
 )
@@ -149,7 +130,6 @@ def generate_access_token(name: str, body: object, caller: Principal) -> Any:
     "POST",
     ACCOUNT + ":generateIdToken",
     CREDENTIALS + "GenerateIdToken",
-    "serviceAccounts_generateIdToken",
     takes=fields.GENERATE_ID_TOKEN,
     gives=fields.GENERATE_ID_TOKEN_RESPONSE,
 )
