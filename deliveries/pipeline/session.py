@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from django.conf import settings as django_settings
+
 from deliveries.pipeline import classarchive
 from deliveries.pipeline.starting import spark_starting
 from pushhub.common.errors import InvalidArgument
@@ -54,6 +56,17 @@ def spark_session(
         builder = builder.config(key, value)
     with spark_starting():
         return builder.getOrCreate()
+
+
+def command_session(name: str, *, short: bool = False) -> SparkSession:
+    """Start the session of a command, as the settings say."""
+    return spark_session(
+        f"pushhub {name}",
+        master=django_settings.SPARK_MASTER,
+        memory=django_settings.SPARK_MEMORY,
+        extra=django_settings.SPARK_CONF,
+        short=short,
+    )
 
 
 def driver_address(master: str) -> dict[str, str]:

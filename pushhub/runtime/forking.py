@@ -44,8 +44,7 @@ LIBRARIES = (
     "pushhub.runtime.webserver",
     "pushhub.urls",
     "pushhub.wsgi",
-    "subscriptions.rpc.schemas",
-    "subscriptions.rpc.subscriptions",
+    "subscriptions.rpc.resources",
     "subscriptions.tasks",
 )
 #: The modules that can be run, and for each the module with its `main`.

@@ -50,18 +50,18 @@ logger = logging.getLogger("pushhub.runtime.grpcserver")
 def services() -> dict[str, dict[str, Method]]:
     """Return every gRPC service and its methods. Django must be set up."""
     from deliveries.rpc import messages, snapshots, streaming
-    from subscriptions.rpc import policies, schemas, subscriptions, topics
+    from subscriptions.rpc import resources
 
     return {
-        "google.pubsub.v1.Publisher": {**topics.METHODS, **messages.PUBLISHER, **snapshots.PUBLISHER},
+        "google.pubsub.v1.Publisher": {**resources.PUBLISHER, **messages.PUBLISHER, **snapshots.PUBLISHER},
         "google.pubsub.v1.Subscriber": {
-            **subscriptions.METHODS,
+            **resources.SUBSCRIBER,
             **messages.SUBSCRIBER,
             **streaming.SUBSCRIBER,
             **snapshots.SUBSCRIBER,
         },
-        "google.pubsub.v1.SchemaService": {**schemas.METHODS},
-        "google.iam.v1.IAMPolicy": {**policies.METHODS},
+        "google.pubsub.v1.SchemaService": resources.SCHEMAS,
+        "google.iam.v1.IAMPolicy": resources.POLICIES,
     }
 
 

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pushhub.common.batches import gather
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: An Arrow batch ends when it has this many rows or bytes.
+#: The most rows and bytes of an Arrow batch.
 BATCH_ROWS = 5_000
 BATCH_BYTES = 16 * 1024 * 1024
 #: Rows that PostgreSQL sends at a time: a message may have 10 MB.
@@ -50,8 +52,7 @@ def _read_range(source: Source, after: int, to: int) -> Iterator[pa.RecordBatch]
     cursor, mark = _cursor(source)
     try:
         cursor.execute(QUERY.format(mark), (after, to, source.write_id))
-        for rows in _gathered(cursor):
-            yield _batch(source, rows)
+        yield from _batches(source, cursor)
     finally:
         cursor.connection.close()
 
@@ -71,17 +72,9 @@ def _cursor(source: Source) -> tuple[Any, str]:
     return cursor, "%s"
 
 
-def _gathered(rows: Iterable[Any]) -> Iterator[list[Any]]:
-    batch: list[Any] = []
-    weight = 0
-    for row in rows:
-        batch.append(row)
-        weight += len(row[2])
-        if len(batch) >= BATCH_ROWS or weight >= BATCH_BYTES:
-            yield batch
-            batch, weight = [], 0
-    if batch:
-        yield batch
+def _batches(source: Source, rows: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+    for some in gather(rows, most=BATCH_ROWS, size_of=lambda row: len(row[2]), size=BATCH_BYTES):
+        yield _batch(source, some)
 
 
 def _batch(source: Source, rows: list[Any]) -> pa.RecordBatch:

@@ -84,12 +84,10 @@ def _waited_seconds() -> float | None:
 
 def _archiver(root: str, stderr: TextIO, *, is_quiet: bool) -> Archiver:
     from deliveries.pipeline.archiving.archive import Archiver
-    from deliveries.pipeline.session import spark_session
+    from deliveries.pipeline.session import command_session
 
-    session = spark_session(
-        "pushhub archive", master=settings.SPARK_MASTER, memory=settings.SPARK_MEMORY, extra=settings.SPARK_CONF
-    )
-    return Archiver(root, session=session, progress=(lambda _: None) if is_quiet else stderr.write)
+    progress = (lambda _: None) if is_quiet else stderr.write
+    return Archiver(root, session=command_session("archive"), progress=progress)
 
 
 def _verify(root: str, stdout: TextIO) -> None:

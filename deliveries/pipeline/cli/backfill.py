@@ -6,10 +6,8 @@ from argparse import ArgumentParser, ArgumentTypeError
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from django.conf import settings
-
 from deliveries.pipeline.cli.rollup import journal_folder
-from deliveries.pipeline.session import spark_session
+from deliveries.pipeline.session import command_session
 from deliveries.telemetry.counting import ledger
 from deliveries.telemetry.counting.rollup import backfill
 from deliveries.telemetry.runs import Kind, running
@@ -31,10 +29,7 @@ def run(*, stdout: TextIO, since: datetime, until: datetime | None, rebuild: boo
     if since >= until:
         raise InvalidArgument("--from must come before --to.")
     with running(Kind.BACKFILL) as noted:
-        session = spark_session(
-            "pushhub backfill", master=settings.SPARK_MASTER, memory=settings.SPARK_MEMORY, extra=settings.SPARK_CONF
-        )
-        added = backfill(journal_folder(), session=session, since=since, until=until)
+        added = backfill(journal_folder(), session=command_session("backfill"), since=since, until=until)
         noted.add(added.rows)
     stdout.write(f"{added.rows} events of {added.segments} segments counted, {added.skipped} were counted before")
     if rebuild:

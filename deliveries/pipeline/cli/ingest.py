@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
-from django.conf import settings
-
 from deliveries.pipeline.jobs import ingest, sources
 from deliveries.pipeline.jobs.messages import Columns
 from deliveries.pipeline.jobs.reading import Reading, read_files
@@ -28,7 +26,7 @@ from deliveries.pipeline.publishing.publishjobs import (
     run_job,
     write_rejects,
 )
-from deliveries.pipeline.session import spark_session
+from deliveries.pipeline.session import command_session
 from deliveries.telemetry.runs import Kind, Run, error_line, running
 from pushhub.common.errors import FailedPrecondition
 from pushhub.common.stores import is_remote
@@ -98,9 +96,7 @@ def _ingest(
     base = sources.base_of(source, files)
     heads = sources.heads_of(files, form=form, dialect=dialect)
     sources.check_columns(files, heads, form=form, columns=columns, base=base)
-    session = spark_session(
-        "pushhub ingest", master=settings.SPARK_MASTER, memory=settings.SPARK_MEMORY, extra=settings.SPARK_CONF
-    )
+    session = command_session("ingest")
     content, spans = _planned(partial(sources.survey, session, files, heads, form=form, multi_line=dialect.multi_line))
     parts = ingest.parts_of(files, spans, in_order=in_order)
     reading = Reading(form, columns, dialect, base, sources.folder_kinds(files, base) if form == "parquet" else {})

@@ -23,7 +23,7 @@ from deliveries.pipeline.publishing.publishjobs import (
     progress_of,
     run_job,
 )
-from deliveries.pipeline.session import spark_session
+from deliveries.pipeline.session import command_session
 from deliveries.telemetry.runs import Kind, running
 from pushhub.common.errors import InvalidArgument, PushHubError
 from pushhub.common.protojson import parse_timestamp
@@ -79,9 +79,7 @@ class _Work:
         self.spec = spec
         self.stderr = stderr
         self.target = spec.target(rate=rate)
-        self.session = spark_session(
-            "pushhub replay", master=settings.SPARK_MASTER, memory=settings.SPARK_MEMORY, extra=settings.SPARK_CONF
-        )
+        self.session = command_session("replay")
         self.messages = replay.chosen(
             self.session,
             root=settings.ARCHIVE,

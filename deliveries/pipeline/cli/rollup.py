@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from django.conf import settings
 
-from deliveries.pipeline.session import spark_session
+from deliveries.pipeline.session import command_session
 from deliveries.telemetry.counting.rollup import Rollup, only_runner
 from deliveries.telemetry.runs import Kind, running
 from pushhub.common.errors import FailedPrecondition
@@ -24,13 +24,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(*, stdout: TextIO, once: bool, **_: Any) -> None:
     folder = journal_folder()
     with only_runner(folder), running(Kind.ROLLUP) as run:
-        session = spark_session(
-            "pushhub rollup",
-            master=settings.SPARK_MASTER,
-            memory=settings.SPARK_MEMORY,
-            extra=settings.SPARK_CONF,
-            short=once,
-        )
+        session = command_session("rollup", short=once)
         rollup = Rollup(folder, session=session, counted=run.add)
         stdout.write(f"the rollup counts {folder}")
         stdout.flush()

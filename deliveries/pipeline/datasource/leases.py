@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deliveries.pipeline.datasource.connection import Connection, may_pass, patient
+from pushhub.common.batches import gather
 
 logger = logging.getLogger(__name__)
 
@@ -204,13 +205,4 @@ class _Stream:
 
 
 def _portions(ack_ids: Sequence[str]) -> Iterator[list[str]]:
-    some: list[str] = []
-    size = 0
-    for ack_id in ack_ids:
-        if some and size + len(ack_id) > ACK_IDS_BYTES:
-            yield some
-            some, size = [], 0
-        some.append(ack_id)
-        size += len(ack_id)
-    if some:
-        yield some
+    return gather(ack_ids, most=len(ack_ids), size_of=len, size=ACK_IDS_BYTES)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import datasource as spark
 
 from deliveries.pipeline.datasource.connection import OPTIONS, Connection, patient, require_known
+from pushhub.common.batches import gather
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.names import parse_topic
 
@@ -119,19 +120,9 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Mapping[str, Any]]:
 
 
 def _gathered(rows: Iterable[Mapping[str, Any]]) -> Iterator[list[Numbered]]:
-    """Yield the messages of rows, as many at a time as a request takes."""
-    messages: list[Numbered] = []
-    size = 0
-    for number, row in enumerate(rows, start=1):
-        message = _message(row)
-        weight = message.ByteSize()
-        if messages and (len(messages) == REQUEST_MESSAGES or size + weight > REQUEST_BYTES):
-            yield messages
-            messages, size = [], 0
-        messages.append((number, message))
-        size += weight
-    if messages:
-        yield messages
+    """Return the messages of rows, as many at a time as a request takes."""
+    messages = enumerate(map(_message, rows), start=1)
+    return gather(messages, most=REQUEST_MESSAGES, size_of=lambda pair: pair[1].ByteSize(), size=REQUEST_BYTES)
 
 
 def _by_key(messages: Iterable[Numbered]) -> Iterable[list[Numbered]]:

@@ -12,12 +12,13 @@ from deliveries.pipeline.jobs.parquetrows import read_parquet
 from deliveries.pipeline.jobs.rows import USUAL, Dialect, read_rows
 from deliveries.pipeline.jobs.sources import folder_values
 from deliveries.pipeline.jobs.spans import Span
+from pushhub.common.batches import gather
 from pushhub.common.stores import AnyFile, file_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: An Arrow batch ends when it has this many rows or bytes.
+#: The most rows and bytes of an Arrow batch.
 BATCH_ROWS = 1_000
 BATCH_BYTES = 16 * 1024 * 1024
 #: `row` is the number of the row in its part; `line` is null in formats without lines.
@@ -52,17 +53,13 @@ def read_files(batches: Iterable[pa.RecordBatch], *, reading: Reading) -> Iterat
     for batch in batches:
         for each in batch.to_pylist():
             path, number = file_of(each["path"]), 0
-            rows: list[Row] = []
-            weight = 0
-            for row in reading.rows(path, Span(each["first"], each["last"], each["line"])):
-                rows.append(row)
-                weight += len(row.data)
-                if len(rows) >= BATCH_ROWS or weight >= BATCH_BYTES:
-                    yield _batch(each["part"], path.name, number, rows)
-                    number += len(rows)
-                    rows, weight = [], 0
-            if rows:
+            span = Span(each["first"], each["last"], each["line"])
+            batches_of_rows = gather(
+                reading.rows(path, span), most=BATCH_ROWS, size_of=lambda row: len(row.data), size=BATCH_BYTES
+            )
+            for rows in batches_of_rows:
                 yield _batch(each["part"], path.name, number, rows)
+                number += len(rows)
 
 
 def _batch(part: int, name: str, before: int, rows: Sequence[Row]) -> pa.RecordBatch:

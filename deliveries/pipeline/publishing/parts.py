@@ -15,6 +15,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from deliveries.pipeline.service import Service
+from pushhub.common.batches import gather
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,7 +104,7 @@ def publish_part(rows: Iterable[Row], *, task: Task, number: int, pace: Pace, do
 
     part = PublishPart.objects.get(job=task.job, number=number)
     topic = Topic.objects.select_related("project").get(pk=task.topic)
-    for batch in _gathered(_items(rows, part), size=pace.size):
+    for batch in gather(_items(rows, part), most=pace.size, size_of=_size_of, size=BATCH_BYTES):
         done += _publish(part, batch, topic=topic, only=task.only)
         pace.wait(done)
     PublishPart.objects.filter(pk=part.pk).update(finished=True)
@@ -144,17 +145,8 @@ def _items(rows: Iterable[Row], part: PublishPart) -> Iterator[Item]:
             yield position, None, _line(part.number, position, error.message, where | shown)
 
 
-def _gathered(items: Iterable[Item], *, size: int) -> Iterator[list[Item]]:
-    batch: list[Item] = []
-    weight = 0
-    for item in items:
-        batch.append(item)
-        weight += len(item[1].data) if item[1] is not None else 0
-        if len(batch) >= size or weight >= BATCH_BYTES:
-            yield batch
-            batch, weight = [], 0
-    if batch:
-        yield batch
+def _size_of(item: Item) -> int:
+    return len(item[1].data) if item[1] is not None else 0
 
 
 def _publish(part: PublishPart, batch: Sequence[Item], *, topic: Any, only: int | None) -> int:
