@@ -33,6 +33,11 @@ def spark_schema(names: tuple[str, ...]) -> str:
 @cache
 def arrow_schema(names: tuple[str, ...] = tuple(COLUMNS)) -> pa.Schema:
     """Return the schema of some columns, as Arrow and Spark exchange them."""
+    return arrow_schema_of({name: COLUMNS[name] for name in names})
+
+
+def arrow_schema_of(columns: Mapping[str, str]) -> pa.Schema:
+    """Return Arrow's schema of columns with types in Spark's terms."""
     import pyarrow as pa
 
     types = {
@@ -40,6 +45,7 @@ def arrow_schema(names: tuple[str, ...] = tuple(COLUMNS)) -> pa.Schema:
         "timestamp": pa.timestamp("us", "UTC"),
         "binary": pa.binary(),
         "map<string,string>": pa.map_(pa.string(), pa.string()),
+        "int": pa.int32(),
         "bigint": pa.int64(),
     }
-    return pa.schema([(name, types[COLUMNS[name]]) for name in names])
+    return pa.schema([(name, types[kind]) for name, kind in columns.items()])

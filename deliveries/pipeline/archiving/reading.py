@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from deliveries.pipeline.archiving.columns import MESSAGE, arrow_schema
 from pushhub.common.batches import gather
 
 if TYPE_CHECKING:
@@ -83,15 +84,13 @@ def _batch(source: Source, rows: list[Any]) -> pa.RecordBatch:
     topics = [source.topics.get(row[1], DELETED_TOPIC) for row in rows]
     times = [((row[0] >> source.time_shift) + source.epoch_ms) * 1000 for row in rows]
     attributes = [list(json.loads(row[3]).items()) if row[3] else [] for row in rows]
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([project for project, _ in topics], pa.string()),
-            pa.array([name for _, name in topics], pa.string()),
-            pa.array([str(row[0]) for row in rows], pa.string()),
-            pa.array(times, pa.timestamp("us", "UTC")),
-            pa.array([bytes(row[2]) for row in rows], pa.binary()),
-            pa.array(attributes, pa.map_(pa.string(), pa.string())),
-            pa.array([row[4] for row in rows], pa.string()),
-        ],
-        names=["project", "topic", "message_id", "publish_time", "data", "attributes", "ordering_key"],
-    )
+    columns = {
+        "project": [project for project, _ in topics],
+        "topic": [name for _, name in topics],
+        "message_id": [str(row[0]) for row in rows],
+        "publish_time": times,
+        "data": [bytes(row[2]) for row in rows],
+        "attributes": attributes,
+        "ordering_key": [row[4] for row in rows],
+    }
+    return pa.RecordBatch.from_pydict(columns, schema=arrow_schema(MESSAGE))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
+
+from deliveries.pipeline.archiving.columns import arrow_schema_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,8 +39,9 @@ class Messages(InputPartition):
 
         sink = pa.BufferOutputStream()
         options = pa.ipc.IpcWriteOptions(compression="lz4")
-        with pa.ipc.new_stream(sink, arrow_schema(), options=options) as writer:
-            writer.write_batch(_batch(received))
+        batch = _batch(received)
+        with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+            writer.write_batch(batch)
         return cls(sink.getvalue().to_pybytes())
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -50,35 +52,17 @@ class Messages(InputPartition):
                 yield batch.select(columns)
 
 
-@cache
-def arrow_schema() -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema(
-        {
-            "message_id": pa.string(),
-            "publish_time": pa.timestamp("us", "UTC"),
-            "data": pa.binary(),
-            "attributes": pa.map_(pa.string(), pa.string()),
-            "ordering_key": pa.string(),
-            "delivery_attempt": pa.int32(),
-        }
-    )
-
-
 def _batch(received: Sequence[Any]) -> pa.RecordBatch:
     import pyarrow as pa
 
     messages = [entry.message for entry in received]
     times = [message.publish_time.seconds * 1_000_000 + message.publish_time.nanos // 1000 for message in messages]
-    columns = [
-        [message.message_id for message in messages],
-        times,
-        [message.data for message in messages],
-        [list(message.attributes.items()) for message in messages],
-        [message.ordering_key for message in messages],
-        [entry.delivery_attempt or None for entry in received],
-    ]
-    schema = arrow_schema()
-    arrays = [pa.array(values, kind) for values, kind in zip(columns, schema.types, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    columns = {
+        "message_id": [message.message_id for message in messages],
+        "publish_time": times,
+        "data": [message.data for message in messages],
+        "attributes": [list(message.attributes.items()) for message in messages],
+        "ordering_key": [message.ordering_key for message in messages],
+        "delivery_attempt": [entry.delivery_attempt or None for entry in received],
+    }
+    return pa.RecordBatch.from_pydict(columns, schema=arrow_schema_of(COLUMNS))
