@@ -7,7 +7,7 @@
 --   KEYS[1]  the lane   ARGV[1]  the generation in which they were leased
 --   ARGV[2..]  delivery, and how often it had been leased when it was handed out
 -- Owns every key of the lane (common.lua).
-local key = PREFIX .. KEYS[1]
+local key = KEYS[1]
 local now = now_ms()
 local ids, times = {}, {}
 for i = 2, #ARGV, 2 do

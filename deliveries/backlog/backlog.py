@@ -35,18 +35,19 @@ from deliveries.backlog.records import (
     Settlement,
     Take,
     Taken,
+    cell_key,
+    cell_of,
     draw_generation,
     own_limits,
     pull_bell,
+    queue_key,
     settings_text,
     work_key,
 )
 from deliveries.backlog.scripts import Call, Scripts, call_all, call_each
 from deliveries.rules.shards import is_in
-from deliveries.rules.taskmessage import queue_name, task_parts
+from deliveries.rules.taskmessage import task_parts
 
-#: When each region was last served (beat.lua).
-REGIONS_KEY = f"{PREFIX}regions"
 #: Lanes that are read in one round trip, lanes that are configured in one, and keys that one step of a search looks at.
 LANES_TOGETHER, MAX_CONFIGURED, SCANNED = 4000, 200, 10_000
 #: Redis keeps the last changes of settings, so that deleted subscriptions don't take room for ever.
@@ -92,7 +93,7 @@ class Backlog:
             if calls and weight + call_weight > MAX_OFFER_WEIGHT:
                 call_all(self.client, self.scripts.offer, calls)
                 calls, weight = [], 0
-            keys = [offered.lane.key for offered in lanes]
+            keys = [offered.lane.root for offered in lanes]
             settings_texts = [settings_text(offered.mode, offered.limits) for offered in lanes]
             fixed = [self.limit, self._draw_generation(), *task_parts(offer.region)]
             calls.append((keys, [*fixed, *settings_texts, *_flat(messages)]))
@@ -116,7 +117,7 @@ class Backlog:
         keys = ",".join(orderings)
         fixed = [self.limit, next_id, request.number, request.generation, int(complete), keys, int(request.is_lean)]
         args = [*fixed, *_flat(messages)]
-        return bool(self.scripts.page(keys=[request.lane.key], args=args))
+        return bool(self.scripts.page(keys=[request.lane.root], args=args))
 
     def wants(self, request: PageRequest) -> bool:
         """Return whether a lane still expects this page, so that page.lua would take it."""
@@ -144,12 +145,12 @@ class Backlog:
         calls: list[Call] = [
             (
                 self.scripts.settle,
-                [lane.key],
+                [lane.root],
                 [self.limit, repr(dice), int(lane.region in regions), *settlement.arguments],
             )
             for lane, settlement in settlements.items()
         ]
-        calls += [(self.scripts.take, [queue_name(take.region), take.work], take[1:]) for take in takes]
+        calls += [(self.scripts.take, [queue_key(take.region, cell=0), take.work], take[1:]) for take in takes]
         done = [("HDEL", work_key(worker), *_fields_of(batches)) for worker, batches in finished.items() if batches]
         replies = call_each(self.client, calls, then=done)
         flows = {
@@ -170,7 +171,7 @@ class Backlog:
         It is a fetch (fetch.lua) by a worker whose messages come in another way: it takes none.
         """
         no_lease = "-"
-        keys = [queue_name(region), work_key("")]
+        keys = [queue_key(region, cell=0), work_key("")]
         _, wait_ms, _, pages = self.scripts.fetch(keys=keys, args=[region, "", 0, self.limit, no_lease])
         return int(wait_ms) / 1000 if int(wait_ms) >= 0 else inf, PageRequest.parse_all(pages)
 
@@ -186,7 +187,8 @@ class Backlog:
         """Renew the heartbeat and lease of a worker that serves these regions, and put back what dead workers held."""
         oldest_job_ms = round(oldest_job_seconds * 1000)
         wiped, put_back, silent, holds = self.scripts.beat(
-            args=[worker, DEAD_AFTER_MS, oldest_job_ms, lease, int(is_new_lease), LEASE_MS, *regions]
+            keys=[cell_key(0, "workers")],
+            args=[worker, DEAD_AFTER_MS, oldest_job_ms, lease, int(is_new_lease), LEASE_MS, *regions],
         )
         silences = {name.decode(): int(ms) / 1000 for name, ms in zip(silent[0::2], silent[1::2], strict=True)}
         return Health(bool(wiped), int(put_back), silences, holds_lease=bool(holds))
@@ -200,20 +202,20 @@ class Backlog:
         now = int(time.time() * 1000)
         times = dict.fromkeys(regions, now)
         if times:
-            self.client.zadd(REGIONS_KEY, times, nx=True)
+            self.client.zadd(cell_key(0, "regions"), times, nx=True)
 
     def forget_regions(self, regions: Sequence[str]) -> None:
         """Forget regions in which nothing waits and nothing will."""
         if regions:
-            self.client.zrem(REGIONS_KEY, *regions)
+            self.client.zrem(cell_key(0, "regions"), *regions)
 
     def put_back(self, worker: str, batches: Sequence[str]) -> int:
         """Put batches that a worker requested and never got back into their queues. Return the number of messages."""
-        return int(self.scripts.putback(args=[worker, *batches]))
+        return int(self.scripts.putback(keys=[work_key(worker)], args=[worker, *batches]))
 
     def leave(self, worker: str, *, lease: str = "") -> bool:
         """Sign a worker off. Return false if it still holds batches, which other workers then take over."""
-        return bool(self.scripts.leave(args=[worker, lease]))
+        return bool(self.scripts.leave(keys=[work_key(worker)], args=[worker, lease]))
 
     def finish(self, worker: str, batch: str) -> None:
         """Remove the record of a batch without anything to settle."""
@@ -221,20 +223,20 @@ class Backlog:
 
     def held(self, regions: Iterable[str]) -> set[str]:
         """Return all deliveries in a queue or with a worker (held.lua). This is slow, for the audit only."""
-        return {task.decode() for task in self.scripts.held(args=list(regions))}
+        return {task.decode() for task in self.scripts.held(keys=[cell_key(0, "workers")], args=list(regions))}
 
     def tokens(self, lanes: Sequence[Lane]) -> dict[Lane, list[int]]:
         """Return the deliveries of each lane that hold a token (tokens.lua)."""
         tokens: dict[Lane, list[int]] = {}
         for start in range(0, len(lanes), LANES_TOGETHER):
             chunk = lanes[start : start + LANES_TOGETHER]
-            replies = call_all(self.client, self.scripts.tokens, [([lane.key], []) for lane in chunk])
+            replies = call_all(self.client, self.scripts.tokens, [([lane.root], []) for lane in chunk])
             tokens |= {lane: [int(name) for name in names] for lane, names in zip(chunk, replies, strict=True)}
         return tokens
 
     def repair(self, lane: Lane, message_ids: Sequence[int], *, generation: str) -> int:
         """Take back tokens of deliveries lost in this generation, which are then read from the database again."""
-        return int(self.scripts.repair(keys=[lane.key], args=[self.limit, generation, *message_ids]))
+        return int(self.scripts.repair(keys=[lane.root], args=[self.limit, generation, *message_ids]))
 
     def lanes(self) -> list[Lane]:
         """Return all lanes that Redis knows."""
@@ -249,7 +251,7 @@ class Backlog:
         """Pass settings on to lanes, in as few round trips as do not block Redis for long."""
         calls: list[tuple[list[str], list[Any]]] = [
             (
-                [wanted.lane.key],
+                [wanted.lane.root],
                 [
                     *(int(wanted.mode), self.limit, wanted.action, wanted.from_id, *own_limits(wanted.limits)),
                     *(int(wanted.ordered), wanted.push_config, self._draw_generation()),
@@ -265,7 +267,7 @@ class Backlog:
     ) -> Leases | None:
         """Lease up to `count` deliveries to a puller (lease.lua). Return None if Redis does not know the lane."""
         args: list[Any] = [count, duration_ms, self.limit, *countdown_ms, repr(self._dice()), puller]
-        reply = self.scripts.lease(keys=[lane.key], args=args)
+        reply = self.scripts.lease(keys=[lane.root], args=args)
         return None if reply is None else Leases.parse(lane, reply)
 
     def extend(
@@ -282,11 +284,11 @@ class Backlog:
         A lease is a pair of a delivery and the number of its leases so far, in this generation of the lane.
         """
         args: list[Any] = [duration_ms, *countdown_ms, repr(self._dice()), generation, *_flat(leases)]
-        return _ids(self.scripts.extend(keys=[lane.key], args=args))
+        return _ids(self.scripts.extend(keys=[lane.root], args=args))
 
     def lost(self, lane: Lane, leases: Iterable[tuple[int, int]], *, generation: str) -> set[int]:
         """Return the deliveries whose leases have ended."""
-        return _ids(self.scripts.leased(keys=[lane.key], args=[generation, *_flat(leases)]))
+        return _ids(self.scripts.leased(keys=[lane.root], args=[generation, *_flat(leases)]))
 
     def unlease(self, lane: Lane, leases: Iterable[tuple[int, int, int]], *, generation: str) -> None:
         """Take back leases without costing an attempt (unlease.lua).
@@ -295,17 +297,17 @@ class Backlog:
         """
         args = [part for lease in leases for part in lease]
         if args:
-            self.scripts.unlease(keys=[lane.key], args=[generation, *args])
+            self.scripts.unlease(keys=[lane.root], args=[generation, *args])
 
     def hand_over(self, lane: Lane, puller: str) -> None:
         """Leave the ordering keys of a stream that has closed to the other streams of its client (handover.lua)."""
-        self.scripts.handover(keys=[lane.key], args=[puller])
+        self.scripts.handover(keys=[lane.root], args=[puller])
 
     def acknowledge(
         self, lane: Lane, leases: Iterable[tuple[int, int]], *, generation: str
     ) -> tuple[set[int], set[int]]:
         """Take acks of an ordered lane; return what the database may forget now, and what came too late."""
-        owed_no_more, late = self.scripts.acknowledge(keys=[lane.key], args=[generation, *_flat(leases)])
+        owed_no_more, late = self.scripts.acknowledge(keys=[lane.root], args=[generation, *_flat(leases)])
         return _ids(owed_no_more), _ids(late)
 
     def release(
@@ -316,27 +318,29 @@ class Backlog:
         With `only_waiting`, leave those that have a token or a lease. Return those that wait in another generation.
         """
         args: list[Any] = [self.limit, generation, int(not only_waiting), *message_ids]
-        return Late.parse(*self.scripts.release(keys=[lane.key], args=args))
+        return Late.parse(*self.scripts.release(keys=[lane.root], args=args))
 
     def wait_for_pull(self, subscription_id: int, *, seconds: float) -> None:
         """Sleep until a pull subscription may have messages, at most this long."""
         self.client.brpop([pull_bell(subscription_id)], timeout=seconds)
 
     def forget(self, lane: Lane) -> None:
-        self.scripts.forget(keys=[lane.key])
+        self.scripts.forget(keys=[lane.root])
 
     def announce_change(self, subscription_id: int) -> None:
         """Make all workers read this subscription's settings again before its next push (announce.lua)."""
-        self.scripts.announce(args=[subscription_id, CHANGES_KEPT])
+        self.scripts.announce(
+            keys=[cell_key(cell_of(subscription_id), "changed")], args=[subscription_id, CHANGES_KEPT]
+        )
 
     def changed_since(self, epoch: int) -> list[int]:
         """Return the subscriptions that have changed since an epoch, less than CHANGES_KEPT before the last one."""
-        members = self.client.zrangebyscore(f"{PREFIX}changed", f"({epoch}", "+inf")
+        members = self.client.zrangebyscore(cell_key(0, "changed"), f"({epoch}", "+inf")
         return [int(cast(bytes, member)) for member in members]
 
     def mark_alive(self) -> None:
         """Mark that Redis knows all lanes. A wipe of Redis removes the mark."""
-        self.client.set(f"{PREFIX}alive", 1)
+        self.client.set(cell_key(0, "alive"), 1)
 
     def known(self, lane: Lane, message_ids: Sequence[int]) -> list[bool]:
         """Return for each delivery whether Redis has it."""
@@ -387,7 +391,7 @@ class Backlog:
 
     def ring(self, region: str) -> None:
         """Wake a worker that sleeps on a region's bell, or the next one that is about to sleep."""
-        self.client.lpush(f"{PREFIX}bell:{region}", "1")
+        self.client.lpush(cell_key(0, f"bell:{region}"), "1")
 
 
 def _flat(tuples: Iterable[tuple[int | str, ...]]) -> list[Any]:

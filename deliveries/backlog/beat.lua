@@ -1,11 +1,12 @@
--- beat(; worker, dead after ms, oldest job ms, lease, is new, lease ms, region, ...)
+-- beat(workers; worker, dead after ms, oldest job ms, lease, is new, lease ms, region, ...)
 --   -> {1 when Redis was wiped since the last rebuild, else 0; messages put back; {region, ms since a worker of it lived, ...};
 --       1 when the lease holds, else 0}
 --
 -- Renews a worker's heartbeat and its lease, and puts back what dead workers held: the messages of their batches go to the
 -- queue again, without those that were settled or given back. Messages of ordered lanes are put back when the worker's lease has lapsed,
 -- and what that worker still says of them is ignored (settle.lua).
---   ARGV[1]  the worker, or "" for a caller that is none   ARGV[2]  the silence (ms) after which a worker is dead
+--   KEYS[1]  ph:workers   ARGV[1]  the worker, or "" for a caller that is none
+--   ARGV[2]  the silence (ms) after which a worker is dead
 --   ARGV[3]  the age of the oldest job of the worker's threads
 --   ARGV[4]  the name of the worker's lease, which begins with the worker's, or ""   ARGV[5]  1 for a new lease
 --   ARGV[6]  the silence (ms) after which a lease lapses

@@ -20,14 +20,16 @@
 --   P:u:<key>  list  the key's deliveries that pullers have leased, in publish order; they come before P:k
 --   P:v  hash    ordering key -> the puller that holds those leases: no other puller gets messages of the key meanwhile.
 --                A stream's name begins with "<client>/", if it has a client id; "<client>/" alone stands for its other streams
--- A delivery is named by its message id. All lanes share:
+-- A delivery is named by its message id. All lanes of a cell share:
 --   ph:wake                zset  lane -> when it next needs a pump (ms)
 --   ph:page                set   lanes that need the next page of their backlog from the database
 --   ph:bell:<region>       list  holds an entry while a sleeping worker should look at the queue
 --   ph:bytes               about how many bytes the deliveries of all lanes take in Redis: the sum of their `held_bytes`
---   ph:counters            hash  the counters of /metrics; see deliveries/counters
+--   ph:counters            hash  the counters of /metrics; see deliveries/telemetry/sinks/counters.py
 --   ph:pull:<subscription> list  holds one entry while a waiting puller should look at the lanes
 --   deliveries.<region>    list  kombu's queue; pushed on the left, taken on the right
+-- Here and in the other files "ph:" stands for the text with which all keys of a cell begin (records.py). A script touches the keys
+-- of one cell only, and finds that text in its last key.
 --
 -- The fields of the state besides those of rules.lua:
 --   mode             0 = paused or detached, 1 = push, 2 = pull
@@ -68,7 +70,8 @@
 -- deliveries, and large payloads stay in the database. What a lane takes is counted when deliveries enter it; those that leave
 -- it count with its mean.
 
-local PREFIX = 'ph:'
+local PREFIX = string.match(KEYS[#KEYS], '^ph[^:]*:')
+local QUEUES = (PREFIX == 'ph:' and '' or PREFIX) .. 'deliveries.'
 local IDLE, PUSH, PULL = 0, 1, 2
 local CHUNK = 500
 --- A page that did not arrive is requested again after this time.
@@ -86,6 +89,9 @@ local WINDOWS = 8
 local PULLER_AWAY_MS = 60000
 --- What a delivery takes in Redis besides its message, and the bytes of a message whose size is not known.
 local DELIVERY_BYTES, USUAL_BYTES = 150, 1000
+
+-- Returns the name of the lane whose keys begin with this text.
+local function lane_of(key) return string.sub(key, #PREFIX + 1) end
 
 local function now_ms()
   local time = redis.call('TIME')

@@ -15,8 +15,8 @@
 -- it is resumed, it reads the database from the start. So does an ordered lane that moves between push and pull. Past results
 -- no longer count when push begins or the push requests change: slow start begins, and all retries are due. Owns every key of
 -- the lane (common.lua).
-local lane = KEYS[1]
-local key = PREFIX .. lane
+local key = KEYS[1]
+local lane = lane_of(key)
 local now = now_ms()
 local mode, action, ordered, push_config = tonumber(ARGV[1]), ARGV[3], tonumber(ARGV[8]), tonumber(ARGV[9])
 local state = load_state(key)

@@ -8,8 +8,8 @@
 --   ARGV[5]  the generation in which they were leased; leases of another one have ended
 --   ARGV[6..]  delivery, and how often it had been leased when it was handed out
 -- Owns every key of the lane (common.lua).
-local lane = KEYS[1]
-local key = PREFIX .. lane
+local key = KEYS[1]
+local lane = lane_of(key)
 local now = now_ms()
 local duration, lost, nacked = tonumber(ARGV[1]), {}, {}
 local is_current = is_of_generation(key, ARGV[5])

@@ -5,7 +5,7 @@
 -- leases end.
 --   KEYS[1]  the lane   ARGV[1]  the puller, whose name begins with its client
 -- Owns every key of the lane (common.lua).
-local key = PREFIX .. KEYS[1]
+local key = KEYS[1]
 local puller = ARGV[1]
 local state = load_state(key)
 if not state then return 1 end
@@ -20,5 +20,5 @@ for i = 1, #owners, 2 do
 end
 save_state(key, state)
 -- A bell that nobody hears would stay.
-if has_left then ring_pullers(KEYS[1]) end
+if has_left then ring_pullers(lane_of(key)) end
 return 1

@@ -1,17 +1,17 @@
--- held(; region ...) -> all deliveries ("<message>.<subscription>.<region>") in a queue or with a worker
+-- held(workers; region ...) -> all deliveries ("<message>.<subscription>.<region>") in a queue or with a worker
 --
 -- They are in a queue, in a worker's record, or with a stock worker (record.lua). Reading them all is slow, so this
 -- is for the audit only.
---   ARGV  the regions whose queues are read. Changes nothing.
+--   KEYS[1]  ph:workers   ARGV  the regions whose queues are read. Changes nothing.
 local held = {}
 local function note(message)
   local id = string.match(message, '"id":%s*"(%d+%.%d+%.[^".]+)')
   if id then held[#held + 1] = id end
 end
 for _, region in ipairs(ARGV) do
-  for _, message in ipairs(redis.call('LRANGE', 'deliveries.' .. region, 0, -1)) do note(message) end
+  for _, message in ipairs(redis.call('LRANGE', QUEUES .. region, 0, -1)) do note(message) end
 end
-for _, worker in ipairs(redis.call('ZRANGE', PREFIX .. 'workers', 0, -1)) do
+for _, worker in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
   for _, messages in pairs(batches_of(worker)) do
     for _, message in ipairs(messages) do note(message) end
   end

@@ -11,8 +11,8 @@
 --   ARGV[7]  the puller: messages of an ordering key go to one puller while it holds leases of the key
 -- When the backlog runs low, the caller is asked to read the next page, so that pulling needs no worker.
 -- Returns false for a lane that Redis does not know. Owns every key of the lane (common.lua).
-local lane = KEYS[1]
-local key = PREFIX .. lane
+local key = KEYS[1]
+local lane = lane_of(key)
 local now = now_ms()
 local limit = tonumber(ARGV[3])
 local puller = ARGV[7]

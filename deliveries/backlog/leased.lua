@@ -3,7 +3,7 @@
 -- For subscriptions that must know this before they acknowledge.
 --   KEYS[1]  the lane   ARGV[1]  the generation in which they were leased; leases of another one have ended
 --   ARGV[2..]  delivery, and how often it had been leased when it was handed out. Changes nothing.
-local key = PREFIX .. KEYS[1]
+local key = KEYS[1]
 local now = now_ms()
 local lost = {}
 local is_current = is_of_generation(key, ARGV[1])

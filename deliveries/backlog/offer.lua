@@ -3,7 +3,7 @@
 -- Appends the same new deliveries to the backlog of each lane, and pumps it. Deliveries that do not fit stay in the database:
 -- the lane is then spilled from the first refused id on, and later offers are refused too, so that the publish order is
 -- kept. An error in one lane does not keep the others from their deliveries; the first error is the reply.
---   KEYS          the lanes, "<subscription>:<region>"
+--   KEYS          the lanes, of one cell, as "ph:<subscription>:<region>"
 --   ARGV[1]       how many may wait in Redis, for each lane
 --   ARGV[2]       the generation of a lane that Redis does not know yet
 --   ARGV[3..12]   the parts of a task message between its ids and its text (task_parts in taskmessage.py)
@@ -78,8 +78,8 @@ local function taken_by(key, state, length)
   return taken
 end
 
-local function offer(lane, settings)
-  local key = PREFIX .. lane
+local function offer(key, settings)
+  local lane = lane_of(key)
   local length = redis.call('LLEN', key .. ':b')
   if join(lane, key, length) then return end
   local state = load_state(key) or lane_from_settings(settings)
@@ -95,8 +95,8 @@ local function offer(lane, settings)
 end
 
 local first_error
-for i, lane in ipairs(KEYS) do
-  local ok, err = pcall(offer, lane, ARGV[12 + i])
+for i, key in ipairs(KEYS) do
+  local ok, err = pcall(offer, key, ARGV[12 + i])
   if not ok then first_error = first_error or err end
 end
 if joined_bytes > 0 then redis.call('INCRBY', PREFIX .. 'bytes', string.format('%.0f', joined_bytes)) end

@@ -2,7 +2,7 @@
 --
 -- Appends a page that a worker has read from the database to a lane's backlog, and pumps the lane. A page that the lane does
 -- not expect any more is dropped.
---   KEYS[1]  the lane, "<subscription>:<region>"
+--   KEYS[1]  the lane
 --   ARGV[1]  how many may wait in Redis
 --   ARGV[2]  the id to read on from; ARGV[3..4] the number of the page and the generation, which request_page returned
 --   ARGV[5]  "1" if the database had no more
@@ -10,8 +10,8 @@
 --   ARGV[7]  "1" if it has no large payload; while Redis is over its budget, a page that may have some is read again
 --   ARGV[8..] id and complete Celery message, alternating, in publish order
 -- Owns every key of the lane (common.lua).
-local lane = KEYS[1]
-local key = PREFIX .. lane
+local key = KEYS[1]
+local lane = lane_of(key)
 local now = now_ms()
 local state = load_state(key)
 if not state or state.generation ~= ARGV[4] or not expects_page(state, tonumber(ARGV[3])) then return 0 end

@@ -309,7 +309,7 @@ local function lapse(key, state, now, minimum, maximum, dice)
   redis.call('ZREM', key .. ':l', unpack(ended))
   expired = expired - redis.call('ZCOUNT', key .. ':l', '(0', now)
   if expired > 0 then
-    local subscription = string.match(key, '^' .. PREFIX .. '(%d+):')
+    local subscription = string.match(lane_of(key), '^%d+')
     redis.call('HINCRBY', PREFIX .. 'counters', 'subscription_expired_ack_deadlines_count|' .. subscription .. '|pull', expired)
   end
   set_places(key, ended, RETRYING)

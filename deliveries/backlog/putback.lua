@@ -1,7 +1,7 @@
--- putback(; worker, batch, ...) -> how many messages were put back
+-- putback(work; worker, batch, ...) -> how many messages were put back
 --
 -- Puts batches back into the queue that a living worker requested and never got, because the reply was lost.
---   ARGV[1]  the worker   ARGV[2..]  the names of the batches. Owns their records in ph:work:<worker>.
+--   KEYS[1]  ph:work:<worker>, which has their records   ARGV[1]  the worker   ARGV[2..]  the names of the batches
 local batches, count = batches_of(ARGV[1]), 0
 for i = 2, #ARGV do
   count = count + requeue(batches[ARGV[i]] or {})

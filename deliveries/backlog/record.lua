@@ -64,7 +64,7 @@ local function requeue(messages)
     local id, subscription, region, generation = task_of(message)
     local key = id and PREFIX .. subscription .. ':' .. region
     if id and redis.call('HGET', key .. ':d', id) == OUTSTANDING and is_of_generation(key, generation) then
-      redis.call('RPUSH', 'deliveries.' .. region, message)
+      redis.call('RPUSH', QUEUES .. region, message)
       ring(region)
       count = count + 1
     end

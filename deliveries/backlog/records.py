@@ -9,23 +9,45 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from django.conf import settings
+
 from deliveries.backlog.codes import VERDICT_CODES, Mode
 from deliveries.rules.limits import NO_LIMITS, Limits
 from deliveries.rules.outcome import Verdict
+from deliveries.rules.taskmessage import queue_name
 
 Item = TypeVar("Item")
 Key = TypeVar("Key")
 
+#: All keys begin with it, but for Celery's and those of cells if there are several.
 PREFIX = "ph:"
-#: The bytes that the deliveries of all lanes take in Redis (common.lua).
-BYTES_KEY = f"{PREFIX}bytes"
 #: What `configure` does besides passing the settings on (configure.lua).
 Action = Literal["new", "known", "more", "spill", "anew"]
 
 
+def cell_of(subscription_id: int) -> int:
+    """Return the cell of a subscription's lanes, from 0 on. A script touches the keys of one cell only."""
+    return subscription_id % settings.CELLS
+
+
+def cell_prefix(cell: int) -> str:
+    """Return the text with which all keys of a cell begin. A Redis Cluster keeps all keys of a {tag} together."""
+    return PREFIX if settings.CELLS == 1 else f"ph{{{cell}}}:"
+
+
+def cell_key(cell: int, name: str) -> str:
+    """Return a key that all lanes of a cell share (common.lua)."""
+    return cell_prefix(cell) + name
+
+
+def queue_key(region: str, *, cell: int) -> str:
+    """Return kombu's queue, or the list that stands for it in a cell if there are several."""
+    return queue_name(region) if settings.CELLS == 1 else cell_key(cell, queue_name(region))
+
+
 def pull_bell(subscription_id: int) -> str:
     """Return the list that holds an entry while a waiting puller of the subscription should look at its lanes."""
-    return f"{PREFIX}pull:{subscription_id}"
+    return cell_key(cell_of(subscription_id), f"pull:{subscription_id}")
 
 
 class Lane(NamedTuple):
@@ -36,17 +58,27 @@ class Lane(NamedTuple):
 
     @property
     def key(self) -> str:
+        """The lane's name in Redis, and in the log."""
         return f"{self.subscription_id}:{self.region}"
+
+    @property
+    def cell(self) -> int:
+        return cell_of(self.subscription_id)
+
+    @property
+    def root(self) -> str:
+        """The text with which the lane's keys begin (common.lua)."""
+        return f"{cell_prefix(self.cell)}{self.subscription_id}:{self.region}"
 
     @property
     def state_key(self) -> str:
         """The hash that holds the lane's state."""
-        return f"{PREFIX}{self.key}:s"
+        return f"{self.root}:s"
 
     @property
     def places_key(self) -> str:
         """The hash that holds the place of each delivery."""
-        return f"{PREFIX}{self.key}:d"
+        return f"{self.root}:d"
 
     @classmethod
     def parse(cls, key: bytes | str) -> Lane:
@@ -283,5 +315,6 @@ class Health:
     holds_lease: bool
 
 
-def work_key(worker: str) -> str:
-    return f"{PREFIX}work:{worker}"
+def work_key(worker: str, *, cell: int = 0) -> str:
+    """Return the record of what a worker has fetched from a cell (record.lua)."""
+    return cell_key(cell, f"work:{worker}")

@@ -7,8 +7,8 @@
 --   ARGV[3]  1 for those in whatever place, or 0 for those that wait
 --   ARGV[4..]  the deliveries
 -- Owns every key of the lane (common.lua).
-local lane = KEYS[1]
-local key = PREFIX .. lane
+local key = KEYS[1]
+local lane = lane_of(key)
 local state = load_state(key)
 if not state then return {{}, ''} end
 local is_late = not is_of_generation(key, ARGV[2])

@@ -4,8 +4,8 @@
 --   KEYS[1]  the lane   ARGV[1]  how many may wait in Redis   ARGV[2]  the generation in which they were lost
 --   ARGV[3..]  the deliveries
 -- Owns every key of the lane (common.lua).
-local lane = KEYS[1]
-local key = PREFIX .. lane
+local key = KEYS[1]
+local lane = lane_of(key)
 local now = now_ms()
 local state = load_state(key)
 if not state or state.generation ~= ARGV[2] then return 0 end

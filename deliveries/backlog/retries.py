@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import STATE_CODES, Mode
-from deliveries.backlog.records import PREFIX
 
 
 class Retry(NamedTuple):
@@ -29,7 +28,7 @@ def next_retries(backlog: Backlog, *, regions: Container[str], limit: int) -> tu
         pipe.hget(lane.state_key, STATE_CODES["mode"])
     modes = pipe.execute()
     pushed = [lane for lane, mode in zip(lanes, modes, strict=True) if mode is not None and int(mode) != Mode.PULL]
-    keys = [f"{PREFIX}{lane.key}" for lane in pushed]
+    keys = [lane.root for lane in pushed]
     for key in keys:
         pipe.zcard(f"{key}:z")
         pipe.zrange(f"{key}:z", 0, 0, withscores=True)

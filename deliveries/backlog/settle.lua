@@ -27,8 +27,8 @@
 
 --- A lane in which ended deliveries wait is pumped when they are forgotten, or after this time.
 local LATE_MS = 200
-local lane = KEYS[1]
-local key = PREFIX .. lane
+local key = KEYS[1]
+local lane = lane_of(key)
 local now = now_ms()
 local state = load_state(key)
 -- Redis was wiped: the database still has every delivery that was not acked, and the next offer or audit reads them.

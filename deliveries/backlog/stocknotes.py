@@ -7,7 +7,7 @@ from typing import NamedTuple
 import redis
 
 from deliveries.backlog.codes import STATE_CODES, Place
-from deliveries.backlog.records import PREFIX, Lane
+from deliveries.backlog.records import Lane, cell_key
 
 
 class Attempt(NamedTuple):
@@ -22,7 +22,7 @@ class Attempt(NamedTuple):
     def noted(self) -> tuple[str, str]:
         """The key of the worker's set, and the member."""
         delivery = f"{self.message_id}.{self.lane.subscription_id}.{self.lane.region}"
-        return f"{PREFIX}stock:{self.worker}", f"{delivery}#{self.attempt}"
+        return cell_key(self.lane.cell, f"stock:{self.worker}"), f"{delivery}#{self.attempt}"
 
 
 def note_attempt(client: redis.Redis, attempt: Attempt) -> None:

@@ -6,7 +6,7 @@
 --   KEYS[1]  the lane   ARGV[1]  the generation in which they were leased; leases of another one have ended
 --   ARGV[2..]  delivery, how often it had been leased when it was handed out, and when that lease was to end (ms)
 -- Owns every key of the lane (common.lua).
-local key = PREFIX .. KEYS[1]
+local key = KEYS[1]
 local state = load_state(key)
 if not state or not is_of_generation(key, ARGV[1]) then return 1 end
 local taken_back = {}
@@ -26,5 +26,5 @@ if state.ordered == 1 then
   save_state(key, state)
 end
 -- Without a change nobody has to look, and a bell that nobody hears would stay.
-if #taken_back > 0 then ring_pullers(KEYS[1]) end
+if #taken_back > 0 then ring_pullers(lane_of(key)) end
 return 1

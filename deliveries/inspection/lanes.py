@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deliveries.backlog.backlog import REGIONS_KEY, Backlog
+from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import Mode, Place
 from deliveries.backlog.lanestate import parse_lane_state
-from deliveries.backlog.records import PREFIX, Lane
+from deliveries.backlog.records import Lane, cell_key
 from deliveries.rules.flow import Flow
 
 #: Retries that are read to find the result of the last failed push.
@@ -68,12 +68,12 @@ def lane_views(backlog: Backlog, lanes: Sequence[Lane]) -> list[LaneView]:
     pipe = backlog.client.pipeline(transaction=False)
     now_ms = time.time() * 1000
     for lane in lanes:
-        key = f"{PREFIX}{lane.key}"
+        key = lane.root
         pipe.hgetall(f"{key}:s")
         pipe.zcard(f"{key}:z")
         pipe.zrange(f"{key}:z", 0, RETRIES_READ - 1, withscores=True)
         pipe.zcount(f"{key}:l", now_ms, "inf")
-        pipe.zscore(REGIONS_KEY, lane.region)
+        pipe.zscore(cell_key(0, "regions"), lane.region)
     replies = pipe.execute()
     rows = zip(lanes, *(replies[place::5] for place in range(5)), strict=True)
     return [_lane_view(lane.region, *row, now_ms=now_ms) for lane, *row in rows]
@@ -94,7 +94,7 @@ def blockers(backlog: Backlog, lane: Lane, message_ids: Sequence[int]) -> dict[i
     """
     if not message_ids:
         return {}
-    key = f"{PREFIX}{lane.key}"
+    key = lane.root
     digests: Sequence[Any] = backlog.client.hmget(f"{key}:o", [str(message_id) for message_id in message_ids])
     ordered = {message_id: digest.decode() for message_id, digest in zip(message_ids, digests, strict=True) if digest}
     pipe = backlog.client.pipeline(transaction=False)
@@ -110,8 +110,8 @@ def blockers(backlog: Backlog, lane: Lane, message_ids: Sequence[int]) -> dict[i
 def message_places(backlog: Backlog, lane: Lane, message_id: int) -> tuple[Place | None, float | None]:
     """Return the place of a message in a lane and when its retry is due (in ms since 1970), or None for each."""
     pipe = backlog.client.pipeline(transaction=False)
-    pipe.hget(f"{PREFIX}{lane.key}:d", str(message_id))
-    pipe.zscore(f"{PREFIX}{lane.key}:z", str(message_id))
+    pipe.hget(lane.places_key, str(message_id))
+    pipe.zscore(f"{lane.root}:z", str(message_id))
     mark, due_at_ms = pipe.execute()
     return Place(mark.decode()) if mark else None, due_at_ms
 

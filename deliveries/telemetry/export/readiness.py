@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import connection
 
 from deliveries.backlog.backlog import DEAD_AFTER_MS
-from deliveries.backlog.records import BYTES_KEY, PREFIX
+from deliveries.backlog.records import PREFIX, cell_key
 from deliveries.backlog.regions import KEY as AUDIT_KEY
 from deliveries.backlog.regions import KEY_SECONDS as AUDIT_KEPT_SECONDS
 from deliveries.backlog.timed import oldest_sent
@@ -26,8 +26,6 @@ from deliveries.telemetry.series.coverage import counting
 from pushhub.common.background import STUCK_SECONDS
 from pushhub.common.redisclient import connect_to_redis
 
-#: When each push worker last gave a sign of life, and how old its oldest job was then (beat.lua).
-WORKERS_KEY, JOBS_KEY = f"{PREFIX}workers", f"{PREFIX}jobs"
 #: What this check writes, and when Redis forgets it.
 WRITTEN_KEY = f"{PREFIX}readiness"
 KEY_SECONDS = 60
@@ -54,7 +52,7 @@ def redis_writes() -> Component:
     began = time.monotonic()
     with impatient_redis() as client:
         client.set(WRITTEN_KEY, 1, ex=KEY_SECONDS)
-        backlog_bytes = int(client.get(BYTES_KEY) or 0)
+        backlog_bytes = int(client.get(cell_key(0, "bytes")) or 0)
     figures = {"seconds": time.monotonic() - began, "backlog_bytes": backlog_bytes}
     return Component(Status.OK, figures=figures | {"budget_bytes": settings.REDIS_MB * 1_000_000})
 
@@ -64,8 +62,9 @@ def push_workers() -> Component:
     with impatient_redis() as client:
         seconds, microseconds = client.time()
         now_ms = seconds * 1000 + microseconds / 1000
-        beats: list[tuple[bytes, float]] = client.zrange(WORKERS_KEY, 0, -1, withscores=True)
-        ages_ms = client.hgetall(JOBS_KEY)
+        # When each worker last gave a sign of life, and how old its oldest job was then (beat.lua).
+        beats: list[tuple[bytes, float]] = client.zrange(cell_key(0, "workers"), 0, -1, withscores=True)
+        ages_ms = client.hgetall(cell_key(0, "jobs"))
     living = {worker: now_ms - beat for worker, beat in beats if now_ms - beat < DEAD_AFTER_MS}
     if not living:
         return Component(Status.UNAVAILABLE, "no push worker gives a sign of life", {"workers": 0})

@@ -12,7 +12,6 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from deliveries.admin import subscription_list
-from deliveries.backlog.backlog import REGIONS_KEY
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import PREFIX, Lane
 from deliveries.models import Delivery, GaugeMinute, GaugeRound, MetricMinute
@@ -86,10 +85,10 @@ def test_a_row_that_backs_off_names_its_last_failure(api: Api, client: Client) -
     redis_client = default_backlog().client
     lane = Lane(delivery.subscription_id, "local")
     redis_client.zadd(f"{PREFIX}{lane.key}:z", {str(delivery.message_id): now_ms + 60_000})
-    redis_client.zadd(REGIONS_KEY, {"local": now_ms})
+    redis_client.zadd("ph:regions", {"local": now_ms})
     Delivery.objects.update(last_result="connect_failed", last_attempt_at=utcnow())
     assert shown(client)["busy"][0] == "retrying: connect_failed"
-    redis_client.delete(REGIONS_KEY)
+    redis_client.delete("ph:regions")
     assert shown(client)["busy"][0] == "no push worker", "the old failure is not why"
 
 

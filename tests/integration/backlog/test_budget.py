@@ -9,7 +9,7 @@ import pytest
 from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import STATE_CODES, Mode
 from deliveries.backlog.connection import client_of
-from deliveries.backlog.records import BYTES_KEY, Lane, Offer, OfferedLane, PageRequest, Settlement
+from deliveries.backlog.records import Lane, Offer, OfferedLane, PageRequest, Settlement
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import escape_message
 from tests.integration.backlog.test_backlog import (
@@ -37,7 +37,7 @@ def backlog(redis_url: str) -> Backlog:
 
 
 def counted(backlog: Backlog) -> int:
-    return int(backlog.client.get(BYTES_KEY) or 0)
+    return int(backlog.client.get("ph:bytes") or 0)
 
 
 def waiting(backlog: Backlog) -> int:
@@ -67,7 +67,7 @@ def test_what_is_counted_is_near_what_redis_takes(backlog: Backlog, size: int) -
     for lane in lanes:
         backlog.configure(lane, mode=Mode.PUSH, action="new")
     offer_texts(backlog, [LANE], [text_of_size(0)])  # Redis keeps the script
-    backlog.client.delete(BYTES_KEY)
+    backlog.client.delete("ph:bytes")
     empty = taken(backlog)
     offer_texts(backlog, lanes, [text_of_size(size)] * 10)
     offer_texts(backlog, lanes, [text_of_size(size)] * 200)
@@ -118,7 +118,7 @@ def test_nothing_is_counted_of_a_lane_that_is(backlog: Backlog, remove: Any) -> 
 
 def test_over_the_budget_a_lane_keeps_a_few_windows_full(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
-    backlog.client.incrby(BYTES_KEY, FULL)
+    backlog.client.incrby("ph:bytes", FULL)
     # Given a lane with a window of 3, which takes what it can, and nothing behind that
     offer(backlog, *ids(60))
     assert fetched_ids(backlog) == ids(3)
@@ -134,7 +134,7 @@ def test_over_the_budget_nothing_joins_a_backlog_and_no_large_message_is_taken(b
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     lane_change(backlog, LANE, results_seen=1, ack_ratio=1)
     offer(backlog, *ids(40))
-    backlog.client.incrby(BYTES_KEY, FULL)
+    backlog.client.incrby("ph:bytes", FULL)
     offer(backlog, *ids(5, start=40))
     assert waiting(backlog) == 37
     other = Lane(8, LANE.region)
@@ -148,7 +148,7 @@ def test_a_page_that_was_requested_before_redis_was_full_is_read_again_without_l
 ) -> None:
     request = requested_page(backlog, ordered=False)
     assert not request.is_lean
-    backlog.client.incrby(BYTES_KEY, FULL)
+    backlog.client.incrby("ph:bytes", FULL)
     offer_page(backlog, request, *ids(20))
     assert backlog.known(LANE, ids(20)) == [False] * 20
     [again] = page_requests(backlog, region=LANE.region)
@@ -159,7 +159,7 @@ def test_a_page_that_was_requested_before_redis_was_full_is_read_again_without_l
 
 def test_a_pull_lane_over_the_budget_keeps_in_proportion_to_its_leases(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PULL, action="new")
-    backlog.client.incrby(BYTES_KEY, FULL)
+    backlog.client.incrby("ph:bytes", FULL)
     offer(backlog, *ids(60))
     assert waiting(backlog) == HANDFUL
     leases = backlog.lease(LANE, count=HANDFUL, duration_ms=60_000, countdown_ms=(0, 0))
@@ -173,6 +173,6 @@ def test_a_lane_that_an_older_version_wrote_is_counted_when_it_is_used(backlog: 
     offer(backlog, *ids(40))
     client = backlog.client
     client.hdel(LANE.state_key, STATE_CODES["held"], STATE_CODES["held_bytes"])
-    client.delete(BYTES_KEY)
+    client.delete("ph:bytes")
     offer(backlog, *ids(5, start=40))
     assert 45 * 500 < counted(backlog) < 45 * 2_000

@@ -15,7 +15,6 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.utils import translation
 
-from deliveries.backlog.backlog import REGIONS_KEY
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import configure_lanes
 from deliveries.backlog.records import Lane
@@ -68,7 +67,7 @@ class SetUp:
 
     def revive_worker(self) -> None:
         client = default_backlog().client
-        for key, member in (("ph:workers", "push@test"), (REGIONS_KEY, "local")):
+        for key, member in (("ph:workers", "push@test"), ("ph:regions", "local")):
             client.zadd(key, {member: time.time() * 1000})
         note_maintenance()
 
@@ -156,7 +155,7 @@ def no_redis(setup: SetUp) -> None:
 
 def unserved_region(setup: SetUp) -> None:
     setup.publish()
-    default_backlog().client.delete(REGIONS_KEY)
+    default_backlog().client.delete("ph:regions")
 
 
 def no_maintenance(setup: SetUp) -> None:

@@ -14,7 +14,7 @@ from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import STATE_CODES, Mode
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.paging import digest
-from deliveries.backlog.records import BYTES_KEY, Lane, Late, PageRequest, Settlement, work_key
+from deliveries.backlog.records import Lane, Late, PageRequest, Settlement, work_key
 from deliveries.models import Delivery
 from deliveries.publish.service import publish_message
 from deliveries.rules.ids import EPOCH_MS, first_id_at
@@ -331,18 +331,18 @@ class Model:
         client = self.backlog.client
         held, own_bytes = client.hmget(LANE.state_key, [STATE_CODES["held"], STATE_CODES["held_bytes"]])
         assert int(held or 0) == client.hlen(LANE.places_key)
-        assert int(client.get(BYTES_KEY) or 0) == int(own_bytes or 0) + self.others_bytes
+        assert int(client.get("ph:bytes") or 0) == int(own_bytes or 0) + self.others_bytes
         assert (int(held or 0) > 0) == (int(own_bytes or 0) > 0)
 
     def fill_redis(self, _: int = 0) -> None:
         """Let other lanes take the whole budget, or give it back."""
         more = 10**12 if self.others_bytes == 0 else -self.others_bytes
-        self.backlog.client.incrby(BYTES_KEY, more)
+        self.backlog.client.incrby("ph:bytes", more)
         self.others_bytes += more
 
     def wipe(self, _: int = 0) -> None:
         self._make_anew(self.backlog.client.flushall)
-        self.backlog.client.incrby(BYTES_KEY, self.others_bytes)
+        self.backlog.client.incrby("ph:bytes", self.others_bytes)
 
     def forget(self, _: int = 0) -> None:
         """Do what a seek does with the lane. Its messages stay in the queue."""

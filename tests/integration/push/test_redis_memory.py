@@ -10,7 +10,6 @@ import redis
 
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanestate import LaneState
-from deliveries.backlog.records import BYTES_KEY
 from deliveries.models import Delivery
 from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
@@ -83,4 +82,4 @@ def test_messages_beyond_the_budget_wait_in_the_database_and_arrive(
         assert taken < 4_000_000
         received = Counter((r.json["subscription"], r.json["message"]["messageId"]) for r in receiver.requests)
         assert (len(received), max(received.values())) == (2000, 1)
-        assert int(client.get(BYTES_KEY) or 0) == 0
+        assert int(client.get("ph:bytes") or 0) == 0

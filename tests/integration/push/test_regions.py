@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from deliveries.backlog.backlog import REGIONS_KEY
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.regions import Unserved, audit_regions, regions_to_adopt, regions_unserved
 from deliveries.models import Delivery, GaugeMinute
@@ -38,7 +37,7 @@ def publish(count: int) -> list[str]:
 
 
 def last_served(region: str, *, seconds_ago: float) -> None:
-    default_backlog().client.zadd(REGIONS_KEY, {region: (time.time() - seconds_ago) * 1000})
+    default_backlog().client.zadd("ph:regions", {region: (time.time() - seconds_ago) * 1000})
 
 
 def test_a_worker_of_another_region_delivers_waiting_messages(

@@ -18,4 +18,4 @@ def test_a_script_defines_what_its_verb_needs_and_nothing_else() -> None:
     assert "local function pump(" in source("settle")
     assert "local function pump(" not in source("take")
     assert "local function take_batch(" in source("take")
-    assert "local PREFIX = 'ph:'" in source("tokens")
+    assert "local PREFIX = string.match(KEYS" in source("settle")
