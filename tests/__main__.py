@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 
 from tests.background import BackgroundCommand
 from tests.programs import IN_CI, left_out, postgresql_programs
+from tests.scheduling import COMPUTING_PROCESSES, WAITING_PROCESSES
 
 ROOT = Path(__file__).parent.parent
 DATABASES = ("sqlite", "postgresql")
@@ -57,8 +58,8 @@ class Selection:
         return database == "sqlite" or not paths or any(path.startswith(POSTGRESQL_TIERS) for path in paths)
 
     def workers(self) -> int:
-        """Return the cores plus two, as tests spend half of their time waiting; 0 for a single test."""
-        return 0 if any("::" in word for word in self.words) else (os.cpu_count() or 1) + 2
+        """Return the number of processes; 0 for a single test."""
+        return 0 if any("::" in word for word in self.words) else COMPUTING_PROCESSES + WAITING_PROCESSES
 
 
 def pytest_command(database: str, selection: Selection) -> list[str]:

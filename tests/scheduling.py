@@ -1,11 +1,12 @@
 """Which tests share one of pytest-xdist's processes, and in which order they begin.
 
 Spark, a deployment and each client start once. The longest tests begin first, so that at the end no process still runs
-a long test while the others have nothing to do.
+a long test while the others have nothing to do. Tests that mostly wait run beside those that compute.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,8 +37,7 @@ SCATTERED = (
     "tests/endtoend/test_bench.py",
     "tests/unit/rules/test_simulation.py",
 )
-#: The groups and files that take longest, the longest first. At the end of the list, those that mostly wait and those
-#: that compute take turns, as four processes that all wait leave the machine idle.
+#: The groups and files that take longest, the longest first.
 LONGEST = (
     "tests/chaos/test_storms.py",
     "tests/chaos/test_upgrade.py",
@@ -106,6 +106,26 @@ LONGEST = (
     "tests/integration/push/test_frozen_workers.py",
     "tests/integration/publish/test_one_way.py",
 )
+#: Those that compute for less than a third of their time: they wait for a lapse, an outage, or a process that starts.
+WAITING = frozenset(
+    {
+        "tests/chaos/test_storms.py",
+        "tests/integration/push/test_delivery.py",
+        "tests/integration/push/test_frozen_workers.py",
+        "tests/integration/push/test_injected_faults.py",
+        "tests/integration/push/test_late_acks.py",
+        "tests/integration/push/test_outages.py",
+        "tests/integration/push/test_redis_outages.py",
+        "tests/integration/push/test_remote_control.py",
+        "tests/integration/push/test_sentinel.py",
+        "tests/integration/push/test_stock_worker.py",
+        "tests/integration/push/test_wipes.py",
+        "tests/integration/push/test_worker_survives.py",
+    }
+)
+#: As many processes as this prefer tests that compute; the others, those that wait.
+COMPUTING_PROCESSES = os.cpu_count() or 1
+WAITING_PROCESSES = 3
 
 
 def group_of(nodeid: str) -> str:
@@ -130,7 +150,8 @@ def ordered(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Sends the tests of a group to one process; --no-loadscope-reorder keeps the order of `ordered`.
 
-    `when_all_are_sent` is called when no test is left that a process could be given.
+    Some processes prefer tests that compute, and the others those that wait: if all of them waited at once, the cores
+    would be idle. `when_all_are_sent` is called when no test is left that a process could be given.
     """
 
     def __init__(self, config: pytest.Config, log: Any, *, when_all_are_sent: Callable[[], None]) -> None:
@@ -139,6 +160,13 @@ class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        prefers_waiting = self.nodes.index(node) >= COMPUTING_PROCESSES
+        preferred = (group for group in self.workqueue if (group.partition("::")[0] in WAITING) == prefers_waiting)
+        if group := next(preferred, None):
+            self.workqueue.move_to_end(group, last=False)
+        super()._assign_work_unit(node)
 
     def _reschedule(self, node: Any) -> None:
         super()._reschedule(node)

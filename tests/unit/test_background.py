@@ -27,7 +27,7 @@ print("end of first")
 SECOND = """
 import pathlib, sys
 pathlib.Path(sys.argv[1]).touch()
-print("second")
+print("second", flush=True)
 print("its error", file=sys.stderr)
 sys.exit(3)
 """

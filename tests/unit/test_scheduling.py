@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tests.scheduling import GROUPS, LONGEST, SCATTERED, GroupScheduling, group_of, ordered
+from tests.scheduling import (
+    COMPUTING_PROCESSES,
+    GROUPS,
+    LONGEST,
+    SCATTERED,
+    WAITING,
+    GroupScheduling,
+    group_of,
+    ordered,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,8 +46,8 @@ def test_tests_of_a_scattered_file_begin_early_in_any_process() -> None:
 def test_every_long_group_exists() -> None:
     files = {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")}
     assert {*GROUPS, *SCATTERED} <= files
-    assert set(LONGEST) <= files | set(GROUPS.values())
-    assert not set(LONGEST) & set(GROUPS)
+    assert {*LONGEST, *WAITING} <= files | set(GROUPS.values())
+    assert not {*LONGEST, *WAITING} & set(GROUPS)
 
 
 class Process:
@@ -56,17 +66,42 @@ class Process:
         self.shutting_down = True
 
 
+def scheduling(processes: Sequence[Process], nodeids: list[str], when_all_are_sent: Callable[[], None]) -> Any:
+    config: Any = SimpleNamespace(
+        getvalue=lambda name: ["popen"] * len(processes), option=SimpleNamespace(loadscopereorder=False)
+    )
+    scheduler = GroupScheduling(config, None, when_all_are_sent=when_all_are_sent)
+    for process in processes:
+        scheduler.add_node(process)
+        scheduler.add_node_collection(process, nodeids)
+    scheduler.schedule()
+    return scheduler
+
+
 def test_it_is_told_once_every_test_is_sent_though_not_all_are_done() -> None:
     process, told = Process(), []
     nodeids = [f"tests/unit/test_{file}.py::test_{test}" for file in "abc" for test in "123"]
-    config: Any = SimpleNamespace(getvalue=lambda name: ["popen"], option=SimpleNamespace(loadscopereorder=False))
     done: list[int] = []
-    scheduler = GroupScheduling(config, None, when_all_are_sent=lambda: told.append((len(process.given), len(done))))
-    scheduler.add_node(process)
-    scheduler.add_node_collection(process, nodeids)
-    scheduler.schedule()
+    scheduler = scheduling([process], nodeids, lambda: told.append((len(process.given), len(done))))
     while len(done) < len(nodeids):
         done.append(process.given[len(done)])
         scheduler.mark_test_complete(process, done[-1])
     assert told[0] == (9, 4)
     assert {given for given, _ in told} == {9}
+
+
+def test_tests_that_wait_run_beside_those_that_compute() -> None:
+    processes = [Process() for _ in range(COMPUTING_PROCESSES + 2)]
+    *computing, waiting, idle = processes
+    files = [*sorted(WAITING - set(SCATTERED))[:1], *(f"tests/unit/test_{n}.py" for n in range(len(processes)))]
+    scheduler = scheduling(processes, [f"{file}::test_{n}" for file in files for n in range(3)], lambda: None)
+
+    def given(process: Process) -> list[str]:
+        return [files[index // 3] for index in process.given[::3]]
+
+    assert [given(process) for process in computing] == [[file] for file in files[1 : COMPUTING_PROCESSES + 1]]
+    assert given(waiting) == [files[0]]
+    # What it prefers is all given out.
+    assert given(idle) == [files[COMPUTING_PROCESSES + 1]]
+    scheduler.mark_test_complete(waiting, waiting.given[0])
+    assert given(waiting) == [files[0], files[COMPUTING_PROCESSES + 2]]

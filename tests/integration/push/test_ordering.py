@@ -130,7 +130,7 @@ class Model:
         """Take every message that may go out, by a worker's fetch or a puller's lease."""
         self.page()
         fetched = self._fetch()
-        self.generation = lane_state(self.backlog, LANE).generation
+        self.generation = self._generation_now()
         if self.mode == Mode.PULL:
             self._release(fetched)
             self._lease(PULLERS[choice % len(PULLERS)])
@@ -228,7 +228,8 @@ class Model:
             assert message_id not in self.leased
 
     def _generation_now(self) -> str:
-        return lane_state(self.backlog, LANE).generation
+        generation: bytes = self.backlog.client.hget(LANE.state_key, STATE_CODES["generation"])
+        return generation.decode()
 
     def ack_before(self, choice: int) -> None:
         """Let a worker ack a message that it pushes for an earlier generation: the database counts the ack."""
