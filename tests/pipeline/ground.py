@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -32,6 +33,9 @@ QUICK_JAVA = f"{COLLECTOR} {SHORT_JOB}"
 QUICK_SPARK = f"spark.driver.extraJavaOptions={QUICK_JAVA},spark.sql.shuffle.partitions=2"
 #: The same for a session that Spark itself starts, at the head of the variable PYSPARK_SUBMIT_ARGS.
 QUICK_SUBMIT = f"--driver-memory 512m --driver-java-options '{QUICK_JAVA}' --conf spark.ui.enabled=false"
+
+#: How often random trials are repeated: by the variable of this name, more often than in each run of all tests.
+TRIALS = int(os.environ.get("TRIALS", "1"))
 
 Truth = dict[tuple[Any, ...], tuple[Any, ...]]
 

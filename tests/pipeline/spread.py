@@ -30,11 +30,16 @@ class Spread:
     works: Mapping[str, Work]
 
 
-def spread(folder: Path, *, executors: int, messages: int, environment: Mapping[str, str]) -> Spread:
-    """Do every job on a cluster. `environment` has the database and Redis. The segments are in `folder`/segments."""
+def spread(folder: Path, *, executors: int, messages: int, environment: Mapping[str, str], java: str = "") -> Spread:
+    """Do every job on a cluster. `environment` has the database and Redis. The segments are in `folder`/segments.
+
+    `java` has options for the driver and the executors.
+    """
     write_rows(folder / "rows", messages // PROJECTS)
     (folder / "events").mkdir()
     conf = SETTINGS.format(executors=executors, memory=EXECUTOR_MEMORY, folder=folder / "events")
+    if java:
+        conf += "".join(f",spark.{role}.extraJavaOptions={java}" for role in ("driver", "executor"))
     secret = folder / "secret"
     secret.write_text(SECRET)
     with standalone(folder, executors=executors) as url:

@@ -1,4 +1,4 @@
-"""A standalone master of Spark with workers of one core each, on loopback, and what its event logs say."""
+"""A standalone master of Spark whose worker has executors of one core, on loopback, and what its event logs say."""
 
 from __future__ import annotations
 
@@ -31,16 +31,15 @@ SETTINGS = (
 
 @contextmanager
 def standalone(folder: Path, *, executors: int) -> Iterator[str]:
-    """Yield the master's address once its workers are there. Each of them has one core."""
+    """Yield the master's address once its worker is there, which has a core for each executor."""
     url = f"spark://127.0.0.1:{free_port()}"
     host, port = url.removeprefix("spark://").split(":")
     with ExitStack() as stack:
         master = ["master.Master", "--host", host, "--port", port, "--webui-port", "0"]
         stack.enter_context(_daemon(master, folder / "master.log", ready="ALIVE"))
-        for number in range(executors):
-            worker = ["worker.Worker", "--host", host, "--webui-port", "0", "--cores", "1", "--memory", "1g"]
-            words = [*worker, "--work-dir", str(folder / f"work-{number}"), url]
-            stack.enter_context(_daemon(words, folder / f"worker-{number}.log", ready="Successfully registered"))
+        size = ["--cores", str(executors), "--memory", f"{executors}g"]
+        worker = ["worker.Worker", "--host", host, "--webui-port", "0", *size, "--work-dir", str(folder / "work"), url]
+        stack.enter_context(_daemon(worker, folder / "worker.log", ready="Successfully registered"))
         yield url
 
 

@@ -34,6 +34,7 @@ from tests.grpcservers import GrpcServer
 from tests.pipeline.ground import (
     QUICK_SPARK,
     QUICK_SUBMIT,
+    TRIALS,
     archived_by_duckdb,
     counted_by_duckdb,
     metrics_of,
@@ -52,13 +53,15 @@ TOPICS = [f"projects/p{number}/topics/orders" for number in range(3)]
 #: Messages of each topic.
 COUNT = 200
 Kill = Callable[[int, int], None]
-#: Python's half of a driver is killed, after which Java and the tasks live a moment longer, and once both halves are.
-KILLS: tuple[Kill, ...] = (os.kill, os.killpg)
+#: Python's half of a driver is killed, after which Java and the tasks live a moment longer, or both halves. Jobs take
+#: turns; with TRIALS=2 each of them is killed in both ways.
+HALF_FIRST: tuple[Kill, ...] = (os.kill, os.killpg)
+WHOLE_FIRST = HALF_FIRST[::-1]
 
 
 @pytest.fixture
 def killed(spark: SparkSession, redis_url: str, tmp_path: Path, settings: Any) -> Callable[..., None]:
-    """Return a function that runs a command, kills it at random moments of its progress, and lets it end at last."""
+    """Return a function that runs a command, kills it at a random moment of its progress, and lets it end at last."""
     settings.ARCHIVE, settings.SPARK_MASTER = str(tmp_path / "archive"), "local[2]"
     for topic in TOPICS:
         create_topic(name=topic, topic={})
@@ -74,9 +77,10 @@ def killed(spark: SparkSession, redis_url: str, tmp_path: Path, settings: Any) -
         "PUSHHUB_SPARK_CONF": f"{QUICK_SPARK},spark.driver.defaultJavaOptions=-Djava.io.tmpdir={tmp_path}",
     }
 
-    def run(*words: str, progress: Callable[[], int], total: int, seed: int) -> None:
-        dice = random.Random(seed)
-        for kill, moment in zip(shuffled(KILLS, dice), sorted(dice.sample(range(1, total), len(KILLS))), strict=True):
+    def run(*words: str, progress: Callable[[], int], total: int, seed: int, kills: Sequence[Kill]) -> None:
+        kills = kills[:TRIALS]
+        moments = sorted(random.Random(seed).sample(range(1, total), len(kills)))
+        for kill, moment in zip(kills, moments, strict=True):
             with (tmp_path / "killed.log").open("a") as log:
                 process = start(["tests.pipeline.killed", *words], environment, log)
                 kill_when(lambda at=moment: progress() >= at, process, kill)  # type: ignore[misc]
@@ -88,10 +92,6 @@ def killed(spark: SparkSession, redis_url: str, tmp_path: Path, settings: Any) -
             assert start(["tests.pipeline.killed", *words], environment, log).wait() == 0
 
     return run
-
-
-def shuffled(kills: Sequence[Kill], dice: random.Random) -> list[Kill]:
-    return dice.sample(kills, len(kills))
 
 
 def start(words: Sequence[str], environment: Mapping[str, str], log: IO[str]) -> subprocess.Popen[bytes]:
@@ -126,8 +126,7 @@ def count_archived() -> int:
 
 
 def test_an_archive_has_each_message_once(killed: Callable[..., None], tmp_path: Path) -> None:
-    # By this seed, the driver is killed alone the first time, and with all of its tasks the second time.
-    killed("archive", "--compact", progress=count_archived, total=3 * COUNT, seed=2)
+    killed("archive", "--compact", progress=count_archived, total=3 * COUNT, seed=2, kills=HALF_FIRST)
     assert archived_by_duckdb(tmp_path / "archive") == dict.fromkeys(TOPICS, COUNT)
 
 
@@ -139,7 +138,7 @@ def test_a_replay_publishes_what_duckdb_finds_in_the_archive(killed: Callable[..
     span = ["--from", (now - timedelta(hours=1)).isoformat(), "--to", (now + timedelta(hours=1)).isoformat()]
     words = ["replay", "--topic", TOPICS[0], *span, "--filter", 'attributes.kind = "a"', "--rate", "60", "--id", "one"]
 
-    killed(*words, progress=Message.objects.count, total=COUNT // 2, seed=3)
+    killed(*words, progress=Message.objects.count, total=COUNT // 2, seed=3, kills=WHOLE_FIRST)
 
     query = """
         SELECT ordering_key, decode(data) FROM read_parquet($1)
@@ -163,7 +162,8 @@ def test_an_ingest_publishes_what_duckdb_finds_in_the_files(
         (folder / f"{number}.csv").write_text("\n".join(["n,key", *lines]))
     words = ["ingest", str(folder), "--format", "csv", "--topic", TOPICS[0], "--data-column", "n", *key, "--id", "one"]
 
-    killed(*words, "--rate", "150", progress=Message.objects.count, total=400, seed=4)
+    kills = WHOLE_FIRST if key else HALF_FIRST
+    killed(*words, "--rate", "150", progress=Message.objects.count, total=400, seed=4, kills=kills)
 
     query = "SELECT key, n FROM read_csv($1, all_varchar = true, filename = true) ORDER BY filename, n::INT"
     with duckdb.connect() as engine:
@@ -177,7 +177,7 @@ def test_a_rollup_counts_what_duckdb_finds_in_the_segments(
     settings.JOURNAL = str(tmp_path / "segments")
     paths = segments_make(tmp_path / "segments", range(16), seed=5)
 
-    killed("rollup", "--once", progress=Segment.objects.count, total=16, seed=6)
+    killed("rollup", "--once", progress=Segment.objects.count, total=16, seed=6, kills=HALF_FIRST)
 
     for model, seconds in ((MetricMinute, 60), (MetricHour, 3600), (MetricDay, 86400)):
         assert metrics_of(model) == counted_by_duckdb(paths, seconds=seconds), model.__name__
@@ -186,8 +186,8 @@ def test_a_rollup_counts_what_duckdb_finds_in_the_segments(
 def test_a_stream_of_a_subscription_has_what_was_published(
     spark: SparkSession, server: GrpcServer, tmp_path: Path
 ) -> None:
-    """Given a stream from a subscription to files, when its driver is killed at random moments, half of it and as a
-    whole, and then runs to the end, then DuckDB finds each message in the files, and none is left.
+    """Given a stream from a subscription to files, when its driver is killed at a random moment, and then runs to the
+    end, then DuckDB finds each message in the files, and none is left.
     """
     create_topic(name=TOPICS[0], topic={})
     create_subscription(name=WORKER, subscription={"topic": TOPICS[0]})
@@ -202,7 +202,7 @@ def test_a_stream_of_a_subscription_has_what_was_published(
     def written() -> int:
         return len(list((tmp_path / "out").glob("*.parquet")))
 
-    for kill in shuffled(KILLS, dice):
+    for kill in WHOLE_FIRST[:TRIALS]:
         ids += publish_message(topic=get_topic(name=TOPICS[0]), messages=[NewMessage(b"x", {})] * 50)
         # Between two batches, or within one.
         count = dice.choice([acknowledged, written])

@@ -8,7 +8,7 @@ import pytest
 
 from deliveries.models import Message, MetricMinute
 from deliveries.pipeline import needs
-from tests.pipeline.ground import archived_by_duckdb, counted_by_duckdb, metrics_of, segments_make
+from tests.pipeline.ground import QUICK_JAVA, archived_by_duckdb, counted_by_duckdb, metrics_of, segments_make
 from tests.pipeline.spread import JOBS, spread
 from tests.workers import database_url
 
@@ -29,7 +29,7 @@ def test_every_job_uses_all_executors(redis_url: str, tmp_path: Path) -> None:
     segments = segments_make(tmp_path / "segments", range(4 * EXECUTORS), seed=3, count=5)
     environment = {"PUSHHUB_DATABASE_URL": database_url(), "PUSHHUB_REDIS_URL": redis_url}
 
-    done = spread(tmp_path, executors=EXECUTORS, messages=MESSAGES, environment=environment)
+    done = spread(tmp_path, executors=EXECUTORS, messages=MESSAGES, environment=environment, java=QUICK_JAVA)
 
     assert {job: len(done.works[job].tasks) for job in JOBS} == dict.fromkeys(JOBS, EXECUTORS)
     for job in JOBS:
