@@ -30,6 +30,9 @@ BURNS = "function burn(message, metadata) { for (;;) {} }"
 LEAST_WAITING = 0.9
 #: The CPU time of the sandboxes, in seconds, after which transforms are taken to burn.
 LEAST_BURNT = 1.0
+#: The ports of slow neighbours. With 14,000 connections to one port, Linux takes a millisecond to find a free one of
+#: its own for the next.
+SLOW_PORTS = 4
 #: The shares of the healthy messages between whose arrivals the rate is measured.
 FIRST, LAST = 0.1, 0.9
 
@@ -149,13 +152,14 @@ def _measured(crowd: Crowd | None, size: Size) -> Healthy:
 def _gathered(deployment: Stand, crowd: Crowd, size: Size) -> Iterator[Callable[[int], bool]]:
     """Make the neighbours, with their messages. Yield what tells whether the worker of a process id tries them."""
     with ExitStack() as stack:
-        folder, port = deployment.folder, free_port()
+        folder, ports = deployment.folder, [free_port()]
         is_busy: Callable[[int], bool]
         if crowd.endpoint == "slow":
-            slow = stack.enter_context(sinks(folder, port=port, delay_seconds=size.slow_seconds))
-            is_busy = lambda _: slow.held() >= size.neighbours  # noqa: E731
+            ports = [free_port() for _ in range(SLOW_PORTS)]
+            slow = [stack.enter_context(sinks(folder, port=port, delay_seconds=size.slow_seconds)) for port in ports]
+            is_busy = lambda _: sum(sink.held() for sink in slow) >= size.neighbours  # noqa: E731
         elif crowd.endpoint == "refusing":
-            refusing = stack.enter_context(limited(folder, port=port, places=0, delay_seconds=1))
+            refusing = stack.enter_context(limited(folder, port=ports[0], places=0, delay_seconds=1))
             is_busy = lambda _: refusing.counts().nacked >= size.neighbours  # noqa: E731
         elif crowd.burns:
             is_busy = lambda worker: cpu_seconds(*family(worker)[1:]) > LEAST_BURNT  # noqa: E731
@@ -164,7 +168,7 @@ def _gathered(deployment: Stand, crowd: Crowd, size: Size) -> Iterator[Callable[
         transforms = {"messageTransforms": [{"javascriptUdf": {"functionName": "burn", "code": BURNS}}]}
         for number in range(size.neighbours):
             deployment.subscribe(
-                f"http://127.0.0.1:{port}/push",
+                f"http://127.0.0.1:{ports[number % len(ports)]}/push",
                 name=f"neighbour-{number}",
                 topic=SLOW_TOPIC,
                 **(transforms if crowd.burns else {}),

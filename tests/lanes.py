@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from kombu.transport.redis import Channel
+
 from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import STATE_CODES
 from deliveries.backlog.default import default_backlog
@@ -38,3 +40,8 @@ def page_requests(backlog: Backlog, *, region: str) -> list[PageRequest]:
 def note_maintenance() -> None:
     """Let a maintenance worker seem to have found nothing amiss just now."""
     default_backlog().client.set(AUDIT_KEY, "[]", ex=AUDIT_SECONDS)
+
+
+def low_queue(region: str) -> str:
+    """Return the list with the messages of the lanes that are not prompt, as none is before its first ack."""
+    return f"{queue_name(region)}{Channel.sep}{Channel.priority_steps[-1]}"

@@ -154,8 +154,10 @@ class Backlog:
         done = [("HDEL", work_key(worker), *_fields_of(batches)) for worker, batches in finished.items() if batches]
         replies = call_each(self.client, calls, then=done)
         flows = {
-            lane: LaneFlow(int(window), int(pause), int(spare), int(now_ms), Late.parse(names, generation))
-            for lane, (_settled, _page, window, pause, spare, now_ms, names, generation) in zip(
+            lane: LaneFlow(
+                int(window), int(pause), int(spare), int(now_ms), Late.parse(names, generation), bool(is_prompt)
+            )
+            for lane, (_settled, _page, window, pause, spare, now_ms, names, generation, is_prompt) in zip(
                 settlements, replies, strict=False
             )
         }

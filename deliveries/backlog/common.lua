@@ -27,7 +27,8 @@
 --   ph:bytes               about how many bytes the deliveries of all lanes take in Redis: the sum of their `held_bytes`
 --   ph:counters            hash  the counters of /metrics; see deliveries/telemetry/sinks/counters.py
 --   ph:pull:<subscription> list  holds one entry while a waiting puller should look at the lanes
---   deliveries.<region>    list  kombu's queue; pushed on the left, taken on the right
+--   deliveries.<region>    list  kombu's queue; pushed on the left, taken on the right. Messages of lanes that are not prompt
+--                          are in kombu's list of the lowest priority (low_of)
 -- Here and in the other files "ph:" stands for the text with which all keys of a cell begin (records.py). A script touches the keys
 -- of one cell only, and finds that text in its last key.
 --
@@ -214,6 +215,15 @@ local function is_taken_from(state, now)
   if state.mode == PULL then return now - state.pumped_ms < PULLER_AWAY_MS end
   return has_acked(state.results_seen, state.ack_ratio)
 end
+
+-- A lane is prompt if its endpoint acks within a second. The messages of all others (slow, dead, or not tried yet) have the
+-- lowest priority: a thousand such lanes would else take a worker's time from the prompt ones.
+local function is_prompt(state)
+  return has_acked(state.results_seen, state.ack_ratio) and state.latency_ms < LATENCY_BELOW_MS and not is_in_backoff(state)
+end
+
+-- The list in which kombu keeps the messages of a queue that have the lowest priority.
+local function low_of(queue) return queue .. '\006\0229' end
 
 -- Returns how many deliveries of the lane may wait in Redis, where `limit` is the most for any lane.
 local function limit_of(key, state, limit, now)

@@ -6,6 +6,12 @@
 --   ARGV[1]  region   ARGV[2]  the batch's name   ARGV[3]  at most this many   ARGV[4]  how many may wait in a lane
 --   ARGV[5]  the worker's lease, if it has one: without it the worker gets no messages (beat.lua)
 -- Reads ph:epoch; moves ph:wake, ph:page, ph:bell:<region>; owns ph:work:<worker>; lists the worker in ph:workers; pumps lanes (pump.lua).
+
+--- While messages of prompt lanes wait, others get this share of a fetch.
+local LOW_SHARE = 1 / 16
+--- Stock workers take the highest priority first, however much of it waits. When one of them calls, without taking messages, so
+--- many of the lowest priority get in line there.
+local STOCK_LOW = 50
 tells_wake = true
 local now = now_ms()
 local limit = tonumber(ARGV[4])
@@ -18,7 +24,15 @@ for _, lane in ipairs(redis.call('ZRANGEBYSCORE', PREFIX .. 'wake', '-inf', now,
   end
 end
 
-local messages = take_batch(KEYS[1], ARGV[1], KEYS[2], ARGV[2], tonumber(ARGV[3]), ARGV[5], now)
+local count = tonumber(ARGV[3])
+local low = low_of(KEYS[1])
+if count == 0 and ARGV[5] == '-' then
+  for _ = 1, STOCK_LOW do
+    if not redis.call('LMOVE', low, KEYS[1], 'RIGHT', 'LEFT') then break end
+  end
+end
+local prompt_count = math.min(redis.call('LLEN', KEYS[1]), count - math.min(redis.call('LLEN', low), math.ceil(LOW_SHARE * count)))
+local messages = take_batch(KEYS[1], ARGV[1], KEYS[2], ARGV[2], prompt_count, count - prompt_count, ARGV[5], now)
 
 local pages = {}
 for _, lane in ipairs(redis.call('SPOP', PREFIX .. 'page', 8)) do

@@ -9,7 +9,10 @@ local function note(message)
   if id then held[#held + 1] = id end
 end
 for _, region in ipairs(ARGV) do
-  for _, message in ipairs(redis.call('LRANGE', QUEUES .. region, 0, -1)) do note(message) end
+  local queue = QUEUES .. region
+  for _, list in ipairs({queue, low_of(queue)}) do
+    for _, message in ipairs(redis.call('LRANGE', list, 0, -1)) do note(message) end
+  end
 end
 for _, worker in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
   for _, messages in pairs(batches_of(worker)) do

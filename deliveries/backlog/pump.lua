@@ -109,6 +109,7 @@ local function pump(lane, state, now, limit, returned)
   local key = PREFIX .. lane
   local region = string.match(lane, ':(.+)$')
   local queue = QUEUES .. region
+  if not is_prompt(state) then queue = low_of(queue) end
   local moved, retried, is_cut = 0, 0, false
   if state.mode == PUSH then lapse(key, state, now, 0, 0, 0) end
   if state.mode == PUSH and now >= state.resume_ms then

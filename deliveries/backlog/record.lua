@@ -41,18 +41,21 @@ end
 
 local function forget_batch(worker, batch) redis.call('HDEL', record_of(worker), batch, batch .. '-') end
 
--- Takes up to `count` messages from a queue, records them as a batch of a worker, and returns them. A worker whose lease has
--- lapsed gets none (beat.lua); `lease` is nil for a worker that needs none.
-local function take_batch(queue, region, work, batch, count, lease, now)
+-- Takes up to `count` messages from a queue and `low_count` of the lowest priority, records them as a batch of a worker, and
+-- returns them. A worker whose lease has lapsed gets none (beat.lua); `lease` is nil for a worker that needs none.
+local function take_batch(queue, region, work, batch, count, low_count, lease, now)
   if lease and not redis.call('ZSCORE', PREFIX .. 'leases', lease) then return {} end
+  local low = low_of(queue)
   local messages = count > 0 and redis.call('RPOP', queue, count) or {}
+  local others = low_count > 0 and redis.call('RPOP', low, low_count) or {}
+  for _, message in ipairs(others) do messages[#messages + 1] = message end
   if #messages > 0 then
     redis.call('HSET', work, batch, cmsgpack.pack(messages))
     -- A worker that was declared dead while Redis stood still is listed again: others find what it holds.
     redis.call('ZADD', PREFIX .. 'workers', 'NX', now, string.sub(work, #record_of('') + 1))
   end
   -- Other workers sleep on the bell; wake one of them for the rest of the queue.
-  if redis.call('LLEN', queue) > 0 then ring(region) end
+  if redis.call('EXISTS', queue, low) > 0 then ring(region) end
   return messages
 end
 

@@ -301,6 +301,8 @@ class LaneFlow:
     #: The time of the settle in ms since 1970, by Redis' clock, from which the delays of nacks count.
     settled_ms: int = 0
     late: Late | None = None
+    #: Whether its messages go before those of lanes whose endpoints are slow, down or not tried yet.
+    is_prompt: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 -- settle(lane; limit, dice, takes, ids, verdicts, latencies, generations, leases, batches, [delay, message] ...)
---   -> {settled, page wanted, window, pause, spare, now, late, generation}
+--   -> {settled, page wanted, window, pause, spare, now, late, generation, is prompt}
 --
 -- Ends the leases of a batch: it forgets acked deliveries, puts nacked ones into the retry set, takes the tokens back,
 -- updates the window and the push backoff, and pumps the lane. If the endpoint is found to be down, what waits is left to the
@@ -32,7 +32,7 @@ local lane = lane_of(key)
 local now = now_ms()
 local state = load_state(key)
 -- Redis was wiped: the database still has every delivery that was not acked, and the next offer or audit reads them.
-if not state then return {0, 0, 0, 0, 0, now, {}, ''} end
+if not state then return {0, 0, 0, 0, 0, now, {}, '', 0} end
 
 local ids, latencies, generations, leases, has_lapsed = {}, {}, {}, {}, {['']=false}
 for id in string.gmatch(ARGV[4], '[^,]+') do ids[#ids + 1] = id end
@@ -122,4 +122,4 @@ local spare = 0
 if not waits and 2 * state.outstanding <= rules_window(state) then spare = rules_window(state) - state.outstanding end
 if state.ordered == 1 then spare = state.parked > 0 and -1 or math.min(spare, 1) end
 return {settled, page and 1 or 0, math.floor(state.window), math.floor(rules_pause(state, now)), spare, now,
-  late, state.generation}
+  late, state.generation, is_prompt(state) and 1 or 0}

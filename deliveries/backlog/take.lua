@@ -9,5 +9,5 @@
 local waiting = redis.call('LRANGE', KEYS[1], -tonumber(ARGV[3]), -1)
 local count = 0
 while count < #waiting and task_of(waiting[#waiting - count]) do count = count + 1 end
-local messages = take_batch(KEYS[1], ARGV[1], KEYS[2], ARGV[2], count, ARGV[4], now_ms())
+local messages = take_batch(KEYS[1], ARGV[1], KEYS[2], ARGV[2], count, 0, ARGV[4], now_ms())
 return {messages, redis.call('GET', PREFIX .. 'epoch') or '0'}

@@ -72,6 +72,8 @@ class Stages:
         self._revoked = revoked
         self._on_room = on_room
         self._lanes: dict[tuple[int, str], Lane] = {}
+        #: The lanes whose endpoints acked within a second when they were settled last.
+        self._prompt_lanes: set[Lane] = set()
         self.outstanding: dict[str, PushDelivery] = {}
         self.engine = Engine(
             unprepared=self.plan, transform=self.transform, starting=self._note_start, renew=self._renew_plans
@@ -105,7 +107,8 @@ class Stages:
         try:
             task = parse_body(body)
             lane = self._lane(task.subscription_id, task.region)
-            delivery = PushDelivery(task, task_id, batch=batch, lane=lane, finish=self.settle)
+            is_prompt = lane in self._prompt_lanes
+            delivery = PushDelivery(task, task_id, batch=batch, lane=lane, finish=self.settle, is_prompt=is_prompt)
         except (ValueError, TypeError, KeyError) as error:
             reject(repr(body)[:4096], reason=type(error).__name__)
             return None
@@ -182,6 +185,8 @@ class Stages:
             # The next attempt may be outstanding already.
             if self.outstanding.get(delivery.task_id) is delivery:
                 del self.outstanding[delivery.task_id]
+        for lane, flow in flows.items():
+            (self._prompt_lanes.add if flow.is_prompt else self._prompt_lanes.discard)(lane)
         observe(attempts_of(deliveries, flows, worker=self._worker), self.endpoints, self.flower)
         self._on_room()
 

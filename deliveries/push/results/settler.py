@@ -34,6 +34,9 @@ OnSettled = Callable[[Sequence[PushDelivery], Mapping[Lane, LaneFlow]], None]
 
 #: Results per turn: a longer transaction would hold SQLite's write lock too long.
 TURN_SIZE = 1000
+#: Lanes per turn that are not prompt. Each takes a script of its own: if a turn had a thousand of them, the prompt
+#: lanes would wait for their tokens.
+LOW_LANES = 64
 
 
 class Intake(Protocol):
@@ -115,8 +118,8 @@ class Settler:
             self._refused = []
         began = time.monotonic()
         with suppress(Stopped):
-            count = self._settle_some()
-            if count < TURN_SIZE:
+            count, is_all = self._settle_some()
+            if is_all:
                 spent_seconds = time.monotonic() - began
                 pause_seconds = self._gathering.pause_seconds(count, spent_seconds=spent_seconds)
                 if not self._gathering.has_keys:
@@ -156,20 +159,22 @@ class Settler:
         self._taken = []
         self._ready.set()
 
-    def _settle_some(self) -> int:
-        """Settle waiting results, at most a turn, and return their number."""
+    def _settle_some(self) -> tuple[int, bool]:
+        """Settle waiting results, at most a turn. Return their number, and whether these were all that waited."""
         # The engine appends at the end while this method takes from the front; both operations are atomic.
         self._urgent.clear()
         self._complete.clear()
-        self._taken = self._results[:TURN_SIZE]
+        waiting = self._results[:]
+        self._taken = _next_turn(waiting)
         self._gathering.begin_turn()
         count = len(self._taken)
-        del self._results[:count]
+        taken = set(self._taken) if count < len(waiting) else ()
+        self._results[: len(waiting)] = [delivery for delivery in waiting if delivery not in taken] if taken else []
         if self._taken:
             self._settle(self._taken)
         if self._results:
             self._ready.set()
-        return count
+        return count, not taken
 
     def _settle(self, deliveries: Sequence[PushDelivery]) -> None:
         """Settle these deliveries. An outage costs time, never a result; other failures only the lane at fault."""
@@ -253,6 +258,21 @@ class Settler:
     def _persistently(self, call: Callable[[], Result], *, count: int) -> Result:
         """Repeat the call while the database or Redis is away. Raises Stopped if the thread is asked to stop."""
         return persistently(call, stopping=self._thread.stopping, what=f"to settle {count} results")
+
+
+def _next_turn(waiting: Sequence[PushDelivery]) -> list[PushDelivery]:
+    """Return the results of the next turn."""
+    turn: list[PushDelivery] = []
+    low_lanes: set[Lane] = set()
+    for delivery in waiting:
+        if not delivery.is_prompt:
+            if delivery.lane not in low_lanes and len(low_lanes) == LOW_LANES:
+                continue
+            low_lanes.add(delivery.lane)
+        turn.append(delivery)
+        if len(turn) == TURN_SIZE:
+            break
+    return turn
 
 
 def settle_now(deliveries: Sequence[PushDelivery]) -> dict[Lane, LaneFlow]:

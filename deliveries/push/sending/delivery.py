@@ -42,6 +42,7 @@ class PushDelivery:
         "finished",
         "held_bytes",
         "is_cut",
+        "is_prompt",
         "lane",
         "latency_ms",
         "message_id",
@@ -68,6 +69,7 @@ class PushDelivery:
         batch: Batch | None,
         lane: Lane,
         finish: Callable[[PushDelivery], None],
+        is_prompt: bool = True,
     ) -> None:
         self.task = task
         self.task_id = task_id
@@ -81,6 +83,8 @@ class PushDelivery:
         self.batch = batch
         self.lane = lane
         self.finish = finish
+        #: Whether the worker serves it before those that are not: its endpoint acks within a second.
+        self.is_prompt = is_prompt
         self.plan: PushPlan | None = None
         #: The result of the subscription's message transforms, until it is sent.
         self.transformed: Mapping[str, Any] | None = None

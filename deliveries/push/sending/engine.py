@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import uvloop
@@ -19,8 +20,9 @@ from pushhub.common.background import BackgroundThread
 
 logger = logging.getLogger(__name__)
 
-#: Pushes sent before the loop looks at its sockets again.
-SLICE = 50
+#: Pushes sent before the loop looks at its sockets again, and how many of lanes that are not prompt: a push over a new
+#: connection takes ten times as long.
+SLICE, LOW_SLICE = 50, 5
 #: The time between two signs of life of the loop.
 BEAT_SECONDS = 1.0
 #: The result of a push that somebody has ended.
@@ -49,6 +51,9 @@ class Engine:
         self._transform = transform
         self._starting = starting
         self._renew = renew
+        #: What is to be pushed: of prompt lanes, and of others.
+        self._prompt: deque[PushDelivery] = deque()
+        self._others: deque[PushDelivery] = deque()
         self._beat: asyncio.TimerHandle | None = None
         self._thread = BackgroundThread("push-engine", self._run)
 
@@ -68,7 +73,7 @@ class Engine:
 
     def accept(self, deliveries: Sequence[PushDelivery]) -> None:
         """Push these deliveries. May be called from any thread."""
-        self._loop.call_soon_threadsafe(self._push_all, deliveries)
+        self._loop.call_soon_threadsafe(self._line_up, deliveries)
 
     def cut(self, deliveries: Sequence[PushDelivery]) -> None:
         """Drop the messages of these deliveries, and end the requests of those that are on their way.
@@ -95,10 +100,21 @@ class Engine:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.stop(timeout=5)
 
+    def _line_up(self, deliveries: Sequence[PushDelivery]) -> None:
+        is_idle = not self._prompt and not self._others
+        for delivery in deliveries:
+            (self._prompt if delivery.is_prompt else self._others).append(delivery)
+        if is_idle and deliveries:
+            self._push_some()
+
+    def _push_some(self) -> None:
+        """Push a slice of what waits, prompt lanes first; then look at the sockets."""
+        deliveries = next_slice(self._prompt, self._others)
+        if self._prompt or self._others:
+            self._loop.call_soon(self._push_some)
+        self._push_all(deliveries)
+
     def _push_all(self, deliveries: Sequence[PushDelivery]) -> None:
-        if len(deliveries) > SLICE:
-            self._loop.call_soon(self._push_all, deliveries[SLICE:])
-            deliveries = deliveries[:SLICE]
         now = time.monotonic()
         now_ms = time.time_ns() // 1_000_000
         unprepared: list[PushDelivery] = []
@@ -143,3 +159,10 @@ class Engine:
         except Exception:
             # Events only inform people: an error here must not keep a push from its endpoint.
             logger.exception("the start of %d pushes was not told", len(deliveries))
+
+
+def next_slice(prompt: deque[PushDelivery], others: deque[PushDelivery]) -> list[PushDelivery]:
+    """Take the deliveries to push before the loop looks at its sockets again."""
+    return [
+        queue.popleft() for queue, most in ((prompt, SLICE), (others, LOW_SLICE)) for _ in range(min(most, len(queue)))
+    ]

@@ -22,7 +22,7 @@ from deliveries.rules.ids import EPOCH_MS, first_id_at
 from deliveries.rules.limits import Limits
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import TaskTemplate, escape_message, queue_name
-from tests.lanes import lane_change, lane_state, page_requests
+from tests.lanes import lane_change, lane_state, low_queue, page_requests
 from tests.ports import wait_for
 
 LANE = Lane(7, "here")
@@ -550,16 +550,16 @@ def opened(backlog: Backlog, count: int) -> None:
 def test_a_window_that_opens_wide_leaves_the_queue_short_for_its_neighbours(redis_url: str) -> None:
     backlog = Backlog(client_of(redis_url), limit=5000)
     opened(backlog, 2000)
-    assert 0 < backlog.client.llen(queue_name("here")) <= 300
+    assert 0 < backlog.client.llen(low_queue("here")) <= 300
 
 
 def test_a_queue_kept_full_by_one_lane_still_takes_a_few_messages_of_another(redis_url: str) -> None:
     backlog = Backlog(client_of(redis_url), limit=5000)
-    backlog.client.lpush(queue_name("here"), *["somebody else's"] * 400)
+    backlog.client.lpush(low_queue("here"), *["somebody else's"] * 400)
     neighbour = Lane(8, "here")
     backlog.configure(neighbour, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(3), lane=neighbour)
-    assert backlog.client.llen(queue_name("here")) == 403
+    assert backlog.client.llen(low_queue("here")) == 403
 
 
 def test_a_window_that_opened_wide_is_filled_slice_by_slice(redis_url: str) -> None:
@@ -587,7 +587,7 @@ def test_tokens_that_come_back_go_out_again_at_once(redis_url: str) -> None:
 
     wait_for(all_are_out, what="the first windowful")
     offer(backlog, *ids(250, start=250))
-    assert backlog.client.llen(queue_name("here")) == 0
+    assert backlog.client.llen(low_queue("here")) == 0
     lane_change(backlog, LANE, credit=0, pumped_ms=1e15)
     settle(backlog, Verdict.ACK, *ids(250))
     assert backlog.client.llen(queue_name("here")) == 250
@@ -619,7 +619,7 @@ def test_one_call_offers_to_many_lanes_with_the_task_messages_of_each(backlog: B
     # When all three are offered the same messages
     backlog.offer([Offer("here", lanes, [(i, text(i)) for i in ids(12)])])
     # Then each lane has its own task messages, as the template renders them, up to the limit of ten
-    queued = backlog.client.lrange(queue_name("here"), 0, -1) + backlog.client.lrange(f"ph:{LANE.key}:b", 0, -1)[::-1]  # type: ignore[operator,index]
+    queued = backlog.client.lrange(low_queue("here"), 0, -1) + backlog.client.lrange(f"ph:{LANE.key}:b", 0, -1)[::-1]  # type: ignore[operator,index]
     assert sorted(message.decode() for message in queued) == tasks(backlog, ids(10))
     waiting = backlog.client.lrange(f"ph:{pulled.key}:b", 0, -1)
     assert [message.decode() for message in waiting] == tasks(backlog, ids(10), lane=pulled)  # type: ignore[union-attr]

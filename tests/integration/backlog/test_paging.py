@@ -17,9 +17,9 @@ from deliveries.backlog.records import Lane, PageRequest, Settlement
 from deliveries.models import Delivery
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import LEAN_BYTES
-from deliveries.rules.taskmessage import DeliverTask, parse_body, parse_own, queue_name
+from deliveries.rules.taskmessage import DeliverTask, parse_body, parse_own
 from deliveries.store import statements
-from tests.lanes import page_requests
+from tests.lanes import low_queue, page_requests
 from tests.restapi import Api
 
 TOPIC = "projects/shop/topics/orders"
@@ -95,7 +95,7 @@ def test_a_lean_page_leaves_larger_payloads_to_the_database(lane: Lane, api: Api
     # When they are read for an endpoint that is down
     page_in(replace(requested_again(lane, read_to=0), from_id=first, rows=3, is_lean=True))
     # Then Redis has only their ids, except for the last
-    texts = [*client_of(settings.REDIS_URL).lrange(queue_name("local"), 0, -1)][:3]
+    texts = [*client_of(settings.REDIS_URL).lrange(low_queue("local"), 0, -1)][:3]
     tasks = {task.message_id: task for task in map(task_of, texts)}
     assert {name: task.is_reference for name, task in tasks.items()} == {first: True, second: True, third: False}
 

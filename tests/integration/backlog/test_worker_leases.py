@@ -13,7 +13,7 @@ from deliveries.backlog.records import Health, Lane, Settlement, Take, work_key
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import parse_body, parse_own, queue_name
 from tests.integration.backlog.test_backlog import FIRST, LANE, ids, ids_of, offer, requested_page, task
-from tests.lanes import lane_state, page_requests
+from tests.lanes import lane_change, lane_state, page_requests
 
 PLAIN = Lane(8, LANE.region)
 FROZEN, OTHER = "frozen/1", "other/1"
@@ -81,6 +81,7 @@ def test_a_worker_without_its_lease_takes_no_message(backlog: Backlog) -> None:
 
 def test_messages_that_were_first_in_the_queue_are_taken_first(backlog: Backlog) -> None:
     fetch(backlog, OTHER)
+    lane_change(backlog, PLAIN, results_seen=1, ack_ratio=1)
     offer(backlog, FIRST + 4, lane=PLAIN)
     settle(backlog, FIRST, Verdict.ACK, OTHER)
     assert settle_and_take(backlog, FIRST + 2, OTHER, "2") == [FIRST + 4, FIRST + 1]

@@ -18,9 +18,8 @@ from deliveries.backlog.paging import page_in
 from deliveries.backlog.records import Lane
 from deliveries.models import Delivery, Message
 from deliveries.rules.ids import publish_time_ms
-from deliveries.rules.taskmessage import queue_name
 from tests.integration.publish.directapi import direct_api
-from tests.lanes import lane_state, page_requests
+from tests.lanes import lane_state, low_queue, page_requests
 from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -162,8 +161,8 @@ def test_each_publish_region_has_a_window_of_its_own(api: Api, settings: Any) ->
     lane = Lane(Delivery.objects.latest("id").subscription_id, "europe-west1")
     for request in page_requests(backlog, region="europe-west1"):
         page_in(request)
-    assert backlog.client.llen(queue_name("local")) == 3
-    assert backlog.client.llen(queue_name("europe-west1")) == 3
+    assert backlog.client.llen(low_queue("local")) == 3
+    assert backlog.client.llen(low_queue("europe-west1")) == 3
     assert lane_state(backlog, lane).outstanding == 3
 
 

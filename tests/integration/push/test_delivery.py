@@ -29,7 +29,7 @@ from pushhub.common.outages import Cause
 from subscriptions.models import Subscription
 from subscriptions.selectors import get_topic, push_settings_of
 from subscriptions.services.subscriptions import pause_subscription, resume_subscription
-from tests.lanes import lane_change, lane_state
+from tests.lanes import lane_change, lane_state, low_queue
 from tests.ports import wait_for
 from tests.receiver import Answer, Receiver, Request
 from tests.redisserver import RedisServer
@@ -179,7 +179,7 @@ def test_a_large_payload_does_not_pass_through_redis(api: Api, receiver: Receive
     subscribe(api, receiver)
     data = os.urandom(300_000)
     publish(1, data=data)
-    [waiting] = client_of(redis_url).lrange(queue_name("local"), 0, -1)
+    [waiting] = client_of(redis_url).lrange(low_queue("local"), 0, -1)
     assert len(waiting) < 2_000
     receiver.script([500])
     with Worker(redis_url):
@@ -280,7 +280,7 @@ def test_a_token_that_nobody_holds_is_taken_back(
     with monkeypatch.context() as patch:
         patch.setattr(reconcile, "LOST_MS", 0)
         assert [reconcile.audit_tokens() for _ in range(3)] == [0, 0, 0]  # the queue holds them
-    client_of(redis_url).delete(queue_name("local"))
+    client_of(redis_url).delete(low_queue("local"))
     # A first audit suspects them. Others, in any process, wait until they have been lost for a while.
     assert [reconcile.audit_tokens() for _ in range(3)] == [0, 0, 0]
     monkeypatch.setattr(reconcile, "LOST_MS", 0)

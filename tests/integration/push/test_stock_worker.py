@@ -12,6 +12,7 @@ from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
 from deliveries.models import Delivery
 from deliveries.rules.taskmessage import queue_name
+from tests.lanes import low_queue
 from tests.ports import wait_for
 from tests.receiver import Answer, Receiver, Request
 from tests.restapi import Api
@@ -103,7 +104,7 @@ def test_a_copy_of_what_is_settled_is_not_pushed_again(redis_url: str, receiver:
     api.post("topics/orders:publish", {"messages": [{"data": "eA=="}]})
     # Given a task that kombu brings a second time, as it does an hour after its worker was killed
     client = client_of(redis_url)
-    [task] = client.lrange(queue_name("local"), 0, -1)
+    [task] = client.lrange(low_queue("local"), 0, -1)
     with Worker(redis_url, stock=True):
         wait_for(lambda: not Delivery.objects.exists(), what="the ack")
         client.lpush(queue_name("local"), task)

@@ -18,12 +18,13 @@ from deliveries.push.sending.delivery import PushDelivery
 from deliveries.rules.ids import first_id_at
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import NewMessage
-from deliveries.rules.taskmessage import parse_body, parse_own, queue_name
+from deliveries.rules.taskmessage import parse_body, parse_own
 from deliveries.store import statements
 from subscriptions.models import Subscription
 from subscriptions.selectors import get_topic
 from tests.integration.retention.test_snapshots import api as api
 from tests.integration.retention.test_snapshots import publish, received, seek, subscribe, taken
+from tests.lanes import low_queue
 from tests.ports import wait_for
 from tests.receiver import Answer, Receiver
 from tests.restapi import Api
@@ -76,7 +77,7 @@ def test_an_ack_that_is_stored_before_the_seek_does_not_undo_it(api: Api) -> Non
 
 def delivery_of(api: Api) -> PushDelivery:
     """Return the one message that waits in the queue, as a worker that has fetched it holds it."""
-    message: bytes = default_backlog().client.rpop(queue_name("local"))
+    message: bytes = default_backlog().client.rpop(low_queue("local"))
     parts = parse_own(message)
     assert parts is not None
     task = parse_body(parts[1])
