@@ -110,7 +110,10 @@ LONGEST = (
 WAITING = frozenset(
     {
         "tests/chaos/test_storms.py",
+        "tests/integration/push/test_authentication.py",
+        "tests/integration/push/test_dead_letters.py",
         "tests/integration/push/test_delivery.py",
+        "tests/integration/push/test_flower.py",
         "tests/integration/push/test_frozen_workers.py",
         "tests/integration/push/test_injected_faults.py",
         "tests/integration/push/test_late_acks.py",
@@ -119,8 +122,12 @@ WAITING = frozenset(
         "tests/integration/push/test_remote_control.py",
         "tests/integration/push/test_sentinel.py",
         "tests/integration/push/test_stock_worker.py",
+        "tests/integration/push/test_unwrapped_push.py",
         "tests/integration/push/test_wipes.py",
         "tests/integration/push/test_worker_survives.py",
+        "tests/integration/rpc/test_grpc.py",
+        "tests/integration/rpc/test_idle_connections.py",
+        "tests/unit/runtime/test_httpserver.py",
     }
 )
 #: As many processes as this prefer tests that compute; the others, those that wait.
