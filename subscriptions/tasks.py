@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from celery import shared_task
 
+from pushhub.common.clock import utcnow
 from subscriptions import audit
 from subscriptions.identity import rotation
-from subscriptions.services import sweeping
+from subscriptions.models.credentials import AccessToken, UsedAssertion
+from subscriptions.services.service_accounts import purge_service_accounts
 
 
 @shared_task(name="subscriptions.signing_keys_maintain")
@@ -16,7 +18,12 @@ def maintain_signing_keys() -> dict[str, int]:
 
 @shared_task(name="subscriptions.credentials_sweep")
 def sweep_credentials() -> dict[str, int]:
-    return sweeping.sweep_credentials()
+    """Remove expired tokens and assertions, and accounts that can't be undeleted any more. Return how many of each."""
+    expired = {
+        "tokens": AccessToken.objects.filter(expires_at__lte=utcnow()),
+        "assertions": UsedAssertion.objects.filter(expires_at__lte=utcnow()),
+    }
+    return {kind: rows.delete()[0] for kind, rows in expired.items()} | {"accounts": purge_service_accounts()}
 
 
 @shared_task(name="subscriptions.audit_sweep")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Count, QuerySet
@@ -13,14 +15,15 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
+from django.utils.translation import gettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from deliveries.admin.publish_form import PublishForm
 from deliveries.admin.rated_lists import RatedChangeList, curve, name_link
 from deliveries.admin.subscription_list import health_badge, set_conditions, with_gauges
 from deliveries.inspection import words
 from deliveries.inspection.overview import rates
 from deliveries.inspection.status import topic_notices
+from deliveries.publish.request import parse_publish_request
 from deliveries.publish.service import publish_message
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import PushHubError
@@ -49,6 +52,25 @@ class SchemaShown:
     name: str
     encoding: str
     url: str = ""
+
+
+class PublishForm(forms.Form):
+    """One message, as text. Its rules are those of the API."""
+
+    text = forms.CharField(label=gettext_lazy("Data"), required=False, widget=forms.Textarea(attrs={"rows": 6}))
+    attributes = forms.JSONField(
+        label=gettext_lazy("Attributes"), required=False, initial=dict, widget=forms.Textarea({"rows": 2})
+    )
+    ordering_key = forms.CharField(label=gettext_lazy("Ordering key"), required=False)
+
+    def messages(self) -> Any:
+        cleaned = self.cleaned_data
+        message = {
+            "data": base64.b64encode(cleaned["text"].encode()).decode(),
+            "attributes": cleaned["attributes"] or {},
+            "orderingKey": cleaned["ordering_key"],
+        }
+        return parse_publish_request({"messages": [message]})
 
 
 class TopicChangeList(RatedChangeList):

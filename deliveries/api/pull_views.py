@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from deliveries.api.pull_requests import ACKNOWLEDGE, MODIFY_ACK_DEADLINE, PULL, PULL_RESPONSE
+from deliveries.publish.request import PUBSUB_MESSAGE
 from deliveries.pull.deadlines import modify_ack_deadlines
 from deliveries.pull.leasing import Received, pull_messages
 from deliveries.pull.settling import acknowledge_messages
 from deliveries.telemetry import kinds
 from deliveries.telemetry.sinks.requests import request_counted
-from pushhub.common.protojson import Message
+from pushhub.common.protojson import Bool, Integer, Message, Repeated, String
 from subscriptions.api.routes import SUBSCRIPTION, serve
 from subscriptions.models import Subscription
 from subscriptions.selectors import read_subscription
@@ -19,6 +19,19 @@ from subscriptions.services.rows import check_name
 #: How long production holds a pull that finds nothing (docs/spec.md#pull-requests).
 HOLD_SECONDS = 20.0
 SUBSCRIBER = "google.pubsub.v1.Subscriber."
+
+
+NAME = String(2048)
+#: An ack id has at most 400 characters, and all of them half a megabyte, so their number can be bounded here too.
+ACK_IDS = Repeated(String(1000), max_items=20_000)
+
+PULL = Message("PullRequest", {"subscription": NAME, "returnImmediately": Bool(), "maxMessages": Integer(32)})
+ACKNOWLEDGE = Message("AcknowledgeRequest", {"subscription": NAME, "ackIds": ACK_IDS})
+MODIFY_ACK_DEADLINE = Message(
+    "ModifyAckDeadlineRequest", {"subscription": NAME, "ackIds": ACK_IDS, "ackDeadlineSeconds": Integer(32)}
+)
+RECEIVED = Message("ReceivedMessage", {"ackId": String(), "message": PUBSUB_MESSAGE, "deliveryAttempt": Integer(32)})
+PULL_RESPONSE = Message("PullResponse", {"receivedMessages": Repeated(RECEIVED)})
 
 
 @serve("POST", SUBSCRIPTION + ":pull", SUBSCRIBER + "Pull", takes=PULL, gives=PULL_RESPONSE)

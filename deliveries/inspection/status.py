@@ -19,9 +19,8 @@ from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import Lane
 from deliveries.deadletters.forwarding import dead_letter_topic_usable
 from deliveries.inspection.conditions import FAILING, KINDS, Condition, Level
-from deliveries.inspection.lanes import LaneView, lane_views
+from deliveries.inspection.lanes import LaneView, blockers, lane_views
 from deliveries.inspection.outcomes import Outcomes, subscription_outcomes
-from deliveries.inspection.poison import find_poison
 from deliveries.models import Delivery
 from deliveries.rules.ids import publish_time_ms
 from deliveries.store import lanerows
@@ -264,3 +263,28 @@ def _last_result(subscription_id: int, lane: LaneView) -> str:
     # SQLite looks up one list of ids in the index. With an OR, it would read the whole backlog.
     chosen = rows.filter(message_id__in=[*lane.retry_ids, *oldest]).exclude(last_result="")
     return chosen.order_by("-last_attempt_at").values_list("last_result", flat=True).first() or ""
+
+
+#: So many nacks in a row make a message poison.
+MIN_ATTEMPTS = 3
+#: Of the oldest deliveries, and of those whose retries are due next, so many are looked at.
+LOOKED_AT = 100
+
+
+def find_poison(backlog: Backlog, subscription_id: int, views: Sequence[LaneView]) -> tuple[Delivery, int] | None:
+    """Return the poison message that most others of its ordering key wait for, and how many do.
+
+    May raise redis.RedisError.
+    """
+    found = [pair for view in views for pair in _poisoned(backlog, Lane(subscription_id, view.region), view)]
+    return max(found, key=lambda pair: pair[1], default=None)
+
+
+def _poisoned(backlog: Backlog, lane: Lane, view: LaneView) -> Sequence[tuple[Delivery, int]]:
+    """Return the poison messages of a lane, and how many wait behind each."""
+    rows = Delivery.objects.filter(subscription=lane.subscription_id, region=lane.region)
+    oldest = rows.order_by("message_id").values_list("message_id", flat=True)[:LOOKED_AT]
+    heads = blockers(backlog, lane, sorted({*view.retry_ids, *oldest}))
+    behind = {head.message_id: head.behind for head in heads.values() if head.behind}
+    poison = rows.filter(message_id__in=list(behind), attempts__gte=MIN_ATTEMPTS).order_by("message_id")
+    return [(row, behind[row.message_id]) for row in poison]

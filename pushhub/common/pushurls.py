@@ -10,8 +10,6 @@ from urllib.parse import SplitResult, quote, urlsplit
 
 import idna
 
-from pushhub.common.ports import WEB_PORTS, is_port_allowed
-
 MAX_URL_CHARACTERS = 2048
 #: No URL contains blanks, controls or backslashes. A fragment is never sent to a server.
 _UNSAFE = re.compile(r"[\x00-\x20\x7f\\#]")
@@ -20,6 +18,25 @@ _DOTTED_QUAD = re.compile(r"(?:0|[1-9]\d{0,2})(?:\.(?:0|[1-9]\d{0,2})){3}")
 _NUMERIC_LABEL = re.compile(r"\d+|0x[0-9a-f]*")
 #: What `quote` doesn't escape: every delimiter that may be in a path and a query, and existing escapes.
 _SAFE = "/?:@!$&'()*+,;=-._~%[]|"
+
+
+WEB_PORTS = {"http": 80, "https": 443}
+#: Ports above 1023 of services that a forged request could harm. Below 1024, only 80 and 443 are allowed.
+DENIED_PORTS = frozenset(
+    {
+        *(1080, 1433, 1434, 1521, 1719, 1720, 1723, 2049, 2181, 2375, 2376, 2379, 2380, 3128, 3306, 3389, 3659, 4045),
+        *(4190, 4369, 5060, 5061, 5432, 5672, 5900, 5984, 6000, 6379, 6380, 6443, 6566, 6665, 6666, 6667, 6668, 6669),
+        *(6697, 7000, 7001, 8500, 9042, 9092, 9200, 9300, 10080, 10250, 10255, 11211, 15672, 26379, 27017, 50070),
+    }
+)
+FIRST_FREE_PORT = 1024
+
+
+def is_port_allowed(port: int, allowed: frozenset[int]) -> bool:
+    """Whether an endpoint may use the port. `allowed` are ports that a setting permits in spite of the rule."""
+    if port in allowed or port in WEB_PORTS.values():
+        return True
+    return port >= FIRST_FREE_PORT and port not in DENIED_PORTS
 
 
 class UrlFault(StrEnum):

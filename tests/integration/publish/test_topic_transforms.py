@@ -115,7 +115,7 @@ def test_the_transformed_message_must_match_the_schema(api: Api) -> None:
 
 
 def test_functions_that_take_too_long_for_a_request_refuse_it(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deliveries.publish.transforming.REQUEST_SECONDS", 0.0)
+    monkeypatch.setattr("deliveries.publish.service.REQUEST_SECONDS", 0.0)
     topic(api, udf("function f(m) { return m; }", "f"))
 
     answer = publish(api, "1", "2", "3")

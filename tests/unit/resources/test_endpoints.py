@@ -8,8 +8,7 @@ from deliveries.client.endpoint import parse_url
 from deliveries.client.options import ClientOptions
 from pushhub.common.addresses import AddressGuard
 from pushhub.common.errors import InvalidArgument
-from pushhub.common.ports import is_port_allowed
-from pushhub.common.pushurls import BadEndpoint, Origin
+from pushhub.common.pushurls import BadEndpoint, Origin, is_port_allowed
 from subscriptions.resources.endpoints import push_endpoint
 
 OPEN = ClientOptions(allow_http=True)
