@@ -6,38 +6,29 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from django.db import connection
-
 from deliveries.rules.shards import is_in
-from deliveries.store.sql import among, in_chunks, is_postgresql, rows_table
+from deliveries.store.sql import among, fetch_ids, fetch_rows, in_chunks, is_postgresql, rows_table
 from deliveries.store.statements import _SINCE_SEEK
 
 
 def waiting_ids(*, subscription_id: int, region: str, before_id: int, after_id: int, limit: int) -> list[int]:
     """Return the message ids of the oldest deliveries of a lane in an open range."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT message_id FROM deliveries_delivery WHERE subscription_id = %s AND region = %s"
-            " AND message_id > %s AND message_id < %s ORDER BY message_id LIMIT %s",
-            [subscription_id, region, after_id, before_id, limit],
-        )
-        return [row[0] for row in cursor.fetchall()]
+    return fetch_ids(
+        "SELECT message_id FROM deliveries_delivery WHERE subscription_id = %s AND region = %s"
+        " AND message_id > %s AND message_id < %s ORDER BY message_id LIMIT %s",
+        [subscription_id, region, after_id, before_id, limit],
+    )
 
 
 def lanes_waiting(subscription_id: int) -> list[str]:
     """Return the regions in which a subscription has waiting deliveries. Takes one index step per region."""
+    next_region = (
+        "SELECT region FROM deliveries_delivery WHERE subscription_id = %s AND region > %s ORDER BY region LIMIT 1"
+    )
     regions: list[str] = []
-    with connection.cursor() as cursor:
-        while True:
-            cursor.execute(
-                "SELECT region FROM deliveries_delivery WHERE subscription_id = %s AND region > %s"
-                " ORDER BY region LIMIT 1",
-                [subscription_id, regions[-1] if regions else ""],
-            )
-            row = cursor.fetchone()
-            if row is None:
-                return regions
-            regions.append(row[0])
+    while rows := fetch_rows(next_region, [subscription_id, regions[-1] if regions else ""]):
+        regions.append(rows[0][0])
+    return regions
 
 
 #: The oldest delivery of each lane: one step in the index per lane.
@@ -67,9 +58,8 @@ class LaneWaiting(NamedTuple):
 
 def all_lanes_waiting(*, shard: int | None = None) -> list[LaneWaiting]:
     """Return all lanes with waiting deliveries, or those of a shard, even those of deleted subscriptions."""
-    with connection.cursor() as cursor:
-        cursor.execute(_LANES)
-        return [LaneWaiting(*row) for row in cursor.fetchall() if is_in(row[0], shard)]
+    rows = fetch_rows(_LANES)
+    return [LaneWaiting(*row) for row in rows if is_in(row[0], shard)]
 
 
 def lanes_of_deleted(*, shard: int | None = None) -> list[LaneWaiting]:
@@ -77,21 +67,19 @@ def lanes_of_deleted(*, shard: int | None = None) -> list[LaneWaiting]:
 
     One statement reads both tables: a subscription that is committed in between cannot seem to be deleted.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            _LANES + " WHERE NOT EXISTS (SELECT 1 FROM subscriptions_subscription s WHERE s.id = lanes.subscription_id)"
-        )
-        return [LaneWaiting(*row) for row in cursor.fetchall() if is_in(row[0], shard)]
+    rows = fetch_rows(
+        _LANES + " WHERE NOT EXISTS (SELECT 1 FROM subscriptions_subscription s WHERE s.id = lanes.subscription_id)"
+    )
+    return [LaneWaiting(*row) for row in rows if is_in(row[0], shard)]
 
 
 def push_backlogs() -> dict[str, int]:
     """Return, for each region, the number of lanes with waiting deliveries whose subscriptions push."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"{_LANES} JOIN subscriptions_subscription s ON s.id = lanes.subscription_id"
-            " WHERE s.push_endpoint <> '' AND NOT s.detached AND NOT s.paused"
-        )
-        return Counter(region for _, region, _ in cursor.fetchall())
+    rows = fetch_rows(
+        f"{_LANES} JOIN subscriptions_subscription s ON s.id = lanes.subscription_id"
+        " WHERE s.push_endpoint <> '' AND NOT s.detached AND NOT s.paused"
+    )
+    return Counter(region for _, region, _ in rows)
 
 
 class LaneRange(NamedTuple):
@@ -108,15 +96,14 @@ def oldest_ids(ranges: Sequence[LaneRange], *, limit: int) -> list[list[str]]:
     names = ("subscription_id", "region", "after_id", "before_id")
     source, parameters = rows_table(ranges, names, ("bigint", "text", "bigint", "bigint"))
     group = "string_agg(message_id::text, ',' ORDER BY message_id)" if is_postgresql() else "group_concat(message_id)"
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT r.number, (SELECT {group} FROM (SELECT message_id FROM deliveries_delivery d"
-            " WHERE d.subscription_id = r.subscription_id AND d.region = r.region"
-            " AND d.message_id > r.after_id AND d.message_id < r.before_id ORDER BY d.message_id LIMIT %s) w)"
-            f" FROM {source} r",
-            [limit, *parameters],
-        )
-        texts = dict(cursor.fetchall())
+    rows = fetch_rows(
+        f"SELECT r.number, (SELECT {group} FROM (SELECT message_id FROM deliveries_delivery d"
+        " WHERE d.subscription_id = r.subscription_id AND d.region = r.region"
+        " AND d.message_id > r.after_id AND d.message_id < r.before_id ORDER BY d.message_id LIMIT %s) w)"
+        f" FROM {source} r",
+        [limit, *parameters],
+    )
+    texts = dict(rows)
     return [texts[number].split(",") if texts[number] else [] for number in range(1, len(ranges) + 1)]
 
 
@@ -128,14 +115,13 @@ def oldest_waiting(deliveries: Sequence[tuple[int, str, int]]) -> dict[tuple[int
     source, parameters = rows_table(
         deliveries, ("subscription_id", "region", "message_id"), ("bigint", "text", "bigint")
     )
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT d.subscription_id, d.region, min(d.message_id) FROM {source} r JOIN deliveries_delivery d"
-            " ON d.subscription_id = r.subscription_id AND d.region = r.region AND d.message_id = r.message_id"
-            " GROUP BY d.subscription_id, d.region",
-            parameters,
-        )
-        return {(subscription_id, region): lowest for subscription_id, region, lowest in cursor.fetchall()}
+    rows = fetch_rows(
+        f"SELECT d.subscription_id, d.region, min(d.message_id) FROM {source} r JOIN deliveries_delivery d"
+        " ON d.subscription_id = r.subscription_id AND d.region = r.region AND d.message_id = r.message_id"
+        " GROUP BY d.subscription_id, d.region",
+        parameters,
+    )
+    return {(subscription_id, region): lowest for subscription_id, region, lowest in rows}
 
 
 def still_waiting(
@@ -150,25 +136,21 @@ def still_waiting(
     if seek is not None and is_postgresql():
         since += " FOR UPDATE"
     waiting_ids: list[int] = []
-    with connection.cursor() as cursor:
-        for chunk in in_chunks(message_ids):
-            ids = [list(chunk)] if is_postgresql() else chunk
-            cursor.execute(
-                "SELECT message_id FROM deliveries_delivery WHERE subscription_id = %s AND region = %s AND "
-                + among(len(chunk))
-                + since,
-                [subscription_id, region, *ids, *values],
-            )
-            waiting_ids += [row[0] for row in cursor.fetchall()]
+    for chunk in in_chunks(message_ids):
+        ids = [list(chunk)] if is_postgresql() else chunk
+        waiting_ids += fetch_ids(
+            "SELECT message_id FROM deliveries_delivery WHERE subscription_id = %s AND region = %s AND "
+            + among(len(chunk))
+            + since,
+            [subscription_id, region, *ids, *values],
+        )
     return waiting_ids
 
 
 def last_waiting_id(*, subscription_id: int, region: str) -> int:
     """Return the id of the youngest message that waits in a lane, or -1."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT max(message_id) FROM deliveries_delivery WHERE subscription_id = %s AND region = %s",
-            [subscription_id, region],
-        )
-        last_id = cursor.fetchone()[0]
-        return -1 if last_id is None else int(last_id)
+    [last_id] = fetch_ids(
+        "SELECT max(message_id) FROM deliveries_delivery WHERE subscription_id = %s AND region = %s",
+        [subscription_id, region],
+    )
+    return -1 if last_id is None else last_id

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from django.db import connection
 from django.db.models import Exists, OuterRef
 
 from deliveries.models import Delivery, LostOffer
+from deliveries.store.sql import fetch_ids
 from deliveries.store.writelock import write_transaction
 
 
@@ -27,12 +27,10 @@ def note_lost(offers: Iterable[LostOffer]) -> None:
 
 def lost_before(message_id: int, *, subscription_id: int, region: str) -> list[int]:
     """Return the keys of what was lost of a lane before this message."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT id FROM deliveries_lostoffer WHERE subscription_id = %s AND region = %s AND message_id < %s",
-            [subscription_id, region, message_id],
-        )
-        return [row[0] for row in cursor.fetchall()]
+    return fetch_ids(
+        "SELECT id FROM deliveries_lostoffer WHERE subscription_id = %s AND region = %s AND message_id < %s",
+        [subscription_id, region, message_id],
+    )
 
 
 def forget_lost(keys: Sequence[int]) -> None:

@@ -5,35 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django.db import connection
-
-from deliveries.store.sql import in_chunks, is_postgresql, length_function
+from deliveries.store.sql import execute, fetch_ids, fetch_rows, in_chunks, is_postgresql, length_function
 
 
 def last_id_of_topic(topic_id: int) -> int:
     """Return the id of a topic's youngest message, or -1."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT max(id) FROM deliveries_message WHERE topic_id = %s", [topic_id])
-        last_id = cursor.fetchone()[0]
-        return -1 if last_id is None else int(last_id)
+    [last_id] = fetch_ids("SELECT max(id) FROM deliveries_message WHERE topic_id = %s", [topic_id])
+    return -1 if last_id is None else last_id
 
 
 def messages_range_end(*, after_id: int, before_id: int, size: int) -> int | None:
     """Return the last id of the next `size` messages in the open range, or None if there is no message."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT max(id) FROM (SELECT id FROM deliveries_message WHERE id > %s AND id < %s ORDER BY id LIMIT %s) r",
-            [after_id, before_id, size],
-        )
-        row = cursor.fetchone()
-        return row[0] if row else None
+    [last_id] = fetch_ids(
+        "SELECT max(id) FROM (SELECT id FROM deliveries_message WHERE id > %s AND id < %s ORDER BY id LIMIT %s) r",
+        [after_id, before_id, size],
+    )
+    return last_id
 
 
 def topics_in_range(*, after_id: int, to_id: int) -> list[int]:
     """Return the topics of the messages in a range."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT DISTINCT topic_id FROM deliveries_message WHERE id > %s AND id <= %s", [after_id, to_id])
-        return [row[0] for row in cursor.fetchall()]
+    return fetch_ids("SELECT DISTINCT topic_id FROM deliveries_message WHERE id > %s AND id <= %s", [after_id, to_id])
 
 
 #: A message is in the archive when it is noted, and no write of that number is still going on.
@@ -52,80 +44,69 @@ def delete_settled_messages(
     message that is not in the archive.
     """
     kept = [(topic_id, first_id) for topic_id, first_id in kept_from.items() if first_id <= to_id]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "DELETE FROM deliveries_message WHERE id > %s AND id <= %s AND NOT EXISTS"
-            " (SELECT 1 FROM deliveries_delivery d WHERE d.message_id = deliveries_message.id)"
-            " AND NOT EXISTS (SELECT 1 FROM deliveries_snapshotmessage s"
-            " WHERE s.message_id = deliveries_message.id AND s.included)"
-            " AND NOT EXISTS (SELECT 1 FROM deliveries_deadletter k"
-            " WHERE k.message_id = deliveries_message.id AND k.is_kept)"
-            + (f" AND {_IS_ARCHIVED}" if archived_only else "")
-            + " AND NOT (topic_id = %s AND id >= %s)" * len(kept),
-            [after_id, to_id, *(value for pair in kept for value in pair)],
-        )
-        deleted = int(cursor.rowcount)
-        cursor.execute(
-            "DELETE FROM deliveries_archivedmessage WHERE message_id > %s AND message_id <= %s AND NOT EXISTS"
-            " (SELECT 1 FROM deliveries_message m WHERE m.id = deliveries_archivedmessage.message_id)",
-            [after_id, to_id],
-        )
-        return deleted
+    deleted = execute(
+        "DELETE FROM deliveries_message WHERE id > %s AND id <= %s AND NOT EXISTS"
+        " (SELECT 1 FROM deliveries_delivery d WHERE d.message_id = deliveries_message.id)"
+        " AND NOT EXISTS (SELECT 1 FROM deliveries_snapshotmessage s"
+        " WHERE s.message_id = deliveries_message.id AND s.included)"
+        " AND NOT EXISTS (SELECT 1 FROM deliveries_deadletter k"
+        " WHERE k.message_id = deliveries_message.id AND k.is_kept)"
+        + (f" AND {_IS_ARCHIVED}" if archived_only else "")
+        + " AND NOT (topic_id = %s AND id >= %s)" * len(kept),
+        [after_id, to_id, *(value for pair in kept for value in pair)],
+    )
+    execute(
+        "DELETE FROM deliveries_archivedmessage WHERE message_id > %s AND message_id <= %s AND NOT EXISTS"
+        " (SELECT 1 FROM deliveries_message m WHERE m.id = deliveries_archivedmessage.message_id)",
+        [after_id, to_id],
+    )
+    return deleted
 
 
 def messages_unarchived(*, after_id: int, limit: int) -> list[int]:
     """Return the ids of the next messages that are neither in the archive nor being written to it, in order."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT m.id FROM deliveries_message m WHERE m.id > %s AND NOT EXISTS"
-            " (SELECT 1 FROM deliveries_archivedmessage a WHERE a.message_id = m.id) ORDER BY m.id LIMIT %s",
-            [after_id, limit],
-        )
-        return [row[0] for row in cursor.fetchall()]
+    return fetch_ids(
+        "SELECT m.id FROM deliveries_message m WHERE m.id > %s AND NOT EXISTS"
+        " (SELECT 1 FROM deliveries_archivedmessage a WHERE a.message_id = m.id) ORDER BY m.id LIMIT %s",
+        [after_id, limit],
+    )
 
 
 def oldest_unarchived() -> int | None:
     """Return the id of the oldest message that is not in the archive, or None. It passes all older ones."""
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT id FROM deliveries_message WHERE NOT {_IS_ARCHIVED} ORDER BY id LIMIT 1")
-        row = cursor.fetchone()
-        return row[0] if row else None
+    ids = fetch_ids(f"SELECT id FROM deliveries_message WHERE NOT {_IS_ARCHIVED} ORDER BY id LIMIT 1")
+    return ids[0] if ids else None
 
 
 def insert_archived(*, write_id: int, message_ids: Sequence[int]) -> None:
     """Claim messages for a write to the archive."""
     ids = "unnest(%s::bigint[]) AS ids(value)" if is_postgresql() else "json_each(%s) AS ids"
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"INSERT INTO deliveries_archivedmessage (message_id, write_id) SELECT ids.value, %s FROM {ids}",
-            [write_id, list(message_ids) if is_postgresql() else f"[{','.join(map(str, message_ids))}]"],
-        )
+    execute(
+        f"INSERT INTO deliveries_archivedmessage (message_id, write_id) SELECT ids.value, %s FROM {ids}",
+        [write_id, list(message_ids) if is_postgresql() else f"[{','.join(map(str, message_ids))}]"],
+    )
 
 
 def insert_existing_archived(message_ids: Sequence[int]) -> int:
     """Mark messages as archived if the database has them; return how many were not marked yet."""
     count = 0
-    with connection.cursor() as cursor:
-        for chunk in in_chunks(message_ids):
-            among = "id = ANY(%s)" if is_postgresql() else f"id IN ({', '.join(['%s'] * len(chunk))})"
-            cursor.execute(
-                "INSERT INTO deliveries_archivedmessage (message_id, write_id)"
-                f" SELECT id, 0 FROM deliveries_message WHERE {among} ON CONFLICT DO NOTHING",
-                [list(chunk)] if is_postgresql() else list(chunk),
-            )
-            count += cursor.rowcount
+    for chunk in in_chunks(message_ids):
+        among = "id = ANY(%s)" if is_postgresql() else f"id IN ({', '.join(['%s'] * len(chunk))})"
+        count += execute(
+            "INSERT INTO deliveries_archivedmessage (message_id, write_id)"
+            f" SELECT id, 0 FROM deliveries_message WHERE {among} ON CONFLICT DO NOTHING",
+            [list(chunk)] if is_postgresql() else list(chunk),
+        )
     return count
 
 
 def messages_of_topic(*, topic_id: int, after_id: int, limit: int) -> list[tuple[int, str, str]]:
     """Return the next messages of a topic, in publish order: id, region and attributes."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT id, region, attributes FROM deliveries_message WHERE topic_id = %s AND id > %s"
-            " ORDER BY id LIMIT %s",
-            [topic_id, after_id, limit],
-        )
-        return [(row[0], row[1], row[2]) for row in cursor.fetchall()]
+    rows = fetch_rows(
+        "SELECT id, region, attributes FROM deliveries_message WHERE topic_id = %s AND id > %s ORDER BY id LIMIT %s",
+        [topic_id, after_id, limit],
+    )
+    return [(row[0], row[1], row[2]) for row in rows]
 
 
 def backlog_bytes(*, subscription_id: int, region: str, limit: int) -> tuple[int, int]:
@@ -148,65 +129,56 @@ def snapshot_bytes(*, snapshot_id: int, region: str, included: bool, limit: int)
 
 def _bytes_of(ids: str, parameters: Sequence[Any]) -> tuple[int, int]:
     """Return how many messages have these ids, and the bytes of their data and attributes."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT COUNT(*), COALESCE(SUM({length_function()}(m.data) + length(m.attributes)), 0)"
-            f" FROM ({ids}) r JOIN deliveries_message m ON m.id = r.message_id",
-            parameters,
-        )
-        count, size = cursor.fetchone()
-        return int(count), int(size)
+    [(count, size)] = fetch_rows(
+        f"SELECT COUNT(*), COALESCE(SUM({length_function()}(m.data) + length(m.attributes)), 0)"
+        f" FROM ({ids}) r JOIN deliveries_message m ON m.id = r.message_id",
+        parameters,
+    )
+    return int(count), int(size)
 
 
 def count_messages(*, topic_id: int, from_id: int) -> int:
     """Return how many messages a topic has from an id on: a walk over an index."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT COUNT(*) FROM deliveries_message WHERE topic_id = %s AND id >= %s", [topic_id, from_id])
-        return int(cursor.fetchone()[0])
+    return fetch_ids("SELECT COUNT(*) FROM deliveries_message WHERE topic_id = %s AND id >= %s", [topic_id, from_id])[0]
 
 
 def messages_bytes(*, topic_id: int, from_id: int, limit: int) -> list[tuple[str, int, int, int]]:
     """Return region, count, bytes and first id of the first messages of a topic from an id on."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT region, COUNT(*), SUM(size), MIN(id) FROM"
-            f" (SELECT id, region, {length_function()}(data) + length(attributes) AS size FROM deliveries_message"
-            " WHERE topic_id = %s AND id >= %s ORDER BY id LIMIT %s) r GROUP BY region ORDER BY region",
-            [topic_id, from_id, limit],
-        )
-        return [(region, int(count), int(size), int(first)) for region, count, size, first in cursor.fetchall()]
+    rows = fetch_rows(
+        "SELECT region, COUNT(*), SUM(size), MIN(id) FROM"
+        f" (SELECT id, region, {length_function()}(data) + length(attributes) AS size FROM deliveries_message"
+        " WHERE topic_id = %s AND id >= %s ORDER BY id LIMIT %s) r GROUP BY region ORDER BY region",
+        [topic_id, from_id, limit],
+    )
+    return [(region, int(count), int(size), int(first)) for region, count, size, first in rows]
 
 
 def oldest_acked_ids(*, subscription_id: int, topic_id: int, from_id: int, limit: int) -> dict[str, int]:
     """Return, by region, the oldest of a topic's first messages from an id on that a subscription is not owed."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT m.region, MIN(m.id) FROM (SELECT id, region FROM deliveries_message"
-            " WHERE topic_id = %s AND id >= %s ORDER BY id LIMIT %s) m WHERE NOT EXISTS"
-            " (SELECT 1 FROM deliveries_delivery d WHERE d.subscription_id = %s AND d.region = m.region"
-            " AND d.message_id = m.id) GROUP BY m.region",
-            [topic_id, from_id, limit, subscription_id],
-        )
-        return {region: int(first) for region, first in cursor.fetchall()}
+    rows = fetch_rows(
+        "SELECT m.region, MIN(m.id) FROM (SELECT id, region FROM deliveries_message"
+        " WHERE topic_id = %s AND id >= %s ORDER BY id LIMIT %s) m WHERE NOT EXISTS"
+        " (SELECT 1 FROM deliveries_delivery d WHERE d.subscription_id = %s AND d.region = m.region"
+        " AND d.message_id = m.id) GROUP BY m.region",
+        [topic_id, from_id, limit, subscription_id],
+    )
+    return {region: int(first) for region, first in rows}
 
 
 def include_snapshot(*, snapshot_id: int, subscription_id: int, before_id: int) -> None:
     """Add the deliveries of a subscription that wait now, up to `before_id`, to a snapshot."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO deliveries_snapshotmessage (snapshot_id, message_id, region, included)"
-            " SELECT DISTINCT %s, message_id, region, %s FROM deliveries_delivery"
-            " WHERE subscription_id = %s AND message_id < %s",
-            [snapshot_id, True, subscription_id, before_id],
-        )
+    execute(
+        "INSERT INTO deliveries_snapshotmessage (snapshot_id, message_id, region, included)"
+        " SELECT DISTINCT %s, message_id, region, %s FROM deliveries_delivery"
+        " WHERE subscription_id = %s AND message_id < %s",
+        [snapshot_id, True, subscription_id, before_id],
+    )
 
 
 def delete_expired_deliveries(*, subscription_id: int, before_id: int, limit: int) -> int:
     """Delete deliveries of a subscription that are past their retention; return how many were deleted."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "DELETE FROM deliveries_delivery WHERE id IN (SELECT id FROM deliveries_delivery"
-            " WHERE subscription_id = %s AND message_id < %s LIMIT %s)",
-            [subscription_id, before_id, limit],
-        )
-        return int(cursor.rowcount)
+    return execute(
+        "DELETE FROM deliveries_delivery WHERE id IN (SELECT id FROM deliveries_delivery"
+        " WHERE subscription_id = %s AND message_id < %s LIMIT %s)",
+        [subscription_id, before_id, limit],
+    )

@@ -39,11 +39,30 @@ def columns_of(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
+def fetch_rows(text: str, parameters: Sequence[Any] = ()) -> list[Any]:
+    """Return the rows of a query."""
+    with connection.cursor() as cursor:
+        cursor.execute(text, parameters)
+        rows: list[Any] = cursor.fetchall()
+    return rows
+
+
+def fetch_ids(text: str, parameters: Sequence[Any] = ()) -> list[int]:
+    """Return the first column of a query."""
+    return [row[0] for row in fetch_rows(text, parameters)]
+
+
+def execute(text: str, parameters: Sequence[Any]) -> int:
+    """Execute a statement; return how many rows it changed."""
+    with connection.cursor() as cursor:
+        cursor.execute(text, parameters)
+        return int(cursor.rowcount)
+
+
 def execute_if_any(statement: Statement) -> None:
     """Execute a statement unless it would insert no rows."""
     if statement[1]:
-        with connection.cursor() as cursor:
-            cursor.execute(*statement)
+        execute(*statement)
 
 
 def in_chunks(message_ids: Sequence[int]) -> Iterable[Sequence[int]]:

@@ -17,7 +17,9 @@ from deliveries.store.sql import (
     Statement,
     among,
     columns_of,
+    execute,
     execute_if_any,
+    fetch_rows,
     in_chunks,
     insert_by_arrays,
     is_postgresql,
@@ -82,18 +84,16 @@ def insert_messages_with(rows: Sequence[MessageRow], deliveries: Sequence[Delive
         return
     stored, message_columns = _messages_by_arrays(rows)
     queued, delivery_columns = _deliveries_by_arrays(deliveries)
-    with connection.cursor() as cursor:
-        cursor.execute(f"WITH stored AS ({stored}) {queued}", [*message_columns, *delivery_columns])
+    execute(f"WITH stored AS ({stored}) {queued}", [*message_columns, *delivery_columns])
 
 
 def _insert_as_json(rows: Sequence[DeliveryRow]) -> None:
     """Insert on SQLite, which reads all rows from one JSON array in half the time, and without Python's lock."""
     values = ", ".join(f"json_extract(value, '$[{index}]')" for index in range(len(rows[0])))
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"{_INSERT_DELIVERIES} SELECT {values} FROM json_each(%s)",
-            [orjson.dumps(rows).decode()],
-        )
+    execute(
+        f"{_INSERT_DELIVERIES} SELECT {values} FROM json_each(%s)",
+        [orjson.dumps(rows).decode()],
+    )
 
 
 def _messages_by_arrays(rows: Sequence[MessageRow]) -> Statement:
@@ -117,15 +117,14 @@ def delete_deliveries(
     With `seek`, which the attempts had that ended, deliveries that a later seek has brought back stay.
     """
     since, values = ("", []) if seek is None else (_SINCE_SEEK, [seek])
-    with connection.cursor() as cursor:
-        for chunk in in_chunks(message_ids):
-            ids = [list(chunk)] if is_postgresql() else chunk
-            cursor.execute(
-                "DELETE FROM deliveries_delivery WHERE subscription_id = %s AND region = %s AND "
-                + among(len(chunk))
-                + since,
-                [subscription_id, region, *ids, *values],
-            )
+    for chunk in in_chunks(message_ids):
+        ids = [list(chunk)] if is_postgresql() else chunk
+        execute(
+            "DELETE FROM deliveries_delivery WHERE subscription_id = %s AND region = %s AND "
+            + among(len(chunk))
+            + since,
+            [subscription_id, region, *ids, *values],
+        )
 
 
 def deliveries_sought(*, subscription_id: int, region: str, message_ids: Sequence[int], seek: int) -> None:
@@ -133,26 +132,23 @@ def deliveries_sought(*, subscription_id: int, region: str, message_ids: Sequenc
 
     An ack that is being stored ends first, and its delivery is gone then.
     """
-    with connection.cursor() as cursor:
-        for chunk in in_chunks(message_ids):
-            ids = [list(chunk)] if is_postgresql() else chunk
-            cursor.execute(
-                "UPDATE deliveries_delivery SET seek = %s, attempts = 0, last_result = '', last_attempt_at = NULL"
-                " WHERE subscription_id = %s AND region = %s AND " + among(len(chunk)),
-                [seek, subscription_id, region, *ids],
-            )
+    for chunk in in_chunks(message_ids):
+        ids = [list(chunk)] if is_postgresql() else chunk
+        execute(
+            "UPDATE deliveries_delivery SET seek = %s, attempts = 0, last_result = '', last_attempt_at = NULL"
+            " WHERE subscription_id = %s AND region = %s AND " + among(len(chunk)),
+            [seek, subscription_id, region, *ids],
+        )
 
 
 def delete_deliveries_of(*, message_ids: Sequence[int], limit: int) -> int:
     """Delete up to `limit` deliveries of these messages, of every subscription; return how many were deleted."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "DELETE FROM deliveries_delivery WHERE id IN (SELECT id FROM deliveries_delivery WHERE "
-            + among(len(message_ids))
-            + " LIMIT %s)",
-            [list(message_ids), limit] if is_postgresql() else [*message_ids, limit],
-        )
-        return int(cursor.rowcount)
+    return execute(
+        "DELETE FROM deliveries_delivery WHERE id IN (SELECT id FROM deliveries_delivery WHERE "
+        + among(len(message_ids))
+        + " LIMIT %s)",
+        [list(message_ids), limit] if is_postgresql() else [*message_ids, limit],
+    )
 
 
 def deliveries_nacked(*, subscription_id: int, region: str, nacks: Sequence[Nack], at: datetime, seek: int) -> int:
@@ -178,29 +174,26 @@ def deliveries_nacked(*, subscription_id: int, region: str, nacks: Sequence[Nack
 
 def read_page(*, subscription_id: int, region: str, from_id: int, limit: int, inline_bytes: int) -> list[PageRow]:
     """Return the next deliveries of a lane in publish order, with their messages but without larger payloads."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT d.message_id, d.attempts,"
-            f" CASE WHEN {length_function()}(m.data) + length(m.attributes) <= %s THEN m.data END,"
-            " m.attributes, m.ordering_key, d.seek"
-            " FROM deliveries_delivery d JOIN deliveries_message m ON m.id = d.message_id"
-            " WHERE d.subscription_id = %s AND d.region = %s AND d.message_id >= %s"
-            " ORDER BY d.message_id LIMIT %s",
-            [inline_bytes, subscription_id, region, from_id, limit],
-        )
-        rows = cursor.fetchall()
+    rows = fetch_rows(
+        "SELECT d.message_id, d.attempts,"
+        f" CASE WHEN {length_function()}(m.data) + length(m.attributes) <= %s THEN m.data END,"
+        " m.attributes, m.ordering_key, d.seek"
+        " FROM deliveries_delivery d JOIN deliveries_message m ON m.id = d.message_id"
+        " WHERE d.subscription_id = %s AND d.region = %s AND d.message_id >= %s"
+        " ORDER BY d.message_id LIMIT %s",
+        [inline_bytes, subscription_id, region, from_id, limit],
+    )
     return [PageRow(row[0], row[1], None if row[2] is None else bytes(row[2]), *row[3:]) for row in rows]
 
 
 def payload_sizes(message_ids: Sequence[int]) -> dict[int, int]:
     """Return the bytes of data and attributes of each message that exists, without reading its data."""
     sizes: dict[int, int] = {}
-    with connection.cursor() as cursor:
-        for chunk in in_chunks(message_ids):
-            ids = among(len(chunk)).replace("message_id", "id")
-            cursor.execute(
-                f"SELECT id, {length_function()}(data) + length(attributes) FROM deliveries_message WHERE {ids}",
-                [list(chunk)] if is_postgresql() else list(chunk),
-            )
-            sizes.update(cursor.fetchall())
+    for chunk in in_chunks(message_ids):
+        ids = among(len(chunk)).replace("message_id", "id")
+        rows = fetch_rows(
+            f"SELECT id, {length_function()}(data) + length(attributes) FROM deliveries_message WHERE {ids}",
+            [list(chunk)] if is_postgresql() else list(chunk),
+        )
+        sizes.update(rows)
     return sizes
