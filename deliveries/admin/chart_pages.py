@@ -108,7 +108,7 @@ def _count_charts(
     ]
     has_dead = any(counts.dead_letters)
     dead = [charts.Line(_("Dead letters"), counts.dead_letters, RED)] if has_dead else []
-    reason = _uncounted(span, subscription, state)
+    reason = _uncounted(span, state)
     shared: dict[str, Any] = {
         "times": span.times,
         "unknown": [not counted for counted in known.counted],
@@ -153,7 +153,7 @@ def _gauge_charts(span: curves.Span, gauges: curves.Gauges, known: Coverage) -> 
     ]
 
 
-def _uncounted(span: curves.Span, subscription: Subscription, state: Counting) -> str:
+def _uncounted(span: curves.Span, state: Counting) -> str:
     """Return why no event of the time can be counted, if that is so."""
     if not settings.JOURNAL:
         return _("The journal is switched off (PUSHHUB_JOURNAL), so nothing is counted.")

@@ -163,7 +163,7 @@ class PolicyAdmin(ConsoleAdmin):
             authorize(caller, SET, {"resource": tree.name_of(resource)})
             if "revoke" in request.POST:
                 role, _space, member = request.POST["revoke"].partition(" ")
-                grants.revoke_role(resource, role=role, member=member, caller=caller)
+                grants.revoke_role(resource, role=role, member=member)
                 return True
             if form.is_valid():
                 grants.grant_role(resource, **form.cleaned_data, caller=caller)

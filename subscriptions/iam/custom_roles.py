@@ -10,7 +10,6 @@ from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 
 from pushhub.common.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, clipped
-from pushhub.common.principals import OPERATOR, Principal
 from subscriptions.iam import policies
 from subscriptions.iam.access import find_role
 from subscriptions.iam.requests import CREATE_ROLE, ETAG, ROLE, STAGE, UNDELETE_ROLE
@@ -25,7 +24,7 @@ MUTABLE = frozenset({"title", "description", "includedPermissions", "stage"})
 Owner = Project | Organization
 
 
-def create_role(owner: Owner, request: object, *, caller: Principal = OPERATOR) -> RoleResource:
+def create_role(owner: Owner, request: object) -> RoleResource:
     """Create a custom role from a CreateRoleRequest."""
     parsed = CREATE_ROLE.read(request)
     role_id = parsed.get("roleId", "")
@@ -45,7 +44,7 @@ def create_role(owner: Owner, request: object, *, caller: Principal = OPERATOR) 
     return row
 
 
-def update_role(name: str, request: object, *, mask: str = "", caller: Principal = OPERATOR) -> RoleResource:
+def update_role(name: str, request: object, *, mask: str = "") -> RoleResource:
     """Change a custom role. `request` is a Role; without a mask, all fields that it has are changed."""
     changes = ROLE.read(request)
     fields = set(mask_words(mask, known=MUTABLE | {"etag"})) if mask.strip() else set(changes)
@@ -59,12 +58,12 @@ def update_role(name: str, request: object, *, mask: str = "", caller: Principal
     return row
 
 
-def delete_role(name: str, *, etag: str = "", caller: Principal = OPERATOR) -> RoleResource:
+def delete_role(name: str, *, etag: str = "") -> RoleResource:
     """Delete a role, which grants nothing from then on. Bindings keep it and count again after an undelete."""
     return _set_deleted(name, etag=ETAG.read(etag, "etag"), deleted=True)
 
 
-def undelete_role(name: str, request: object, *, caller: Principal = OPERATOR) -> RoleResource:
+def undelete_role(name: str, request: object) -> RoleResource:
     """Undelete a role. `request` is an UndeleteRoleRequest."""
     return _set_deleted(name, etag=UNDELETE_ROLE.read(request).get("etag", ""), deleted=False)
 

@@ -108,7 +108,7 @@ def grant_role(resource: tree.Resource, *, role: str, member: str, caller: Princ
     return _policy_resource(row)
 
 
-def revoke_role(resource: tree.Resource, *, role: str, member: str, caller: Principal = OPERATOR) -> dict[str, Any]:
+def revoke_role(resource: tree.Resource, *, role: str, member: str) -> dict[str, Any]:
     """Remove a member from a role and leave the rest of the policy as it is."""
     with transaction.atomic():
         row = _row(resource, lock=True)

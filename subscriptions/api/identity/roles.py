@@ -70,7 +70,7 @@ def list_roles(name: str, query: Mapping[str, str], caller: Principal) -> Any:
 @serve_owned("POST", "/roles", "CreateRole", "create", takes=CREATE_ROLE, gives=ROLE)
 def create_role(name: str, body: object, caller: Principal) -> Any:
     """Create a custom role."""
-    return role_resource(custom_roles.create_role(_owner(name, caller), body, caller=caller))
+    return role_resource(custom_roles.create_role(_owner(name, caller), body))
 
 
 @serve_owned("GET", "/roles/{role}", "GetRole", "get", gives=ROLE)
@@ -83,20 +83,20 @@ def get_role(name: str, caller: Principal) -> Any:
 def update_role(name: str, query: Mapping[str, str], body: object, caller: Principal) -> Any:
     """Change the fields of a custom role that the mask names, or all fields of the body."""
     mask = query.get("updateMask") or query.get("update_mask") or ""
-    return role_resource(custom_roles.update_role(_with_id(name, caller), body, mask=mask, caller=caller))
+    return role_resource(custom_roles.update_role(_with_id(name, caller), body, mask=mask))
 
 
 @serve_owned("DELETE", "/roles/{role}", "DeleteRole", "delete", parameters=[ETAG], gives=ROLE)
 def delete_role(name: str, query: Mapping[str, str], caller: Principal) -> Any:
     """Delete a custom role, which can be undeleted."""
     etag = query.get("etag", "")
-    return role_resource(custom_roles.delete_role(_with_id(name, caller), etag=etag, caller=caller))
+    return role_resource(custom_roles.delete_role(_with_id(name, caller), etag=etag))
 
 
 @serve_owned("POST", "/roles/{role}:undelete", "UndeleteRole", "undelete", takes=UNDELETE_ROLE, gives=ROLE)
 def undelete_role(name: str, body: object, caller: Principal) -> Any:
     """Undelete a role."""
-    return role_resource(custom_roles.undelete_role(_with_id(name, caller), body, caller=caller))
+    return role_resource(custom_roles.undelete_role(_with_id(name, caller), body))
 
 
 def _owner(name: str, caller: Principal) -> Owner:
