@@ -113,7 +113,11 @@ class Jobs:
         return next((owner for owner in self._waiting if owner not in self._running), None)
 
 
-def persistently(call: Callable[[], Result], *, stopping: threading.Event, what: str) -> Result:
+#: An event that nobody sets.
+NEVER = threading.Event()
+
+
+def persistently(call: Callable[[], Result], *, stopping: threading.Event = NEVER, what: str) -> Result:
     """Repeat a call while the database or Redis is away. Raises Stopped if `stopping` is set meanwhile.
 
     `what` names the call in the log.

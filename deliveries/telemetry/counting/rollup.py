@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.db import DataError, close_old_connections, connections
@@ -34,14 +34,13 @@ from deliveries.telemetry.journal import files, sealing, shipping
 from deliveries.telemetry.journal.parquetfiles import first_line
 from pushhub.common.background import BackgroundThread
 from pushhub.common.errors import FailedPrecondition
-from pushhub.common.outages import outage_or_raise
+from pushhub.common.jobs import persistently
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger(__name__)
 
-Result = TypeVar("Result")
 
 #: How often the rollup looks for segments once it has counted all.
 LOOK_SECONDS = 5
@@ -49,8 +48,6 @@ LOOK_SECONDS = 5
 REPORT_SECONDS = 2.0
 #: How often it checks whether it has been told to stop.
 POLL_SECONDS = 1
-FIRST_PAUSE_SECONDS = 0.5
-LAST_PAUSE_SECONDS = 30.0
 BACKFILL = "backfill"
 #: Segments of one task, and the most of one batch. A segment has 20,000 events at most.
 FILES_A_TASK, MOST_FILES = 16, 256
@@ -147,7 +144,7 @@ class Rollup:
         """Count until no segment waits. A bucket may have more when those that were copied are counted."""
         look()
         while self._counter.waiting and not self._is_told_to_stop:
-            added = _persistently(self._counter.count_next)
+            added = persistently(self._counter.count_next, what="to count segments")
             self._lag.progressed()
             self._counted(added.rows)
             if not self._counter.waiting:
@@ -194,7 +191,7 @@ def backfill(folder: Path, *, session: SparkSession, since: datetime, until: dat
         if settings.JOURNAL_BUCKET:
             shipping.fetch(folder / shipping.FETCHED / BACKFILL, [path.name for path in batch])
         if paths := [path for path in batch if counter.segments.check(path)]:
-            total += _persistently(partial(counter.count, paths))
+            total += persistently(partial(counter.count, paths), what="to count segments")
         if settings.JOURNAL_BUCKET:
             remove_counted(folder / shipping.FETCHED / BACKFILL)
     return total
@@ -216,20 +213,6 @@ def _between(folder: Path, since: datetime, until: datetime) -> dict[str, Path]:
             if not files.is_segment_name(path.name) or first <= files.opened_ms(path.name) < last:
                 paths[path.name] = path
     return paths
-
-
-def _persistently(call: Callable[[], Result]) -> Result:
-    """Repeat a call while the database is away, however long that is."""
-    pause = FIRST_PAUSE_SECONDS
-    while True:
-        try:
-            return call()
-        except Exception as error:
-            outage_or_raise(error)
-            logger.warning("segments are counted again in %.1f s", pause, exc_info=error)
-            close_old_connections()
-        time.sleep(pause)
-        pause = min(2 * pause, LAST_PAUSE_SECONDS)
 
 
 @contextmanager
