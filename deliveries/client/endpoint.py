@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from deliveries.client.options import ClientOptions
 from deliveries.client.pool import Pool
 from pushhub.common.pushurls import Origin, parse_push_url
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Endpoint:
     """A URL with the headers that all its requests carry, ready to be posted to."""
 
-    __slots__ = ("head", "headers", "origin", "pool")
-
-    def __init__(self, origin: Origin, *, head: bytes, headers: bytes, pool: Pool) -> None:
-        self.origin = origin
-        #: From the request line up to `Content-Length: `.
-        self.head = head
-        #: The lines of the caller's headers.
-        self.headers = headers
-        self.pool = pool
+    origin: Origin
+    #: From the request line up to `Content-Length: `.
+    head: bytes
+    #: The lines of the caller's headers.
+    headers: bytes
+    pool: Pool
 
 
 def parse_url(url: str, options: ClientOptions) -> tuple[Origin, bytes]:

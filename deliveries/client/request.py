@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from deliveries.client.answer import readable_answer
@@ -71,30 +72,19 @@ class Shared:
             self.drained()
 
 
+@dataclass(slots=True, eq=False)
 class Request:
     """The bytes to send and the callback. A request outlives its connection, as it may have to be sent again."""
 
-    __slots__ = ("answer", "connection", "deadline", "large_body", "may_begin", "on_done", "payload", "started")
-
-    def __init__(
-        self,
-        payload: bytes,
-        large_body: bytes,
-        started: float,
-        deadline: float,
-        on_done: Callable[[PushResult], None],
-        may_begin: Callable[[], bool] | None = None,
-        answer: bytearray | None = None,
-    ) -> None:
-        self.payload = payload
-        #: The body if it is too large to be copied behind the head, else empty.
-        self.large_body = large_body
-        self.started = started
-        self.deadline = deadline
-        #: None once the result has been reported.
-        self.on_done: Callable[[PushResult], None] | None = on_done
-        #: Asked right before the request is sent; None if it may always begin.
-        self.may_begin = may_begin
-        self.connection: Carrier | None = None
-        #: Gets the first bytes of the answer; None if nobody wants them.
-        self.answer = answer
+    payload: bytes
+    #: The body if it is too large to be copied behind the head, else empty.
+    large_body: bytes
+    started: float
+    deadline: float
+    #: None once the result has been reported.
+    on_done: Callable[[PushResult], None] | None
+    #: Asked right before the request is sent; None if it may always begin.
+    may_begin: Callable[[], bool] | None = None
+    #: Gets the first bytes of the answer; None if nobody wants them.
+    answer: bytearray | None = None
+    connection: Carrier | None = None

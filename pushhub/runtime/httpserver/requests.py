@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -21,34 +22,29 @@ class HeadTooLargeError(httptools.HttpParserError):
     """A request's head has more bytes or more fields than the server keeps in memory."""
 
 
+@dataclass(slots=True, eq=False)
 class Request:
     """A request, as far as it has been received."""
 
-    __slots__ = (
-        *("address", "body", "expects", "headers", "is_admitted", "keep_alive", "length", "method", "reservation"),
-        *("size", "target", "version"),
-    )
-
-    def __init__(self) -> None:
-        #: That of the client, also behind a proxy.
-        self.address = ""
-        self.target = b""
-        #: The names are in lower case.
-        self.headers: list[tuple[bytes, bytes]] = []
-        self.method = ""
-        self.version = ""
-        self.keep_alive = False
-        #: One buffer: objects for chunks of two bytes would take 60 times the memory.
-        self.body = bytearray()
-        #: The bytes of the body that have arrived.
-        self.size = 0
-        #: The value of Content-Length, or None without that header.
-        self.length: int | None = None
-        #: Whether the client waits for the interim response 100 before it sends the body.
-        self.expects = False
-        #: Whether there is memory for the body, and the reservation of that memory.
-        self.is_admitted = True
-        self.reservation: Reservation | None = None
+    #: That of the client, also behind a proxy.
+    address: str = ""
+    target: bytes = b""
+    #: The names are in lower case.
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    method: str = ""
+    version: str = ""
+    keep_alive: bool = False
+    #: One buffer: objects for chunks of two bytes would take 60 times the memory.
+    body: bytearray = field(default_factory=bytearray)
+    #: The bytes of the body that have arrived.
+    size: int = 0
+    #: The value of Content-Length, or None without that header.
+    length: int | None = None
+    #: Whether the client waits for the interim response 100 before it sends the body.
+    expects: bool = False
+    #: Whether there is memory for the body, and the reservation of that memory.
+    is_admitted: bool = True
+    reservation: Reservation | None = None
 
     def is_too_large(self) -> bool:
         return max(self.size, self.length or 0) > BODY_BYTES
