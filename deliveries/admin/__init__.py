@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deliveries.admin import (
+from deliveries.admin import (  # noqa: F401 - each registers its pages
     deadletters,
     endpoints,
     messages,
@@ -13,15 +13,3 @@ from deliveries.admin import (
     subscription_list,
     topic_pages,
 )
-
-__all__ = [
-    "deadletters",
-    "endpoints",
-    "messages",
-    "metrics",
-    "overview",
-    "pipeline",
-    "publishjobs",
-    "subscription_list",
-    "topic_pages",
-]

@@ -23,19 +23,17 @@ from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
 from pushhub.common.rows import row_or_none
 from subscriptions.console.base import caller_of
+from subscriptions.iam import methods
 from subscriptions.iam.methods import authorize, may_call
 from subscriptions.models import Subscription, Topic
 from subscriptions.services.subscriptions import create_subscription, modify_push_config
 from subscriptions.services.topics import create_topic, delete_topic
 
 DEMO = "demo"
-PULL = "google.pubsub.v1.Subscriber.Pull"
-GET = "google.pubsub.v1.Subscriber.GetSubscription"
-MODIFY = "google.pubsub.v1.Subscriber.ModifyPushConfig"
 DEMO_METHODS = (
-    "google.pubsub.v1.Publisher.CreateTopic",
+    methods.CREATE_TOPIC,
     "google.pubsub.v1.Subscriber.CreateSubscription",
-    "google.pubsub.v1.Publisher.Publish",
+    methods.PUBLISH,
 )
 
 
@@ -53,14 +51,16 @@ def demo_page(request: HttpRequest) -> HttpResponse:
         return HttpResponseRedirect(f"{reverse('admin:deliveries_demo')}?{urlencode({'project': project})}")
     name = names.subscription_name(project, DEMO)
     try:
-        authorize(caller, PULL, {"subscription": name})
+        authorize(caller, methods.PULL, {"subscription": name})
     except PushHubError as error:
         raise PermissionDenied(error.message) from error
     context: dict[str, Any] = {**admin.site.each_context(request), "title": _("Demo"), "project": project, "rows": []}
     with suppress(redis.RedisError):
         context["rows"] = arrivals(name)
     subscription = row_or_none(Subscription.objects.filter(project__project_id=project, subscription_id=DEMO))
-    context["subscription"] = subscription if subscription and may_call(caller, GET, subscription) else None
+    context["subscription"] = (
+        subscription if subscription and may_call(caller, methods.GET_SUBSCRIPTION, subscription) else None
+    )
     context["may_start"] = _may_start(project, caller)
     return TemplateResponse(request, "admin/deliveries/demo.html", context)
 
@@ -75,7 +75,7 @@ def _may_start(project: str, caller: Principal) -> bool:
 
 def _authorize_start(project: str, caller: Principal) -> None:
     topic_name, name = names.topic_name(project, DEMO), names.subscription_name(project, DEMO)
-    for method in (*DEMO_METHODS, MODIFY):
+    for method in (*DEMO_METHODS, methods.MODIFY_PUSH_CONFIG):
         resource = topic_name if method.endswith("Topic") else name
         authorize(caller, method, {"name": resource, "topic": topic_name, "subscription": name})
 

@@ -33,14 +33,11 @@ from pushhub.common.errors import InvalidArgument, PushHubError, ResourceExhaust
 from pushhub.common.principals import Principal
 from pushhub.common.rows import row_or_none
 from subscriptions.console.base import caller_of, check_row
-from subscriptions.iam.methods import METHODS, may_call
+from subscriptions.iam.methods import GET_SUBSCRIPTION, METHODS, PUBLISH, PULL, may_call
 from subscriptions.iam.visible import rows_callable, rows_held
 from subscriptions.models import Subscription, Topic
 from subscriptions.transforms.results import FILTERED, Failed
 
-GET = "google.pubsub.v1.Subscriber.GetSubscription"
-PULL = "google.pubsub.v1.Subscriber.Pull"
-PUBLISH = "google.pubsub.v1.Publisher.Publish"
 SHOWN_BYTES = 2000
 #: Ids have 63 bits.
 LAST_ID = 2**63 - 1
@@ -88,7 +85,7 @@ class MessagePages:
             raise Http404
         ids = [way.subscription_id for way in page.ways]
         rows = Subscription.objects.filter(pk__in=ids).select_related("project", "dead_letter_topic__project")
-        visible = set(rows_callable(caller, GET, rows).values_list("pk", flat=True))
+        visible = set(rows_callable(caller, GET_SUBSCRIPTION, rows).values_list("pk", flat=True))
         contents = _contents(caller, row, rows) if row is not None else {}
         by_pk = {subscription.pk: subscription for subscription in rows}
         context = {

@@ -34,11 +34,10 @@ from pushhub.common.outages import outage_or_raise
 from pushhub.common.principals import Principal
 from subscriptions.console.base import caller_of
 from subscriptions.iam import access
-from subscriptions.iam.methods import METHODS
+from subscriptions.iam.methods import GET_SUBSCRIPTION, METHODS, PULL
 from subscriptions.iam.visible import rows_callable, rows_held
 from subscriptions.models import Project, Subscription, Topic
 
-PULL = "google.pubsub.v1.Subscriber.Pull"
 #: Messages in which an ordering key or an attribute is searched, and deliveries in which a result is.
 SEARCHED_MESSAGES = 50_000
 SEARCHED_DELIVERIES = 10_000
@@ -136,7 +135,7 @@ class LastResultFilter(admin.SimpleListFilter):
 class DeliveryAdmin(ReadOnlyAdmin):
     """Deliveries that wait, and the pages that are no model's."""
 
-    methods = {"view": "google.pubsub.v1.Subscriber.GetSubscription"}
+    methods = {"view": GET_SUBSCRIPTION}
     held_on = "subscription"
     list_display = ("number", "subscription", "region", "attempts", "last_result", "last_attempt_at", "published")
     list_select_related = ("subscription__project",)

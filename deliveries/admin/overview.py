@@ -28,10 +28,10 @@ from pushhub.common.principals import Principal
 from subscriptions.console.base import caller_of
 from subscriptions.console.navigation import chosen_project, short_name
 from subscriptions.iam import access
+from subscriptions.iam.methods import GET_SUBSCRIPTION
 from subscriptions.iam.visible import rows_callable
 from subscriptions.models import Project, Subscription
 
-GET_SUBSCRIPTION = "google.pubsub.v1.Subscriber.GetSubscription"
 #: The project of the first steps where there is none yet.
 DEMO_PROJECT = "demo"
 #: Where `manage.py receive` listens unless told otherwise.

@@ -30,18 +30,16 @@ from pushhub.common.clock import utcnow
 from pushhub.common.errors import FailedPrecondition, PushHubError
 from pushhub.common.principals import Principal
 from subscriptions.console.base import caller_of
-from subscriptions.iam.methods import authorize
+from subscriptions.iam.methods import GET_SUBSCRIPTION, GET_TOPIC, PUBLISH, SEEK, authorize
 from subscriptions.iam.visible import rows_callable
 from subscriptions.models import Subscription, Topic
-
-GET_SUBSCRIPTION = "google.pubsub.v1.Subscriber.GetSubscription"
 
 
 @admin.register(PublishJob)
 class PublishJobAdmin(ReadOnlyAdmin):
     """Replays and ingests, and how far each has come."""
 
-    methods = {"view": "google.pubsub.v1.Publisher.GetTopic"}
+    methods = {"view": GET_TOPIC}
     list_display = ("job_id", "kind", "published", "total", "rejected", "created_at", "finished_at", "failure")
     list_filter = ("kind",)
     search_fields = ("job_id",)
@@ -89,9 +87,9 @@ class PublishJobAdmin(ReadOnlyAdmin):
             try:
                 spec = form.spec()
                 if spec.subscription:
-                    authorize(caller, "google.pubsub.v1.Subscriber.Seek", {"subscription": spec.subscription})
+                    authorize(caller, SEEK, {"subscription": spec.subscription})
                 topic = spec.topic or spec.target().topic.name
-                authorize(caller, "google.pubsub.v1.Publisher.Publish", {"topic": topic})
+                authorize(caller, PUBLISH, {"topic": topic})
                 job = begin_replay(spec, job_id=form.cleaned_data["job_id"])
                 start(job, rate=form.cleaned_data["rate"] or 0)
             except PushHubError as error:

@@ -14,11 +14,10 @@ from django.utils.translation import gettext as _
 from deliveries.admin.message_pages import LAST_ID
 from subscriptions.console.base import caller_of
 from subscriptions.console.navigation import chosen_project
+from subscriptions.iam.methods import GET_SUBSCRIPTION, GET_TOPIC
 from subscriptions.iam.visible import rows_callable
 from subscriptions.models import Subscription, Topic
 
-GET_SUBSCRIPTION = "google.pubsub.v1.Subscriber.GetSubscription"
-GET_TOPIC = "google.pubsub.v1.Publisher.GetTopic"
 #: Rows that are shown of each kind.
 SHOWN = 50
 

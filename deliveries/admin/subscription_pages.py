@@ -41,7 +41,7 @@ from pushhub.common.names import snapshot_name
 from pushhub.common.principals import Principal
 from subscriptions.console.base import caller_of, check_row
 from subscriptions.console.tabs import tabs_of
-from subscriptions.iam.methods import authorize, may_call
+from subscriptions.iam.methods import GET_SUBSCRIPTION, MODIFY_PUSH_CONFIG, PULL, SEEK, authorize, may_call
 from subscriptions.models import Snapshot, Subscription
 from subscriptions.services.subscriptions import (
     delete_subscription,
@@ -50,10 +50,6 @@ from subscriptions.services.subscriptions import (
     resume_subscription,
 )
 
-GET = "google.pubsub.v1.Subscriber.GetSubscription"
-MODIFY = "google.pubsub.v1.Subscriber.ModifyPushConfig"
-SEEK = "google.pubsub.v1.Subscriber.Seek"
-PULL = "google.pubsub.v1.Subscriber.Pull"
 CREATE_SNAPSHOT = "google.pubsub.v1.Subscriber.CreateSnapshot"
 DETACH = "google.pubsub.v1.Publisher.DetachSubscription"
 DELETE = "google.pubsub.v1.Subscriber.DeleteSubscription"
@@ -133,10 +129,10 @@ def _delete(request: HttpRequest, row: Subscription) -> str:
 
 
 ACTIONS = {
-    "test": Action(gettext_lazy("Send a test message"), MODIFY, _test),
-    "try-now": Action(gettext_lazy("Try now"), MODIFY, _try_now),
-    "pause": Action(gettext_lazy("Pause"), MODIFY, _pause),
-    "resume": Action(gettext_lazy("Resume"), MODIFY, _resume),
+    "test": Action(gettext_lazy("Send a test message"), MODIFY_PUSH_CONFIG, _test),
+    "try-now": Action(gettext_lazy("Try now"), MODIFY_PUSH_CONFIG, _try_now),
+    "pause": Action(gettext_lazy("Pause"), MODIFY_PUSH_CONFIG, _pause),
+    "resume": Action(gettext_lazy("Resume"), MODIFY_PUSH_CONFIG, _resume),
     "seek": Action(
         gettext_lazy("Seek"),
         SEEK,
@@ -266,7 +262,7 @@ class SubscriptionPages:
         if not self._page.has_view_permission(request):
             raise PermissionDenied
         row = get_object_or_404(Subscription.objects.select_related("project", "topic__project"), pk=subscription_id)
-        check_row(request, row, GET, {"subscription": row.name})
+        check_row(request, row, GET_SUBSCRIPTION, {"subscription": row.name})
         return row
 
     def _render(self, request: HttpRequest, template: str, row: Subscription, **context: Any) -> HttpResponse:

@@ -31,15 +31,11 @@ from pushhub.common.names import DELETED_SCHEMA
 from pushhub.common.principals import Principal
 from subscriptions.console.base import ConsoleAdmin, caller_of, check_row
 from subscriptions.console.tabs import tabs_of
-from subscriptions.iam.methods import may_call
+from subscriptions.iam.methods import GET_SUBSCRIPTION, GET_TOPIC, PUBLISH, PULL, may_call
 from subscriptions.iam.tree import find_resource
 from subscriptions.iam.visible import rows_callable
 from subscriptions.models import Subscription, Topic
 
-GET = "google.pubsub.v1.Publisher.GetTopic"
-GET_SUBSCRIPTION = "google.pubsub.v1.Subscriber.GetSubscription"
-PUBLISH = "google.pubsub.v1.Publisher.Publish"
-PULL = "google.pubsub.v1.Subscriber.Pull"
 GET_SCHEMA = "google.pubsub.v1.SchemaService.GetSchema"
 #: Subscriptions that a topic's page shows.
 SHOWN = 100
@@ -107,7 +103,7 @@ class TopicPages(ConsoleAdmin):
         if not self.has_view_permission(request):
             raise PermissionDenied
         row = get_object_or_404(Topic.objects.select_related("project"), pk=topic_id)
-        check_row(request, row, GET, {"topic": row.name})
+        check_row(request, row, GET_TOPIC, {"topic": row.name})
         caller = caller_of(request)
         form = PublishForm(request.POST or None)
         if request.method == "POST":

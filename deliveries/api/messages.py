@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from deliveries.inspection.attempts import Attempt
-from deliveries.inspection.contents import GET_TOPIC, as_delivered, sees_originals, wire_of
+from deliveries.inspection.contents import as_delivered, sees_originals, wire_of
 from deliveries.inspection.messages import Way, Ways, message_ways, why_missing, why_waiting
 from deliveries.models import Message
 from deliveries.rules.payload import publish_time_text
@@ -18,7 +18,7 @@ from pushhub.common.principals import Principal
 from pushhub.common.protojson import format_duration, format_timestamp
 from pushhub.common.rows import row_or_none
 from subscriptions.api.routes import PROJECT, serve
-from subscriptions.iam.methods import METHODS
+from subscriptions.iam.methods import GET_TOPIC, METHODS, PULL
 from subscriptions.iam.visible import rows_callable, rows_held
 from subscriptions.models import Subscription, Topic
 from subscriptions.paging import Page
@@ -27,7 +27,6 @@ from subscriptions.transforms.results import FILTERED, Failed, Filtered
 
 #: Ids have 63 bits.
 ID_DIGITS = 19
-PULL = "google.pubsub.v1.Subscriber.Pull"
 
 
 @serve("GET", PROJECT + "/messages/{message:[^/:]+}", "pushhub.v1.Diagnostics.GetMessage")

@@ -12,13 +12,13 @@ from deliveries.telemetry import kinds
 from deliveries.telemetry.sinks.requests import request_counted
 from pushhub.common.protojson import Bool, Integer, Message, Repeated, String
 from subscriptions.api.routes import SUBSCRIPTION, serve
+from subscriptions.iam.methods import SUBSCRIBER
 from subscriptions.models import Subscription
 from subscriptions.selectors import read_subscription
 from subscriptions.services.rows import check_name
 
 #: How long production holds a pull that finds nothing (docs/spec.md#pull-requests).
 HOLD_SECONDS = 20.0
-SUBSCRIBER = "google.pubsub.v1.Subscriber."
 
 
 NAME = String(2048)

@@ -11,6 +11,7 @@ from pushhub.common.principals import Principal
 from subscriptions import selectors
 from subscriptions.api.openapi import list_of, list_of_names
 from subscriptions.api.routes import PROJECT, SUBSCRIPTION, TOPIC, listed, serve
+from subscriptions.iam.methods import SUBSCRIBER
 from subscriptions.paging import Page, paged
 from subscriptions.resources import fields
 from subscriptions.resources.render import snapshot_resource
@@ -19,7 +20,6 @@ from subscriptions.services.projects import ensure_project
 
 #: Not with a colon, so that the methods of a snapshot's policy are found.
 SNAPSHOT = PROJECT + "/snapshots/{snapshot:[^/:]+}"
-SUBSCRIBER = "google.pubsub.v1.Subscriber."
 
 
 @serve("PUT", SNAPSHOT, SUBSCRIBER + "CreateSnapshot", takes=fields.CREATE_SNAPSHOT, gives=fields.SNAPSHOT)

@@ -9,13 +9,14 @@ from rest_framework.request import Request
 from deliveries.publish.request import PUBLISH_REQUEST, PUBLISH_RESPONSE, parse_publish_request, parse_region
 from deliveries.publish.service import publish_message
 from subscriptions.api.routes import TOPIC, serve
+from subscriptions.iam.methods import PUBLISH
 from subscriptions.selectors import get_topic
 
 #: The header with the region of publishing, if it isn't the deployment's own. Each region has its own push window.
 REGION_HEADER = "X-PushHub-Region"
 
 
-@serve("POST", TOPIC + ":publish", "google.pubsub.v1.Publisher.Publish", takes=PUBLISH_REQUEST, gives=PUBLISH_RESPONSE)
+@serve("POST", TOPIC + ":publish", PUBLISH, takes=PUBLISH_REQUEST, gives=PUBLISH_RESPONSE)
 def publish(name: str, request: Request) -> Any:
     """Publish messages to a topic."""
     topic_row = get_topic(name=name, field="topic")

@@ -11,14 +11,13 @@ from deliveries.rules.payload import parse_attributes, wire_message
 from deliveries.transforming import Wire, transform_wire_messages
 from pushhub.common.principals import Principal
 from subscriptions.iam import access
-from subscriptions.iam.methods import METHODS, may_call
+from subscriptions.iam.methods import GET_TOPIC, METHODS, PULL, may_call
 from subscriptions.iam.visible import rows_callable, rows_held
 from subscriptions.models import Project, Subscription, Topic
 from subscriptions.transforms.functions import functions_on
 from subscriptions.transforms.results import Failed, Filtered
 
-GET_TOPIC = "google.pubsub.v1.Publisher.GetTopic"
-[_PULL] = METHODS["google.pubsub.v1.Subscriber.Pull"]
+[_PULL] = METHODS[PULL]
 #: Why a function fails is not told: an error may quote the message.
 FAILED = Failed("The message transforms of the subscription fail with the message.")
 

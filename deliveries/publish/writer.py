@@ -43,7 +43,7 @@ from pushhub.common.errors import PushHubError, ResourceExhausted
 from pushhub.common.expiring import ExpiringCache
 from pushhub.common.principals import Principal
 from subscriptions.iam import access, epoch
-from subscriptions.iam.methods import authorize
+from subscriptions.iam.methods import PUBLISH, authorize
 from subscriptions.identity.callers import caller_from_authorization
 from subscriptions.identity.recent import recent_callers
 from subscriptions.models import Topic
@@ -51,7 +51,6 @@ from subscriptions.selectors import PushSettings, get_topic, subscriptions_of_to
 
 logger = logging.getLogger(__name__)
 
-PUBLISH = "google.pubsub.v1.Publisher.Publish"
 #: Requests that one transaction stores at most.
 GROUP_SIZE = 256
 #: A request with more deliveries is given back.

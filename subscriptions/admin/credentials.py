@@ -10,9 +10,9 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from pushhub.common.principals import Principal
-from subscriptions.admin.resources import IAM
 from subscriptions.admin.service_admin import ServiceAdmin
 from subscriptions.console.base import UNCHANGEABLE, ConsoleAdmin
+from subscriptions.iam.methods import IAM
 from subscriptions.identity import access_tokens, account_keys
 from subscriptions.models.credentials import AccessToken, ServiceAccountKey
 
@@ -48,10 +48,10 @@ class ServiceAccountKeyAdmin(ServiceAdmin):
     """The public halves of accounts' keys. REST creates keys, and only its answer has the private half."""
 
     methods = {
-        "view": f"{IAM}.GetServiceAccountKey",
-        "disable": f"{IAM}.DisableServiceAccountKey",
-        "enable": f"{IAM}.EnableServiceAccountKey",
-        "delete_keys": f"{IAM}.DeleteServiceAccountKey",
+        "view": IAM + "GetServiceAccountKey",
+        "disable": IAM + "DisableServiceAccountKey",
+        "enable": IAM + "EnableServiceAccountKey",
+        "delete_keys": IAM + "DeleteServiceAccountKey",
     }
     creation = (_("Create one by"), "pushhub iam service-accounts keys create KEY.json --iam-account=EMAIL")
     refused = frozenset({"add", "change"})

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pushhub.common.principals import Principal
 from subscriptions.iam import access, grants, tree
-from subscriptions.iam.methods import authorize_row
+from subscriptions.iam.methods import SET_POLICY, authorize_row
 from subscriptions.identity import agents
 from subscriptions.models import Subscription
 
-SET_POLICY = "google.iam.v1.IAMPolicy.SetIamPolicy"
 #: Permission and role, on the topic and on the subscription.
 TO_TOPIC = ("pubsub.topics.publish", "roles/pubsub.publisher")
 FROM_SUBSCRIPTION = ("pubsub.subscriptions.consume", "roles/pubsub.subscriber")

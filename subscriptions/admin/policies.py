@@ -21,14 +21,11 @@ from pushhub.common.principals import Principal
 from subscriptions.console.base import UNCHANGEABLE, ConsoleAdmin, caller_of
 from subscriptions.console.tabs import tabs_of
 from subscriptions.iam import grants, policies, tree
-from subscriptions.iam.methods import authorize, may_call
+from subscriptions.iam.methods import GET_POLICY, SET_POLICY, authorize, may_call
 from subscriptions.iam.roles import PREDEFINED
 from subscriptions.iam.visible import rows_callable
 from subscriptions.models import Organization, Project, Subscription, Topic
 from subscriptions.models.iam import Policy, RoleResource
-
-GET = "google.iam.v1.IAMPolicy.GetIamPolicy"
-SET = "google.iam.v1.IAMPolicy.SetIamPolicy"
 
 
 class ResourceForm(forms.Form):
@@ -81,7 +78,7 @@ class PolicyAdmin(ConsoleAdmin):
     """The list of all stored policies, and the page of one resource's policy."""
 
     refused = UNCHANGEABLE
-    methods = {"view": GET}
+    methods = {"view": GET_POLICY}
     fields = ("resource", "bindings_text")
     list_display = ("resource", "bindings_text")
     list_display_links = None
@@ -141,7 +138,7 @@ class PolicyAdmin(ConsoleAdmin):
             "levels": [_level(row, caller) for row in lineage if _may_read(caller, row)],
             "hides_levels": not all(_may_read(caller, row) for row in lineage),
             "form": form,
-            "may_change": may_call(caller, SET, resource),
+            "may_change": may_call(caller, SET_POLICY, resource),
             "tabs": tabs_of(resource, "permissions", caller=caller)
             if isinstance(resource, Subscription | Topic)
             else None,
@@ -150,7 +147,7 @@ class PolicyAdmin(ConsoleAdmin):
 
     def _resource(self, caller: Principal, name: str) -> tree.Resource:
         try:
-            authorize(caller, GET, {"resource": name})
+            authorize(caller, GET_POLICY, {"resource": name})
             return tree.get_resource(name)
         except PermissionDenied as error:
             raise NotForYou(error.message) from error
@@ -160,7 +157,7 @@ class PolicyAdmin(ConsoleAdmin):
     def _change(self, request: HttpRequest, caller: Principal, resource: tree.Resource, form: GrantForm) -> bool:
         """Grant or revoke, and return whether that succeeded. An error is shown at the form or above the page."""
         try:
-            authorize(caller, SET, {"resource": tree.name_of(resource)})
+            authorize(caller, SET_POLICY, {"resource": tree.name_of(resource)})
             if "revoke" in request.POST:
                 role, _space, member = request.POST["revoke"].partition(" ")
                 grants.revoke_role(resource, role=role, member=member)
@@ -177,7 +174,7 @@ class PolicyAdmin(ConsoleAdmin):
 
 
 def _may_read(caller: Principal, resource: tree.Resource) -> bool:
-    return may_call(caller, GET, resource)
+    return may_call(caller, GET_POLICY, resource)
 
 
 def _level(resource: tree.Resource, caller: Principal) -> dict[str, Any]:

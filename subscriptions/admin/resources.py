@@ -25,7 +25,7 @@ from subscriptions.admin.service_admin import MAY_GET_POLICY, ServiceAdmin, Tran
 from subscriptions.console.base import UNCHANGEABLE, ConsoleAdmin, caller_of
 from subscriptions.console.tabs import tabs_of
 from subscriptions.iam import access
-from subscriptions.iam.methods import may_call
+from subscriptions.iam.methods import IAM, PUBLISHER, SET_POLICY, SUBSCRIBER, may_call
 from subscriptions.identity import agents
 from subscriptions.models import Project, ServiceAccount, Snapshot, Subscription, Topic
 from subscriptions.models.iam import SigningKey
@@ -37,10 +37,6 @@ admin.site.site_header = "PushHub"
 admin.site.site_title = "PushHub"
 admin.site.index_title = _("Console")
 
-IAM = "google.iam.admin.v1"
-PUBLISHER = "google.pubsub.v1.Publisher"
-SET_POLICY = "google.iam.v1.IAMPolicy.SetIamPolicy"
-SUBSCRIBER = "google.pubsub.v1.Subscriber"
 #: The permissions to set an endpoint. A caller who holds any of them may have an endpoint checked.
 USING_ENDPOINTS = ("pubsub.subscriptions.create", "pubsub.subscriptions.update")
 NOT_FORWARDED = _("The service agent may not forward dead letters: messages go on being delivered until it is granted.")
@@ -82,14 +78,14 @@ class TopicAdmin(TransformsAdmin):
 
     form = topic_form.TopicForm
     methods = {
-        "view": f"{PUBLISHER}.GetTopic",
-        "add": f"{PUBLISHER}.CreateTopic",
-        "change": f"{PUBLISHER}.UpdateTopic",
-        "delete": f"{PUBLISHER}.DeleteTopic",
+        "view": PUBLISHER + "GetTopic",
+        "add": PUBLISHER + "CreateTopic",
+        "change": PUBLISHER + "UpdateTopic",
+        "delete": PUBLISHER + "DeleteTopic",
     }
     services = {"delete": delete_topic}
     fixed = ("project", "topic_id")
-    asked_per_row = {**MAY_GET_POLICY, "may_publish": f"{PUBLISHER}.Publish"}
+    asked_per_row = {**MAY_GET_POLICY, "may_publish": PUBLISHER + "Publish"}
     search_fields = ("topic_id", "project__project_id")
     list_select_related = ("project",)
 
@@ -111,10 +107,10 @@ class SubscriptionAdmin(TransformsAdmin):
 
     form = subscription_form.SubscriptionForm
     methods = {
-        "view": f"{SUBSCRIBER}.GetSubscription",
-        "add": f"{SUBSCRIBER}.CreateSubscription",
-        "change": f"{SUBSCRIBER}.UpdateSubscription",
-        "delete": f"{SUBSCRIBER}.DeleteSubscription",
+        "view": SUBSCRIBER + "GetSubscription",
+        "add": SUBSCRIBER + "CreateSubscription",
+        "change": SUBSCRIBER + "UpdateSubscription",
+        "delete": SUBSCRIBER + "DeleteSubscription",
     }
     services = {"delete": delete_subscription}
     fixed = ("project", "subscription_id", "topic", "new_topic", "enable_message_ordering", "filter")
@@ -203,7 +199,7 @@ class SubscriptionAdmin(TransformsAdmin):
         """Let the service agent forward the subscription's dead letters."""
         row = get_object_or_404(self.get_queryset(request), pk=pk)
         service = partial(forwarding.grant_forwarding, caller=caller_of(request))
-        self.for_each(request, [row], f"{SUBSCRIBER}.GetSubscription", service)
+        self.for_each(request, [row], SUBSCRIBER + "GetSubscription", service)
         return HttpResponseRedirect(reverse("admin:subscriptions_subscription_change", args=[pk]))
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
@@ -220,13 +216,13 @@ class SubscriptionAdmin(TransformsAdmin):
     @admin.action(description=_("Pause: keep the push configuration and let messages wait"), permissions=["change"])
     def pause(self, request: HttpRequest, queryset: QuerySet[Subscription]) -> None:
         caller = caller_of(request)
-        method = f"{SUBSCRIBER}.ModifyPushConfig"
+        method = SUBSCRIBER + "ModifyPushConfig"
         self.for_each(request, queryset, method, lambda row: pause_subscription(name=row.name, caller=caller))
 
     @admin.action(description=_("Resume: push again"), permissions=["change"])
     def resume(self, request: HttpRequest, queryset: QuerySet[Subscription]) -> None:
         caller = caller_of(request)
-        method = f"{SUBSCRIBER}.ModifyPushConfig"
+        method = SUBSCRIBER + "ModifyPushConfig"
         self.for_each(request, queryset, method, lambda row: resume_subscription(name=row.name, caller=caller))
 
 
@@ -243,7 +239,7 @@ def _grant_button(url_name: str, row: Any, resources: Iterable[Any]) -> str:
 class SnapshotAdmin(ServiceAdmin):
     """Snapshots, which can be viewed and deleted. The API creates them."""
 
-    methods = {"view": f"{SUBSCRIBER}.GetSnapshot", "delete": f"{SUBSCRIBER}.DeleteSnapshot"}
+    methods = {"view": SUBSCRIBER + "GetSnapshot", "delete": SUBSCRIBER + "DeleteSnapshot"}
     refused = frozenset({"add", "change"})
     services = {"delete": snapshots.delete_snapshot}
     creation = (
@@ -264,12 +260,12 @@ class ServiceAccountAdmin(ServiceAdmin):
 
     form = resource_forms.ServiceAccountForm
     methods = {
-        "view": f"{IAM}.GetServiceAccount",
-        "add": f"{IAM}.CreateServiceAccount",
-        "change": f"{IAM}.PatchServiceAccount",
-        "delete": f"{IAM}.DeleteServiceAccount",
-        "disable": f"{IAM}.DisableServiceAccount",
-        "enable": f"{IAM}.EnableServiceAccount",
+        "view": IAM + "GetServiceAccount",
+        "add": IAM + "CreateServiceAccount",
+        "change": IAM + "PatchServiceAccount",
+        "delete": IAM + "DeleteServiceAccount",
+        "disable": IAM + "DisableServiceAccount",
+        "enable": IAM + "EnableServiceAccount",
         "grant": SET_POLICY,
     }
     services = {

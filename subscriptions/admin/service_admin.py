@@ -18,11 +18,11 @@ from subscriptions.admin import transform_fields
 from subscriptions.admin.policies import link_permissions
 from subscriptions.console.base import ConsoleAdmin, caller_of
 from subscriptions.console.navigation import chosen_project, projects_visible
-from subscriptions.iam.methods import authorize_row
+from subscriptions.iam.methods import GET_POLICY, authorize_row
 from subscriptions.iam.visible import rows_callable
 from subscriptions.models import Subscription, Topic
 
-MAY_GET_POLICY = {"may_get_policy": "google.iam.v1.IAMPolicy.GetIamPolicy"}
+MAY_GET_POLICY = {"may_get_policy": GET_POLICY}
 
 
 class ServiceAdmin(ConsoleAdmin):

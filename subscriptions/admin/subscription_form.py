@@ -28,7 +28,7 @@ from subscriptions.admin.resource_forms import (
 )
 from subscriptions.admin.transform_fields import TRANSFORMS_SECTION, TransformsForm
 from subscriptions.iam import access, grants
-from subscriptions.iam.methods import authorize, authorize_row
+from subscriptions.iam.methods import CREATE_TOPIC, SET_POLICY, authorize, authorize_row
 from subscriptions.identity import agents
 from subscriptions.models import Project, ServiceAccount, Subscription, Topic
 from subscriptions.resources import bounds
@@ -344,7 +344,7 @@ class SubscriptionForm(TransformsForm):
             return topic
         name = names.topic_name(project.project_id, topic_id)
         with _errors_at(new):
-            authorize(self.caller, "google.pubsub.v1.Publisher.CreateTopic", {"name": name})
+            authorize(self.caller, CREATE_TOPIC, {"name": name})
             return create_topic(name=name, topic={}, caller=self.caller)
 
     def _account(self, project: Project) -> ServiceAccount | None:
@@ -358,11 +358,11 @@ class SubscriptionForm(TransformsForm):
                 account = create_service_account(project=project.project_id, request=request, caller=self.caller)
         if account is not None and entered.get("grant_agent") and not agents.can_agent_mint(account):
             with _errors_at("grant_agent"):
-                authorize_row(self.caller, forwarding.SET_POLICY, account)
+                authorize_row(self.caller, SET_POLICY, account)
                 agents.grant_agent(account, caller=self.caller)
         if account is not None and entered.get("grant_act_as") and not access.allowed(self.caller, ACT_AS, account):
             with _errors_at("grant_act_as"):
-                authorize_row(self.caller, forwarding.SET_POLICY, account)
+                authorize_row(self.caller, SET_POLICY, account)
                 grants.grant_role(account, role=ACCOUNT_USER, member=self.caller.member, caller=self.caller)
         return account
 

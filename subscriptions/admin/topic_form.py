@@ -15,7 +15,7 @@ from subscriptions import selectors
 from subscriptions.admin.durations import DurationField
 from subscriptions.admin.resource_forms import Fields, Section, refused, small_text, stored_one_by_one, wide_line
 from subscriptions.admin.transform_fields import TRANSFORMS_SECTION, TransformsForm
-from subscriptions.iam.methods import authorize
+from subscriptions.iam.methods import CREATE_TOPIC, authorize
 from subscriptions.models import Project, Topic
 from subscriptions.models.schemas import Schema
 from subscriptions.resources.topics import FIELDS
@@ -110,7 +110,7 @@ class TopicForm(TransformsForm):
         fields = {**self.values_entered(), "messageTransforms": self.transforms()}
         if self.is_new:
             name = names.topic_name(entered["project"].project_id, entered["topic_id"])
-            authorize(self.caller, "google.pubsub.v1.Publisher.CreateTopic", {"name": name})
+            authorize(self.caller, CREATE_TOPIC, {"name": name})
             return create_topic(name=name, topic=fields, caller=self.caller)
         mask = ["labels", "messageRetentionDuration", "messageTransforms", "messageStoragePolicy"]
         mask += ["schemaSettings"] if set(self.changed_data) & set(SCHEMA_FIELDS) else []

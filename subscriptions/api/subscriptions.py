@@ -9,6 +9,7 @@ from pushhub.common.principals import Principal
 from subscriptions import selectors
 from subscriptions.api.openapi import list_of
 from subscriptions.api.routes import PROJECT, SUBSCRIPTION, listed, serve
+from subscriptions.iam.methods import SUBSCRIBER
 from subscriptions.paging import Page, paged
 from subscriptions.resources import fields
 from subscriptions.resources.subscriptions import (
@@ -19,8 +20,6 @@ from subscriptions.resources.subscriptions import (
 from subscriptions.services import subscriptions
 from subscriptions.services.projects import ensure_project
 from subscriptions.services.rows import check_name
-
-SUBSCRIBER = "google.pubsub.v1.Subscriber."
 
 
 @serve("PUT", SUBSCRIPTION, SUBSCRIBER + "CreateSubscription", takes=fields.SUBSCRIPTION, gives=fields.SUBSCRIPTION)

@@ -9,13 +9,12 @@ from pushhub.common.principals import Principal
 from subscriptions import selectors
 from subscriptions.api.openapi import list_of, list_of_names
 from subscriptions.api.routes import PROJECT, TOPIC, listed, serve
+from subscriptions.iam.methods import PUBLISHER
 from subscriptions.paging import Page, paged
 from subscriptions.resources import fields
 from subscriptions.resources.topics import topic_resource
 from subscriptions.services import topics
 from subscriptions.services.projects import ensure_project
-
-PUBLISHER = "google.pubsub.v1.Publisher."
 
 
 @serve("PUT", TOPIC, PUBLISHER + "CreateTopic", takes=fields.TOPIC, gives=fields.TOPIC)

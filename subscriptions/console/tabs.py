@@ -9,10 +9,9 @@ from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
 from pushhub.common.principals import Principal
-from subscriptions.iam.methods import may_call
+from subscriptions.iam.methods import GET_POLICY, may_call
 from subscriptions.models import Subscription, Topic
 
-GET_POLICY = "google.iam.v1.IAMPolicy.GetIamPolicy"
 LIST_LOG = "google.logging.v2.LoggingServiceV2.ListLogEntries"
 
 SUBSCRIPTION = {

@@ -17,6 +17,20 @@ from subscriptions.iam import access, tree
 from subscriptions.iam.access import Key
 from subscriptions.models import Subscription
 
+#: The services and methods that several modules name.
+PUBLISHER = "google.pubsub.v1.Publisher."
+SUBSCRIBER = "google.pubsub.v1.Subscriber."
+IAM = "google.iam.admin.v1."
+CREATE_TOPIC = PUBLISHER + "CreateTopic"
+GET_TOPIC = PUBLISHER + "GetTopic"
+PUBLISH = PUBLISHER + "Publish"
+GET_SUBSCRIPTION = SUBSCRIBER + "GetSubscription"
+MODIFY_PUSH_CONFIG = SUBSCRIBER + "ModifyPushConfig"
+PULL = SUBSCRIBER + "Pull"
+SEEK = SUBSCRIBER + "Seek"
+GET_POLICY = "google.iam.v1.IAMPolicy.GetIamPolicy"
+SET_POLICY = "google.iam.v1.IAMPolicy.SetIamPolicy"
+
 
 class On(StrEnum):
     """Which resource a requirement is about, relative to the resource that the request names."""

@@ -11,9 +11,10 @@ from rest_framework.response import Response
 
 from subscriptions import selectors
 from subscriptions.api.base import PublicView
-from subscriptions.api.identity.service_accounts import ACCOUNT, IAM, NO_STORE
+from subscriptions.api.identity.service_accounts import ACCOUNT, NO_STORE
 from subscriptions.api.openapi import list_of
 from subscriptions.api.routes import serve
+from subscriptions.iam.methods import IAM
 from subscriptions.identity import account_keys
 from subscriptions.resources import fields
 from subscriptions.resources.render import service_account_key_resource

@@ -13,6 +13,7 @@ from subscriptions.api.openapi import PAGING, list_of
 from subscriptions.api.routes import PROJECT, Handler, listed, serve
 from subscriptions.iam import custom_roles
 from subscriptions.iam.custom_roles import Owner, role_resource
+from subscriptions.iam.methods import IAM
 from subscriptions.iam.requests import CREATE_ROLE, ROLE, UNDELETE_ROLE
 from subscriptions.iam.roles import PREDEFINED
 from subscriptions.iam.tree import get_resource
@@ -22,7 +23,6 @@ from subscriptions.services.projects import ensure_project
 
 #: IAM's page sizes.
 DEFAULT_PAGE, LARGEST_PAGE = 300, 1000
-IAM = "google.iam.admin.v1."
 MASK = OpenApiParameter("updateMask", str, description="The fields to change; by default all fields of the body")
 ETAG = OpenApiParameter("etag", str, description="The etag of the role when it was last read")
 VIEW = OpenApiParameter("view", str, description="FULL: with the permissions of each role")

@@ -15,6 +15,7 @@ from subscriptions.api.base import ApiView, caller_of
 from subscriptions.api.openapi import PAGING, list_of
 from subscriptions.api.routes import PROJECT, listed, serve
 from subscriptions.iam import access
+from subscriptions.iam.methods import IAM
 from subscriptions.identity import impersonation
 from subscriptions.paging import Page, paged
 from subscriptions.resources import fields
@@ -27,13 +28,16 @@ ACCOUNT = ACCOUNTS + "/{account}"
 #: IAM's page sizes, which differ from Pub/Sub's.
 DEFAULT_PAGE, LARGEST_PAGE = 20, 100
 UNDELETE = "iam.serviceAccounts.undelete"
-IAM = "google.iam.admin.v1."
 CREDENTIALS = "google.iam.credentials.v1."
 NO_STORE = {"Cache-Control": "no-store"}
 
 
 @serve(
-    "GET", ACCOUNTS, IAM + "ListServiceAccounts", gives=list_of("accounts", fields.SERVICE_ACCOUNT), parameters=PAGING
+    "GET",
+    ACCOUNTS,
+    IAM + "ListServiceAccounts",
+    gives=list_of("accounts", fields.SERVICE_ACCOUNT),
+    parameters=PAGING,
 )
 def list_service_accounts(project: str, query: Mapping[str, str], caller: Principal) -> Any:
     """Return the service accounts of a project."""
@@ -45,7 +49,11 @@ def list_service_accounts(project: str, query: Mapping[str, str], caller: Princi
 
 
 @serve(
-    "POST", ACCOUNTS, IAM + "CreateServiceAccount", takes=fields.CREATE_SERVICE_ACCOUNT, gives=fields.SERVICE_ACCOUNT
+    "POST",
+    ACCOUNTS,
+    IAM + "CreateServiceAccount",
+    takes=fields.CREATE_SERVICE_ACCOUNT,
+    gives=fields.SERVICE_ACCOUNT,
 )
 def create_service_account(project: str, body: object, caller: Principal) -> Any:
     """Create a service account."""
@@ -60,7 +68,13 @@ def get_service_account(name: str) -> Any:
     return service_account_resource(selectors.get_service_account(name=name))
 
 
-@serve("PATCH", ACCOUNT, IAM + "PatchServiceAccount", takes=fields.PATCH_SERVICE_ACCOUNT, gives=fields.SERVICE_ACCOUNT)
+@serve(
+    "PATCH",
+    ACCOUNT,
+    IAM + "PatchServiceAccount",
+    takes=fields.PATCH_SERVICE_ACCOUNT,
+    gives=fields.SERVICE_ACCOUNT,
+)
 def update_service_account(name: str, body: object) -> Any:
     """Change the fields of a service account that the mask names."""
     return service_account_resource(service_accounts.update_service_account(name=name, request=body))
