@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS
@@ -22,6 +22,8 @@ from subscriptions.models import Project, ServiceAccount, Snapshot, Subscription
 from subscriptions.models.iam import AuditEntry
 from subscriptions.models.schemas import Schema, SchemaRevision
 from subscriptions.transforms.functions import Function, functions_on
+
+Row = TypeVar("Row", bound=Model)
 
 #: A full schema may have 300 KB, so pages of them are shorter.
 FULL_SCHEMAS_PAGE = 100
@@ -60,13 +62,20 @@ def get_topic(*, name: str, field: str = "name", lock: bool = False) -> Topic:
     """Return the topic of a full name. `lock` locks its row until the transaction ends."""
     project, topic_id = names.parse_topic(name, field=field)
     if lock or project.isdecimal():
-        topics = Topic.objects.select_for_update(of=("self",)) if lock else Topic.objects.all()
-        topic = row_or_none(topics.select_related("project").filter(_of_project(project), topic_id=topic_id))
-    else:
-        topic = _topic_find(project, topic_id)
+        topics = Topic.objects.select_related("project").filter(_of_project(project), topic_id=topic_id)
+        return _only(topics, topic_id, lock=lock, field=field)
+    topic = _topic_find(project, topic_id)
     if topic is None:
         raise resource_missing(topic_id, field=field)
     return topic
+
+
+def _only(rows: QuerySet[Row], identifier: str, *, lock: bool, field: str = "") -> Row:
+    """Return the row that a query by name finds. Raises NotFound."""
+    row = row_or_none(rows.select_for_update(of=("self",)) if lock else rows)
+    if row is None:
+        raise resource_missing(identifier, field=field)
+    return row
 
 
 @cache
@@ -97,12 +106,8 @@ def _topic_find(project_id: str, topic_id: str) -> Topic | None:
 def get_subscription(*, name: str, lock: bool = False) -> Subscription:
     """Return the subscription of a full name. `lock` locks its row until the transaction ends."""
     project, subscription_id = names.parse_subscription(name)
-    rows = Subscription.objects.select_for_update(of=("self",)) if lock else Subscription.objects.all()
-    related = rows.select_related("project", "topic__project", "dead_letter_topic__project")
-    subscription = row_or_none(related.filter(_of_project(project), subscription_id=subscription_id))
-    if subscription is None:
-        raise resource_missing(subscription_id)
-    return subscription
+    rows = Subscription.objects.select_related("project", "topic__project", "dead_letter_topic__project")
+    return _only(rows.filter(_of_project(project), subscription_id=subscription_id), subscription_id, lock=lock)
 
 
 def read_subscription(*, name: str) -> Subscription:
@@ -167,11 +172,8 @@ def pause_of(subscription: Subscription) -> Pause | None:
 def get_schema(*, name: str, field: str = "name", lock: bool = False) -> Schema:
     """Return the schema of a full name, which may include a revision. `lock` locks its row until the end."""
     project, schema_id, _ = names.parse_schema(name, field=field)
-    rows = Schema.objects.select_for_update(of=("self",)) if lock else Schema.objects.all()
-    schema = row_or_none(rows.select_related("project").filter(_of_project(project), schema_id=schema_id))
-    if schema is None:
-        raise resource_missing(schema_id, field=field)
-    return schema
+    rows = Schema.objects.select_related("project").filter(_of_project(project), schema_id=schema_id)
+    return _only(rows, schema_id, lock=lock, field=field)
 
 
 def get_schema_revision(*, schema: Schema, revision_id: str = "", field: str = "name") -> SchemaRevision:
@@ -213,12 +215,8 @@ def schema_revision_ids(*, name: str) -> list[tuple[int, str]]:
 def get_snapshot(*, name: str, field: str = "name", lock: bool = False) -> Snapshot:
     """Return the snapshot of a full name, unless it has expired. `lock` locks its row until the transaction ends."""
     project, snapshot_id = names.parse_snapshot(name, field=field)
-    rows = Snapshot.objects.select_for_update(of=("self",)) if lock else Snapshot.objects.all()
-    living = rows.select_related("project", "topic__project").filter(expire_at__gt=utcnow())
-    snapshot = row_or_none(living.filter(_of_project(project), snapshot_id=snapshot_id))
-    if snapshot is None:
-        raise resource_missing(snapshot_id, field=field)
-    return snapshot
+    living = Snapshot.objects.select_related("project", "topic__project").filter(expire_at__gt=utcnow())
+    return _only(living.filter(_of_project(project), snapshot_id=snapshot_id), snapshot_id, lock=lock, field=field)
 
 
 def snapshots_of(project: Project) -> QuerySet[Snapshot]:

@@ -93,11 +93,6 @@ class TopicPages(ConsoleAdmin):
         view = self.admin_site.admin_view
         return [path("<int:topic_id>/overview/", view(self.overview), name="deliveries_topic"), *super().get_urls()]
 
-    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> HttpResponse:
-        if context.get("original") is not None:
-            context["tabs"] = tabs_of(context["original"], "configuration", caller=caller_of(request))
-        return super().render_change_form(request, context, *args, **kwargs)
-
     def overview(self, request: HttpRequest, topic_id: int) -> HttpResponse:
         """Who gets the topic's messages and how that goes, how many are published, and a box that publishes another."""
         if not self.has_view_permission(request):

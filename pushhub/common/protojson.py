@@ -108,6 +108,14 @@ class Kind:
     def refuse(self, value: object, path: str) -> NoReturn:
         raise invalid_value(path, self.type_name, value)
 
+    def check_size(self, size: int, noun: str, path: str, *, most: int) -> None:
+        if size > most:
+            raise InvalidArgument(
+                f"The value for {path} is too large. You passed {size} {noun} in the request, "
+                f"but the maximum value is {most}.",
+                field=path,
+            )
+
 
 class String(Kind):
     """Text, bounded in bytes. NUL is refused because PostgreSQL can't store it, unless the text is stored as JSON."""
@@ -123,13 +131,7 @@ class String(Kind):
             self.refuse(value, path)
         if "\0" in value and not self.takes_nul:
             raise InvalidArgument(f"Invalid value at '{path}' (TYPE_STRING): it holds a NUL character.", field=path)
-        size = len(value.encode())
-        if size > self.max_bytes:
-            raise InvalidArgument(
-                f"The value for {path} is too large. You passed {size} bytes in the request, "
-                f"but the maximum value is {self.max_bytes}.",
-                field=path,
-            )
+        self.check_size(len(value.encode()), "bytes", path, most=self.max_bytes)
         return value
 
 
@@ -219,12 +221,7 @@ class StringMap(Kind):
     def read(self, value: object, path: str) -> dict[str, str]:
         if not isinstance(value, Mapping):
             self.refuse(value, path)
-        if len(value) > self.max_entries:
-            raise InvalidArgument(
-                f"The value for {path} is too large. You passed {len(value)} entries in the request, "
-                f"but the maximum value is {self.max_entries}.",
-                field=path,
-            )
+        self.check_size(len(value), "entries", path, most=self.max_entries)
         if self.is_plain(value):
             return dict(value)
         return {
@@ -253,10 +250,10 @@ class Struct(Kind):
 
     has_presence = True
 
-    def __init__(self, *, max_values: int = 1000, max_depth: int = 16, max_key_bytes: int = 256) -> None:
+    def __init__(self, *, max_values: int = 1000, max_depth: int = 16) -> None:
         self.max_values = max_values
         self.max_depth = max_depth
-        self.key = String(max_key_bytes)
+        self.key = String(256)
         self.text = String()
 
     def read(self, value: object, path: str) -> dict[str, Any]:
@@ -295,12 +292,7 @@ class Repeated(Kind):
     def read(self, value: object, path: str) -> list[Any]:
         if not isinstance(value, list):
             self.refuse(value, path)
-        if len(value) > self.max_items:
-            raise InvalidArgument(
-                f"The value for {path} is too large. You passed {len(value)} items in the request, "
-                f"but the maximum value is {self.max_items}.",
-                field=path,
-            )
+        self.check_size(len(value), "items", path, most=self.max_items)
         return [self._read_item(item, f"{path}[{position}]") for position, item in enumerate(value)]
 
     def _read_item(self, value: object, path: str) -> Any:

@@ -23,7 +23,6 @@ from pushhub.common.rows import row_or_none
 from subscriptions.admin import forwarding, resource_forms, subscription_form, topic_form, words
 from subscriptions.admin.service_admin import MAY_GET_POLICY, ServiceAdmin, TransformsAdmin
 from subscriptions.console.base import UNCHANGEABLE, ConsoleAdmin, caller_of
-from subscriptions.console.tabs import tabs_of
 from subscriptions.iam import access
 from subscriptions.iam.methods import IAM, PUBLISHER, SET_POLICY, SUBSCRIBER, may_call
 from subscriptions.identity import agents
@@ -127,12 +126,6 @@ class SubscriptionAdmin(TransformsAdmin):
 
     def initial_of(self, obj: Subscription) -> dict[str, Any]:
         return subscription_form.subscription_initial(obj)
-
-    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> HttpResponse:
-        row = context.get("original")
-        if row is not None:
-            context["tabs"] = tabs_of(row, "configuration", caller=caller_of(request))
-        return super().render_change_form(request, context, *args, **kwargs)
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view

@@ -18,6 +18,7 @@ from subscriptions.admin import transform_fields
 from subscriptions.admin.policies import link_permissions
 from subscriptions.console.base import ConsoleAdmin, caller_of
 from subscriptions.console.navigation import chosen_project, projects_visible
+from subscriptions.console.tabs import tabs_of
 from subscriptions.iam.methods import GET_POLICY, authorize_row
 from subscriptions.iam.visible import rows_callable
 from subscriptions.models import Subscription, Topic
@@ -186,7 +187,13 @@ class ServiceAdmin(ConsoleAdmin):
 
 
 class TransformsAdmin(ServiceAdmin):
-    """A model whose rows have message transforms."""
+    """A model whose rows have message transforms, and pages in tabs: topics and subscriptions."""
+
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> HttpResponse:
+        row = context.get("original")
+        if row is not None:
+            context["tabs"] = tabs_of(row, "configuration", caller=caller_of(request))
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
         """Without permission to change the row, its transforms are one text instead of a field per function."""
