@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib import admin, messages
@@ -30,8 +29,9 @@ from deliveries.inspection import words
 from deliveries.inspection.contents import sees_originals, wire_of
 from deliveries.inspection.status import MAX_COUNTED
 from deliveries.models import DeadLetter, DeadLetterJob, Message
-from deliveries.rules.ids import publish_time_ms
+from deliveries.rules.ids import publish_time
 from deliveries.rules.payload import wire_message
+from pushhub.common.clock import time_text
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
 from pushhub.common.rows import row_or_none
@@ -259,8 +259,8 @@ def _rows_shown(request: HttpRequest, listed: Sequence[Summary]) -> list[dict[st
                 "full_name": source.name,
                 "url": reverse("admin:deliveries_deadletters_of", args=[source.pk]),
                 "count": summary.count,
-                "since": _time_text(summary.first_id),
-                "latest": _time_text(summary.last_id),
+                "since": time_text(publish_time(summary.first_id)),
+                "latest": time_text(publish_time(summary.last_id)),
                 "attempts": summary.max_attempts,
                 "reasons": [(words.nack_text(result), count) for result, count in summary.reasons[:REASONS_SHOWN]],
                 "topic": topic and short_name(request, topic.project.project_id, topic.topic_id),
@@ -275,8 +275,8 @@ def _letter_shown(letter: DeadLetter) -> dict[str, Any]:
     return {
         "id": str(letter.message_id),
         "source_id": letter.source_id,
-        "at": _time_text(letter.message_id),
-        "published": _time_text(letter.source_id),
+        "at": time_text(publish_time(letter.message_id)),
+        "published": time_text(publish_time(letter.source_id)),
         "attempts": letter.attempts,
         "reason": words.nack_text(letter.result),
     }
@@ -301,7 +301,7 @@ def _job_shown(job: DeadLetterJob) -> dict[str, Any]:
         "text": text % words_of,
         "is_running": job.finished_at is None,
         "level": "bad" if job.failure not in ("", jobs.STOPPED) else "" if job.finished_at is None else "good",
-        "at": f"{job.finished_at or job.created_at:%Y-%m-%d %H:%M:%S} UTC",
+        "at": time_text(job.finished_at or job.created_at),
     }
 
 
@@ -364,10 +364,6 @@ def _content_shown(caller: Principal, source: Subscription, letter: DeadLetter, 
     original = letter_original(letter, payload)
     message = wire_message(letter.source_id, original.data, original.attributes, original.ordering_key)
     return delivered_shown(message, source)
-
-
-def _time_text(message_id: int) -> str:
-    return f"{datetime.fromtimestamp(publish_time_ms(message_id) / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _page_number(request: HttpRequest) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from django.core.paginator import Paginator
@@ -10,14 +9,14 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.functional import cached_property
 
-from deliveries.rules.ids import publish_time_ms
+from deliveries.rules.ids import publish_time
 from pushhub.common.clock import time_text
 from subscriptions.console.base import UNCHANGEABLE, ConsoleAdmin
 
 
 def publish_time_shown(message_id: int) -> str:
     """Return the publish time of a message as the console writes times."""
-    return time_text(datetime.fromtimestamp(publish_time_ms(message_id) / 1000, UTC), milliseconds=True)
+    return time_text(publish_time(message_id), milliseconds=True)
 
 
 class UncountedPaginator(Paginator):  # type: ignore[type-arg]

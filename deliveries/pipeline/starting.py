@@ -8,8 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from deliveries.telemetry.journal.parquetfiles import first_line
-from pushhub.common.errors import FailedPrecondition
+from pushhub.common.errors import FailedPrecondition, first_line
 
 STDERR = 2
 #: What stands before the reason in a line of Java.

@@ -7,6 +7,7 @@ processes have the same number, the database's primary key refuses an id that ex
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime
 
 #: 2020-01-01T00:00:00Z in milliseconds; 41 bits last until 2089.
 EPOCH_MS = 1_577_836_800_000
@@ -51,6 +52,10 @@ class MessageIds:
 def publish_time_ms(message_id: int) -> int:
     """Return the publish time of a message, in milliseconds since 1970."""
     return (message_id >> TIME_SHIFT) + EPOCH_MS
+
+
+def publish_time(message_id: int) -> datetime:
+    return datetime.fromtimestamp(publish_time_ms(message_id) / 1000, UTC)
 
 
 def first_id_at(time_ms: int) -> int:

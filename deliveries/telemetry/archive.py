@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db.models import Count, Max, Min, Sum
 
 from deliveries.models import ArchivedMessage, ArchiveFile, Message, PipelineRun
-from deliveries.rules.ids import publish_time_ms
+from deliveries.rules.ids import publish_time
 from deliveries.telemetry.runs import Kind, last_runs
 from pushhub.common.clock import Clock, utcnow
 
@@ -46,10 +46,6 @@ def archive_state(*, clock: Clock = utcnow) -> ArchiveState:
         waiting = _waiting_since()
         lag = 0.0 if waiting is None else _seconds(now, waiting)
     return ArchiveState(sums["files"], sums["messages"] or 0, sums["size"] or 0, oldest, lag)
-
-
-def publish_time(message_id: int) -> datetime:
-    return datetime.fromtimestamp(publish_time_ms(message_id) / 1000, UTC)
 
 
 def _seconds(now: datetime, since: datetime) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 
-from pushhub.common.errors import PushHubError
+from pushhub.common.errors import PushHubError, first_line
 
 
 class OperatorCommand(BaseCommand):
@@ -19,4 +19,4 @@ class OperatorCommand(BaseCommand):
         except PushHubError as error:
             raise CommandError(error.message) from error
         except (DatabaseError, OSError) as error:  # also a disk that is full, or an object store that refuses
-            raise CommandError((str(error).strip().splitlines() or [type(error).__name__])[0]) from error
+            raise CommandError(first_line(error)) from error

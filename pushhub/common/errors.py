@@ -20,6 +20,11 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error).strip()[-SHOWN_CHARACTERS:]}"
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, where most libraries put the cause, or its kind if it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def clipped(text: str) -> str:
     """Return `text`, shortened so that a huge value doesn't become a huge response or log line."""
     return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "..."

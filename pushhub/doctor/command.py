@@ -16,6 +16,7 @@ from redis import RedisError
 
 from pushhub import __version__
 from pushhub.common import environment as env
+from pushhub.common.errors import first_line
 from pushhub.common.outages import outage_of
 from pushhub.doctor.finding import Finding, Level, failed
 
@@ -72,8 +73,7 @@ def run(name: str, check: Check) -> Iterator[Finding]:
     try:
         yield from check()
     except (Error, RedisError, OSError) as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        text = outage_of(error) or f"it cannot be looked at: {first}"
+        text = outage_of(error) or f"it cannot be looked at: {first_line(error)}"
         yield failed(name, str(text), "Start it, or mend its address and password in the settings.")
 
 

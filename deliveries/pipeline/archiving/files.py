@@ -19,7 +19,8 @@ from deliveries.models import ArchivedMessage, ArchiveFile, ArchiveLeftover, Mes
 from deliveries.pipeline.archiving.manifest import MANIFEST, ManifestFile, write_manifest
 from deliveries.store import messagerows
 from deliveries.store.writelock import write_transaction
-from deliveries.telemetry.journal.parquetfiles import damage, first_line
+from deliveries.telemetry.journal.parquetfiles import damage
+from pushhub.common.errors import first_line
 from pushhub.common.stores import Store
 
 if TYPE_CHECKING:

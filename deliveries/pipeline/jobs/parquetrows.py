@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from deliveries.pipeline.jobs.messages import Columns, Row, RowError, row_of
 from deliveries.pipeline.jobs.spans import Head, Span, divide
+from pushhub.common.errors import first_line
 from pushhub.common.stores import AnyFile, open_parquet
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def parquet_head(path: AnyFile) -> Head:
             names: list[str] = file.schema_arrow.names
             footer = file.metadata
     except (pa.ArrowException, OSError) as error:
-        raise RowError((str(error).splitlines() or [type(error).__name__])[0]) from None
+        raise RowError(first_line(error)) from None
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise RowError(f"it has the column {twice[0]!r} twice")
     sizes = (footer.row_group(number).total_byte_size for number in range(footer.num_row_groups))

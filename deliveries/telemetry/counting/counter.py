@@ -10,7 +10,8 @@ from typing import Protocol
 
 from deliveries.telemetry.counting import ledger
 from deliveries.telemetry.counting.segments import Segments
-from deliveries.telemetry.journal.parquetfiles import damage, first_line
+from deliveries.telemetry.journal.parquetfiles import damage
+from pushhub.common.errors import first_line
 
 logger = logging.getLogger(__name__)
 

@@ -31,9 +31,8 @@ from deliveries.telemetry.counting.lease import Lease
 from deliveries.telemetry.counting.partials import partials_of
 from deliveries.telemetry.counting.segments import hours, segments
 from deliveries.telemetry.journal import files, sealing, shipping
-from deliveries.telemetry.journal.parquetfiles import first_line
 from pushhub.common.background import BackgroundThread
-from pushhub.common.errors import FailedPrecondition
+from pushhub.common.errors import FailedPrecondition, first_line
 from pushhub.common.jobs import persistently
 
 if TYPE_CHECKING:

@@ -6,6 +6,8 @@ import errno
 from pathlib import Path
 from typing import Any
 
+from pushhub.common.errors import first_line
+
 #: Rows that are in memory at a time.
 BATCH_ROWS = 1000
 
@@ -32,7 +34,3 @@ def damage(path: Path | str, *, rows: int | None = None, filesystem: Any = None)
     except pa.ArrowException as error:
         return f"it cannot be read: {first_line(error)}"
     return "" if rows in (None, count) else f"it has {count} rows instead of {rows}"
-
-
-def first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -12,7 +12,7 @@ from django.conf import settings
 from deliveries.telemetry.journal import alarm, files, shipping
 from deliveries.telemetry.journal.sealing import seal_closed
 from pushhub.common.arrow import import_arrow_alone
-from pushhub.common.errors import PushHubError
+from pushhub.common.errors import PushHubError, first_line
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def ship_segments(*, clock: Callable[[], float] = time.time) -> int:
     try:
         count = shipping.ship(folder)
     except (OSError, PushHubError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         if not _bucket_trouble_since:
             _bucket_trouble_since = clock()
             logger.error("segments stay on this machine, %s cannot be written: %s", settings.JOURNAL_BUCKET, reason)

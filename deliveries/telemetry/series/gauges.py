@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db.models import Count, Min
@@ -16,7 +16,7 @@ from deliveries.backlog.lanestate import LaneState
 from deliveries.backlog.records import Lane
 from deliveries.backlog.regions import regions_unserved
 from deliveries.models import Delivery, GaugeMinute, GaugeRound
-from deliveries.rules.ids import publish_time_ms
+from deliveries.rules.ids import publish_time
 from deliveries.store import lanerows
 from deliveries.store.writelock import write_transaction
 from deliveries.telemetry.kinds import METRICS
@@ -100,7 +100,7 @@ def _row(
     name: str, at: datetime, now: datetime, waiting: tuple[int, int | None], states: list[LaneState]
 ) -> GaugeMinute:
     count, oldest = waiting
-    age = now - datetime.fromtimestamp(publish_time_ms(oldest) / 1000, UTC) if oldest is not None else timedelta()
+    age = now - publish_time(oldest) if oldest is not None else timedelta()
     now_ms = time.time() * 1000
     backoff_ms = max((state.flow.pause_ms(now_ms=now_ms) for state in states), default=0.0)
     return GaugeMinute(
