@@ -18,22 +18,10 @@ from subscriptions import selectors
 from subscriptions.api.routes import SUBSCRIPTION, listed, serve
 from subscriptions.paging import Page, paged
 
-MOVE_BODY = {
-    "application/json": {
-        "type": "object",
-        "properties": {
-            "messageIds": {"type": "array", "items": {"type": "string"}, "maxItems": BATCH},
-            "all": {"type": "boolean"},
-            "messagesPerSecond": {"type": "integer"},
-        },
-    }
-}
-IDS_BODY = {
-    "application/json": {
-        "type": "object",
-        "properties": {"messageIds": {"type": "array", "items": {"type": "string"}, "maxItems": BATCH}},
-    }
-}
+IDS = {"messageIds": {"type": "array", "items": {"type": "string"}, "maxItems": BATCH}}
+RATE = {"all": {"type": "boolean"}, "messagesPerSecond": {"type": "integer"}}
+MOVE_BODY = {"application/json": {"type": "object", "properties": {**IDS, **RATE}}}
+IDS_BODY = {"application/json": {"type": "object", "properties": IDS}}
 
 
 @serve(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The columns and their types in Spark's terms. `project` is not in the files, but in the names of their folders.
+#: The columns and their types in Spark's terms. Google's exports have these names too, except `step`. `project` is not
+#: in the files, but in the names of their folders.
 COLUMNS: Mapping[str, str] = {
     "project": "string",
     "topic": "string",

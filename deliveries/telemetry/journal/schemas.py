@@ -1,23 +1,12 @@
-"""The columns of the pipeline's files. Arrow writes them and Spark reads them.
+"""The columns of the journal. Arrow writes them and Spark reads them.
 
-The types are string, int16, int32, int64, binary, timestamp (microseconds, UTC) and map<string,string>. Columns are
-only ever added, at the end. A reader sees null where an older file lacks a column.
+The types are string, int16, int32, int64 and timestamp (microseconds, UTC). Columns are only ever added, at the end.
+A reader sees null where an older file lacks a column.
 """
 
 from __future__ import annotations
 
-#: The columns of the archive. Google's exports to Cloud Storage and BigQuery have these names too.
-MESSAGE = (
-    ("project", "string"),
-    ("topic", "string"),
-    ("message_id", "string"),
-    ("publish_time", "timestamp"),
-    ("data", "binary"),
-    ("attributes", "map<string,string>"),
-    ("ordering_key", "string"),
-)
-
-#: The columns of the journal. A row is an attempt, another settlement, or a publish.
+#: A row is an attempt, another settlement, or a publish.
 EVENT = (
     # push (an attempt), pull, streaming_pull, publish; or another end of a delivery: dead_letter, expire, drop.
     ("event", "string"),
