@@ -15,7 +15,6 @@ from deliveries.client.options import ClientOptions
 from deliveries.client.resolver import Resolver
 from deliveries.client.tls import ResumingContext
 from deliveries.rules.outcome import Reason
-from pushhub.common.addresses import AddressGuard
 from pushhub.common.pushurls import Origin
 
 ConnectionT = TypeVar("ConnectionT", bound=asyncio.BaseProtocol)
@@ -48,11 +47,7 @@ class Dialer:
     ) -> None:
         self._loop = loop
         self._options = options
-        self._guard = AddressGuard(
-            allow_private=options.allow_private,
-            allowed_networks=options.allowed_networks,
-            own_listeners=options.own_listeners,
-        )
+        self._guard = options.guard()
         self._resolver = Resolver(
             loop,
             clock=clock,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pushhub.common.addresses import AddressGuard
+
 #: A 102 that no final status follows counts as the response after this time at most (docs/design.md#push-client).
 MAX_PROCESSING_GRACE_SECONDS = 1.0
 
@@ -49,6 +51,13 @@ class ClientOptions:
 
     header_limit_bytes: int = 64 * 1024
     body_limit_bytes: int = 1024 * 1024
+
+    def guard(self) -> AddressGuard:
+        return AddressGuard(
+            allow_private=self.allow_private,
+            allowed_networks=self.allowed_networks,
+            own_listeners=self.own_listeners,
+        )
 
     def __post_init__(self) -> None:
         if not 0 <= self.processing_grace_s <= MAX_PROCESSING_GRACE_SECONDS:

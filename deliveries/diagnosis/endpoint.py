@@ -24,7 +24,6 @@ from deliveries.inspection.advice import result_advice
 from deliveries.inspection.words import result_text
 from deliveries.push.sending.httpclient import ClientOptions, Headers, PushClient, PushResult, client_context
 from deliveries.rules.outcome import ACK_STATUSES, Reason
-from pushhub.common.addresses import AddressGuard
 from pushhub.common.pushurls import Origin
 
 #: Addresses of one name that are tried.
@@ -60,11 +59,7 @@ def endpoint_steps(origin: Origin, options: ClientOptions) -> Iterator[Step]:
         yield failed(StepName.NAME, _("The endpoint's host name has no address."), result=Reason.DNS_FAILED)
         return
     yield ok(StepName.NAME, _("The endpoint's host name has an address."))
-    guard = AddressGuard(
-        allow_private=options.allow_private,
-        allowed_networks=options.allowed_networks,
-        own_listeners=options.own_listeners,
-    )
+    guard = options.guard()
     permitted = [address for address in addresses if not guard.why_denied(address, origin.port)]
     if not permitted:
         yield failed(

@@ -137,11 +137,10 @@ def still_waiting(
         since += " FOR UPDATE"
     waiting_ids: list[int] = []
     for chunk in in_chunks(message_ids):
-        ids = [list(chunk)] if is_postgresql() else chunk
+        condition, ids = among("message_id", chunk)
         waiting_ids += fetch_ids(
-            "SELECT message_id FROM deliveries_delivery WHERE subscription_id = %s AND region = %s AND "
-            + among(len(chunk))
-            + since,
+            "SELECT message_id FROM deliveries_delivery"
+            f" WHERE subscription_id = %s AND region = %s AND {condition}{since}",
             [subscription_id, region, *ids, *values],
         )
     return waiting_ids

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deliveries.store.sql import execute, fetch_ids, fetch_rows, in_chunks, is_postgresql, length_function
+from deliveries.store.sql import among, execute, fetch_ids, fetch_rows, in_chunks, is_postgresql, length_function
 
 
 def last_id_of_topic(topic_id: int) -> int:
@@ -91,11 +91,11 @@ def insert_existing_archived(message_ids: Sequence[int]) -> int:
     """Mark messages as archived if the database has them; return how many were not marked yet."""
     count = 0
     for chunk in in_chunks(message_ids):
-        among = "id = ANY(%s)" if is_postgresql() else f"id IN ({', '.join(['%s'] * len(chunk))})"
+        condition, ids = among("id", chunk)
         count += execute(
             "INSERT INTO deliveries_archivedmessage (message_id, write_id)"
-            f" SELECT id, 0 FROM deliveries_message WHERE {among} ON CONFLICT DO NOTHING",
-            [list(chunk)] if is_postgresql() else list(chunk),
+            f" SELECT id, 0 FROM deliveries_message WHERE {condition} ON CONFLICT DO NOTHING",
+            ids,
         )
     return count
 

@@ -70,8 +70,11 @@ def in_chunks(message_ids: Sequence[int]) -> Iterable[Sequence[int]]:
         yield message_ids[start : start + IN_CHUNK]
 
 
-def among(count: int) -> str:
-    return "message_id = ANY(%s)" if is_postgresql() else f"message_id IN ({', '.join(['%s'] * count)})"
+def among(column: str, ids: Sequence[int]) -> Statement:
+    """Return the condition that a column has one of the ids, and its parameters."""
+    if is_postgresql():
+        return f"{column} = ANY(%s)", [list(ids)]
+    return f"{column} IN ({', '.join(['%s'] * len(ids))})", list(ids)
 
 
 def rows_table(rows: Sequence[tuple[Any, ...]], names: Sequence[str], casts: Sequence[str]) -> Statement:

@@ -118,11 +118,9 @@ def delete_deliveries(
     """
     since, values = ("", []) if seek is None else (_SINCE_SEEK, [seek])
     for chunk in in_chunks(message_ids):
-        ids = [list(chunk)] if is_postgresql() else chunk
+        condition, ids = among("message_id", chunk)
         execute(
-            "DELETE FROM deliveries_delivery WHERE subscription_id = %s AND region = %s AND "
-            + among(len(chunk))
-            + since,
+            f"DELETE FROM deliveries_delivery WHERE subscription_id = %s AND region = %s AND {condition}{since}",
             [subscription_id, region, *ids, *values],
         )
 
@@ -133,21 +131,20 @@ def deliveries_sought(*, subscription_id: int, region: str, message_ids: Sequenc
     An ack that is being stored ends first, and its delivery is gone then.
     """
     for chunk in in_chunks(message_ids):
-        ids = [list(chunk)] if is_postgresql() else chunk
+        condition, ids = among("message_id", chunk)
         execute(
             "UPDATE deliveries_delivery SET seek = %s, attempts = 0, last_result = '', last_attempt_at = NULL"
-            " WHERE subscription_id = %s AND region = %s AND " + among(len(chunk)),
+            f" WHERE subscription_id = %s AND region = %s AND {condition}",
             [seek, subscription_id, region, *ids],
         )
 
 
 def delete_deliveries_of(*, message_ids: Sequence[int], limit: int) -> int:
     """Delete up to `limit` deliveries of these messages, of every subscription; return how many were deleted."""
+    condition, ids = among("message_id", message_ids)
     return execute(
-        "DELETE FROM deliveries_delivery WHERE id IN (SELECT id FROM deliveries_delivery WHERE "
-        + among(len(message_ids))
-        + " LIMIT %s)",
-        [list(message_ids), limit] if is_postgresql() else [*message_ids, limit],
+        f"DELETE FROM deliveries_delivery WHERE id IN (SELECT id FROM deliveries_delivery WHERE {condition} LIMIT %s)",
+        [*ids, limit],
     )
 
 
@@ -190,10 +187,7 @@ def payload_sizes(message_ids: Sequence[int]) -> dict[int, int]:
     """Return the bytes of data and attributes of each message that exists, without reading its data."""
     sizes: dict[int, int] = {}
     for chunk in in_chunks(message_ids):
-        ids = among(len(chunk)).replace("message_id", "id")
-        rows = fetch_rows(
-            f"SELECT id, {length_function()}(data) + length(attributes) FROM deliveries_message WHERE {ids}",
-            [list(chunk)] if is_postgresql() else list(chunk),
-        )
-        sizes.update(rows)
+        condition, ids = among("id", chunk)
+        query = f"SELECT id, {length_function()}(data) + length(attributes) FROM deliveries_message WHERE {condition}"
+        sizes.update(fetch_rows(query, ids))
     return sizes
