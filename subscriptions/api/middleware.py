@@ -10,12 +10,11 @@ from urllib.parse import unquote_plus
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils.cache import patch_vary_headers
+from django.utils.deprecation import MiddlewareMixin
 
 from subscriptions.api.authentication import session_principal
 from subscriptions.audit import Origin, origin
 from subscriptions.identity.tenants import admit_tenant
-
-Answerer = Callable[[HttpRequest], HttpResponse]
 
 API = "/v1/"
 #: The query parameters that can carry an access token in Google's APIs.
@@ -27,16 +26,13 @@ COMPRESSION_LEVEL = 1
 NO_GZIP = re.compile(r"\s*q\s*=\s*0(\.0*)?\s*")
 
 
-class QueryCredentials:
+class QueryCredentials(MiddlewareMixin):
     """Moves an access token from the query to the Authorization header, so that no log of URLs ever shows it.
 
     An Authorization header of the caller takes precedence.
     """
 
-    def __init__(self, get_response: Answerer) -> None:
-        self._get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
+    def process_request(self, request: HttpRequest) -> None:
         query = request.META.get("QUERY_STRING", "")
         if "token" in query and request.path.startswith(API):
             pairs = [(pair, *pair.partition("=")[::2]) for pair in query.split("&")]
@@ -45,21 +41,16 @@ class QueryCredentials:
                 request.META.setdefault("HTTP_AUTHORIZATION", f"Bearer {unquote_plus(tokens[0])}")
             kept = [pair for pair, name, _ in pairs if unquote_plus(name) not in TOKEN_PARAMETERS]
             request.META["QUERY_STRING"] = "&".join(kept)
-        return self._get_response(request)
 
 
-class CompressedAnswers:
+class CompressedAnswers(MiddlewareMixin):
     """Compresses the API's JSON for clients that accept gzip.
 
     It leaves out browser sessions and the console's pages: another site's page could request them again and again, and
     learn their content from the lengths of the responses (the BREACH attack).
     """
 
-    def __init__(self, get_response: Answerer) -> None:
-        self._get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        response = self._get_response(request)
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         if not request.path.startswith(API) or response.streaming or response.has_header("Content-Encoding"):
             return response
         patch_vary_headers(response, ["Accept-Encoding"])
@@ -85,7 +76,7 @@ def _takes_gzip(accepted: str) -> bool:
 class AuditOrigin:
     """Records where a request comes from. The API's views add the caller and the method."""
 
-    def __init__(self, get_response: Answerer) -> None:
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:

@@ -7,12 +7,12 @@ one of PushHub's, and only the Host header shows that it is not.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.request import split_domain_port, validate_host
+from django.utils.deprecation import MiddlewareMixin
 from rest_framework.permissions import SAFE_METHODS
 
 from pushhub.common.errors import InvalidArgument, PermissionDenied, PushHubError
@@ -25,17 +25,12 @@ OTHER_SITE = "Requests from pages of other sites are refused."
 RESERVED_SUFFIXES = (".localhost", ".test", ".internal")
 
 
-class OtherSites:
+class OtherSites(MiddlewareMixin):
     """Refuses such requests, whatever they are for."""
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self._get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
+    def process_request(self, request: HttpRequest) -> HttpResponse | None:
         error = _refusal(request) if settings.ANONYMOUS else None
-        if error is not None:
-            return JsonResponse(error_body(error), status=error.http_status)
-        return self._get_response(request)
+        return JsonResponse(error_body(error), status=error.http_status) if error is not None else None
 
 
 def is_known_host(host: str) -> bool:
