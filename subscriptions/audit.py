@@ -23,6 +23,7 @@ from pushhub.common.clock import utcnow
 from pushhub.common.principals import OPERATOR
 from subscriptions.iam import tree
 from subscriptions.models.iam import AuditEntry, Policy
+from subscriptions.quotas import DATA_METHODS
 
 #: Columns that hold secrets or digests of secrets.
 SECRET_COLUMNS = frozenset({"private_key", "digest", "token_digest", "password", "certificate", "public_key"})
@@ -33,16 +34,6 @@ DULL_COLUMNS = frozenset(
 #: Push attributes that are no secrets. Others may be.
 OPEN_ATTRIBUTES = ("x-goog-version", "x-pushhub-")
 HIDDEN = "…"
-#: Calls that move messages, which the log leaves out (docs/spec.md#audit-log).
-DATA_METHODS = frozenset(
-    {
-        "google.pubsub.v1.Publisher.Publish",
-        "google.pubsub.v1.Subscriber.Pull",
-        "google.pubsub.v1.Subscriber.StreamingPull",
-        "google.pubsub.v1.Subscriber.Acknowledge",
-        "google.pubsub.v1.Subscriber.ModifyAckDeadline",
-    }
-)
 #: The prefixes of methods that change nothing.
 READING = ("Get", "List", "Test", "Validate")
 MAX_TEXT = 2000

@@ -28,8 +28,13 @@ logger = logging.getLogger(__name__)
 
 SERVICE = "pubsub.googleapis.com"
 PUBSUB = "google.pubsub.v1."
-#: Methods that move messages. They have their own quotas, or none.
-DATA_METHODS = frozenset({"Publish", "Pull", "StreamingPull", "Acknowledge", "ModifyAckDeadline"})
+#: The methods that move messages. They have their own quotas, or none, and the audit log leaves them out.
+DATA_METHODS = frozenset(
+    {
+        PUBSUB + "Publisher.Publish",
+        *(PUBSUB + f"Subscriber.{name}" for name in ("Pull", "StreamingPull", "Acknowledge", "ModifyAckDeadline")),
+    }
+)
 UNIT_BYTES = 1000
 #: The pause before the next attempt after Redis failed.
 PAUSE_SECONDS = 5.0
@@ -98,7 +103,7 @@ class Charge:
 
 def charge_administration(method: str, names: Mapping[str, str]) -> None:
     """Charge a permitted method of the control plane to the project of the first of `names`."""
-    if not settings.QUOTAS or not method.startswith(PUBSUB) or method.rpartition(".")[2] in DATA_METHODS:
+    if not settings.QUOTAS or not method.startswith(PUBSUB) or method in DATA_METHODS:
         return
     kind, _, rest = next(iter(names.values()), "").partition("/")
     if kind == "projects":
