@@ -31,6 +31,7 @@ from deliveries.inspection.status import MAX_COUNTED
 from deliveries.models import DeadLetter, DeadLetterJob, Message
 from deliveries.rules.ids import publish_time
 from deliveries.rules.payload import wire_message
+from deliveries.store.statements import LAST_ID
 from pushhub.common.clock import time_text
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
@@ -50,7 +51,6 @@ GET = "pushhub.v1.DeadLetters.GetDeadLetter"
 PER_PAGE = 50
 #: Reasons that the list of subscriptions tells of each.
 REASONS_SHOWN = 3
-LAST_ID = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)

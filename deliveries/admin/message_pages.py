@@ -27,6 +27,7 @@ from deliveries.inspection.messages import Place, Way, Ways, message_ways, why_m
 from deliveries.models import Message
 from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage, parse_attributes
+from deliveries.store.statements import LAST_ID
 from deliveries.transforming import Wire
 from pushhub.common.clock import time_text
 from pushhub.common.errors import InvalidArgument, PushHubError, ResourceExhausted
@@ -39,8 +40,6 @@ from subscriptions.models import Subscription, Topic
 from subscriptions.transforms.results import FILTERED, Failed
 
 SHOWN_BYTES = 2000
-#: Ids have 63 bits.
-LAST_ID = 2**63 - 1
 
 WAITING = frozenset({Place.WAITING, Place.RETRYING, Place.OUTSTANDING})
 PLACES = {

@@ -11,7 +11,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from deliveries.admin.message_pages import LAST_ID
+from deliveries.store.statements import LAST_ID
 from subscriptions.console.base import caller_of
 from subscriptions.console.navigation import chosen_project
 from subscriptions.iam.methods import GET_SUBSCRIPTION, GET_TOPIC

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 #: The only statuses that acknowledge. 203 and 206 are not among them, and 102 is, although HTTP calls it interim.
@@ -97,6 +98,7 @@ def verdict(status: int | None, reason: str | None = None) -> Verdict:
     return Verdict.ACK if status in ACK_STATUSES else Verdict.NACK
 
 
+@cache
 def response_class(status: int | None, reason: str | None = None) -> ResponseClass:
     """Return the metric's class of an attempt; an unknown reason counts as a fault of PushHub."""
     if reason:

@@ -28,6 +28,7 @@ from deliveries.store.sql import (
 
 #: Rows that one transaction of a clean-up deletes: others wait that long.
 DELETE_CHUNK = 2000
+#: Ids have 63 bits.
 LAST_ID = 2**63 - 1
 MESSAGE_COLUMNS = "id, topic_id, region, data, attributes, ordering_key"
 DELIVERY_COLUMNS = "message_id, subscription_id, region, attempts, last_result"

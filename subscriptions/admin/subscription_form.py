@@ -29,6 +29,7 @@ from subscriptions.admin.resource_forms import (
 from subscriptions.admin.transform_fields import TRANSFORMS_SECTION, TransformsForm
 from subscriptions.iam import access, grants
 from subscriptions.iam.methods import CREATE_TOPIC, SET_POLICY, authorize, authorize_row
+from subscriptions.iam.roles import ACT_AS
 from subscriptions.identity import agents
 from subscriptions.models import Project, ServiceAccount, Subscription, Topic
 from subscriptions.resources import bounds
@@ -51,7 +52,6 @@ PUSH_FIELDS = (
 )
 PULL_FIELDS = ("enable_exactly_once_delivery",)
 ACCOUNT_USER = "roles/iam.serviceAccountUser"
-ACT_AS = "iam.serviceAccounts.actAs"
 
 
 class SubscriptionForm(TransformsForm):

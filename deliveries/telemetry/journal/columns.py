@@ -69,7 +69,7 @@ def table_of(parts: Sequence[Rows]) -> pa.Table:
     lists = {name: _joined(parts, name) for name in schema.names}
     lists["publish_time"] = [publish_time_ms(int(name)) * 1000 for name in lists["message_id"]]
     lists["response_class"] = [
-        str(_class_of(code, reason)) if event == "push" else own_class
+        str(response_class(code, reason)) if event == "push" else own_class
         for event, own_class, code, reason in zip(
             lists["event"], lists["response_class"], lists["response_code"], lists["reason"], strict=True
         )
@@ -84,6 +84,3 @@ def _joined(parts: Sequence[Rows], name: str) -> list[Any]:
         values = part.columns.get(name)
         joined += [part.shared.get(name)] * part.count if values is None else values
     return joined
-
-
-_class_of = cache(response_class)

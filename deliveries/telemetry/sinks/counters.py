@@ -185,13 +185,10 @@ def _pushes(counts: Counts, pk: int, outcome: str, attempts: Sequence[Attempt]) 
     counts[f"{kinds.SENT.field}|{pk}|push"] += len(attempts)
     counts[f"{(kinds.ACKS if outcome == 'ack' else kinds.NACKS).field}|{pk}|push"] += len(attempts)
     for (status, reason), count in Counter([(attempt.status, attempt.reason) for attempt in attempts]).items():
-        answer = _class_of(status, reason)
+        answer = response_class(status, reason)
         counts[f"{kinds.PUSH_REQUESTS.field}|{pk}|{outcome}|{answer}"] += count
         if answer == ResponseClass.DEADLINE_EXCEEDED:
             counts[f"{kinds.EXPIRED.field}|{pk}|push"] += count
-
-
-_class_of = cache(response_class)
 
 
 def _published(counts: Counts, event: Published) -> None:
