@@ -132,7 +132,7 @@ BACKLOG_LIMIT = env.number("BACKLOG_LIMIT", 4000, least=10)
 #: The memory that the messages of all subscriptions may take in Redis.
 REDIS_MB = env.number("REDIS_MB", 256, least=1)
 #: Into how many cells the lanes are divided. All keys that a script touches are of one cell (backlog/records.py).
-CELLS = 1
+CELLS = env.number("CELLS", 1, least=1, most=1024)
 ANONYMOUS = env.member("ANONYMOUS")
 for _name, (_host, _port) in (("HTTP", HTTP_ADDRESS), ("GRPC", GRPC_ADDRESS)):
     if ANONYMOUS and EMULATOR == "OFF" and not env.is_loopback(_host):

@@ -15,16 +15,19 @@ from django.db import connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
+from deliveries.backlog import backlog, scripts
 from subscriptions.iam import epoch
 from tests.drivererrors import as_django_raises
 
-#: Where calls leave this process: what each belongs to, its class and its method.
+#: Where calls leave this process: what each belongs to, its class or module, and the name there.
 CALLS = (
     ("database", CursorWrapper, "execute"),
     ("database", CursorWrapper, "executemany"),
     ("database", BaseDatabaseWrapper, "_commit"),
     ("Redis", redis.Redis, "execute_command"),
     ("Redis", redis.client.Pipeline, "execute"),
+    ("Redis", scripts, "call_each"),
+    ("Redis", backlog, "call_each"),
 )
 #: Called for each call, with the name of what it belongs to and the method; raises the fault.
 Note = Callable[[str, str], None]

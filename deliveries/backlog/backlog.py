@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from math import inf
-from typing import Any, cast
+from typing import Any
 
 import redis
 from django.conf import settings
@@ -22,10 +20,8 @@ from deliveries.backlog.lanestate import (
 )
 from deliveries.backlog.offering import MAX_OFFER_WEIGHT, split_offers, weigh_offer
 from deliveries.backlog.records import (
-    PREFIX,
     Action,
     Configuration,
-    Health,
     Lane,
     LaneFlow,
     Late,
@@ -35,35 +31,23 @@ from deliveries.backlog.records import (
     Settlement,
     Take,
     Taken,
-    cell_key,
-    cell_of,
+    cell_prefix,
     draw_generation,
     own_limits,
     pull_bell,
     queue_key,
     settings_text,
-    work_key,
 )
 from deliveries.backlog.scripts import Call, Scripts, call_all, call_each
+from deliveries.backlog.workerverbs import WorkerVerbs, fields_of
 from deliveries.rules.shards import is_in
 from deliveries.rules.taskmessage import task_parts
 
 #: Lanes that are read in one round trip, lanes that are configured in one, and keys that one step of a search looks at.
 LANES_TOGETHER, MAX_CONFIGURED, SCANNED = 4000, 200, 10_000
-#: Redis keeps the last changes of settings, so that deleted subscriptions don't take room for ever.
-CHANGES_KEPT = 10_000
-#: A worker without a heartbeat for this time is dead; the messages that it held go back to the queue.
-DEAD_AFTER_MS = 15_000
-#: Messages of ordered lanes go to another worker after a shorter silence, which fences the first one (workerlease.py).
-LEASE_MS = 3_500
 
 
-def _fields_of(batches: Sequence[str]) -> list[str]:
-    """Return the fields of batches in a worker's record (record.lua)."""
-    return [field for batch in batches for field in (batch, f"{batch}-")]
-
-
-class Backlog:
+class Backlog(WorkerVerbs):
     """The verbs of a backlog. Every call may raise redis.RedisError; none leaves a step half done."""
 
     def __init__(
@@ -74,6 +58,7 @@ class Backlog:
         dice: Callable[[], float] = random.random,
         draw_generation: Callable[[], str] = draw_generation,
     ) -> None:
+        super().__init__()
         self.client = client or redis_client()
         self.scripts = Scripts(self.client)
         self.limit = limit or settings.BACKLOG_LIMIT
@@ -127,9 +112,9 @@ class Backlog:
         return is_requested and generation == request.generation.encode()
 
     def settle(
-        self, settlements: dict[Lane, Settlement], *, dice: float, finished: dict[str, list[str]]
+        self, settlements: dict[Lane, Settlement], *, dice: float, finished: Mapping[str, Sequence[str]]
     ) -> dict[Lane, LaneFlow]:
-        """End the leases of a batch, and remove the records of each worker's finished batches."""
+        """End the leases of a batch. `finished` has the batches that are done by the key of their worker's record."""
         return self.settle_and_take(settlements, dice=dice, finished=finished, takes=[])[0]
 
     def settle_and_take(
@@ -137,21 +122,21 @@ class Backlog:
         settlements: dict[Lane, Settlement],
         *,
         dice: float,
-        finished: dict[str, list[str]],
+        finished: Mapping[str, Sequence[str]],
         takes: Sequence[Take],
     ) -> tuple[dict[Lane, LaneFlow], list[Taken]]:
         """Settle, and take messages from queues in the same round trip (take.lua)."""
-        regions = {take.region for take in takes}
+        places = {(take.region, take.cell) for take in takes}
         calls: list[Call] = [
             (
                 self.scripts.settle,
                 [lane.root],
-                [self.limit, repr(dice), int(lane.region in regions), *settlement.arguments],
+                [self.limit, repr(dice), int((lane.region, lane.cell) in places), *settlement.arguments],
             )
             for lane, settlement in settlements.items()
         ]
-        calls += [(self.scripts.take, [queue_key(take.region, cell=0), take.work], take[1:]) for take in takes]
-        done = [("HDEL", work_key(worker), *_fields_of(batches)) for worker, batches in finished.items() if batches]
+        calls += [(self.scripts.take, [queue_key(take.region, cell=take.cell), take.work], take[1:5]) for take in takes]
+        done = [("HDEL", work, *fields_of(batches)) for work, batches in finished.items() if batches]
         replies = call_each(self.client, calls, then=done)
         flows = {
             lane: LaneFlow(
@@ -162,70 +147,10 @@ class Backlog:
             )
         }
         taken = [
-            Taken(take.batch, messages, int(epoch))
+            Taken(take.batch, messages, int(epoch), take.cell)
             for take, (messages, epoch) in zip(takes, replies[len(settlements) :], strict=True)
         ]
         return flows, taken
-
-    def wake(self, region: str) -> tuple[float, list[PageRequest]]:
-        """Pump the lanes that are due. Return the seconds until the next one is, and the pages that are wanted.
-
-        It is a fetch (fetch.lua) by a worker whose messages come in another way: it takes none.
-        """
-        no_lease = "-"
-        keys = [queue_key(region, cell=0), work_key("")]
-        _, wait_ms, _, pages = self.scripts.fetch(keys=keys, args=[region, "", 0, self.limit, no_lease])
-        return int(wait_ms) / 1000 if int(wait_ms) >= 0 else inf, PageRequest.parse_all(pages)
-
-    def beat(
-        self,
-        worker: str = "",
-        *,
-        oldest_job_seconds: float = 0.0,
-        lease: str = "",
-        is_new_lease: bool = False,
-        regions: Iterable[str] = (),
-    ) -> Health:
-        """Renew the heartbeat and lease of a worker that serves these regions, and put back what dead workers held."""
-        oldest_job_ms = round(oldest_job_seconds * 1000)
-        wiped, put_back, silent, holds = self.scripts.beat(
-            keys=[cell_key(0, "workers")],
-            args=[worker, DEAD_AFTER_MS, oldest_job_ms, lease, int(is_new_lease), LEASE_MS, *regions],
-        )
-        silences = {name.decode(): int(ms) / 1000 for name, ms in zip(silent[0::2], silent[1::2], strict=True)}
-        return Health(bool(wiped), int(put_back), silences, holds_lease=bool(holds))
-
-    def regions_silent(self) -> dict[str, float]:
-        """Return the regions that no worker serves, with the seconds since one did or since messages were seen."""
-        return self.beat().silent_regions
-
-    def note_regions(self, regions: Iterable[str]) -> None:
-        """Note that messages wait in these regions. An unknown region counts as served until now."""
-        now = int(time.time() * 1000)
-        times = dict.fromkeys(regions, now)
-        if times:
-            self.client.zadd(cell_key(0, "regions"), times, nx=True)
-
-    def forget_regions(self, regions: Sequence[str]) -> None:
-        """Forget regions in which nothing waits and nothing will."""
-        if regions:
-            self.client.zrem(cell_key(0, "regions"), *regions)
-
-    def put_back(self, worker: str, batches: Sequence[str]) -> int:
-        """Put batches that a worker requested and never got back into their queues. Return the number of messages."""
-        return int(self.scripts.putback(keys=[work_key(worker)], args=[worker, *batches]))
-
-    def leave(self, worker: str, *, lease: str = "") -> bool:
-        """Sign a worker off. Return false if it still holds batches, which other workers then take over."""
-        return bool(self.scripts.leave(keys=[work_key(worker)], args=[worker, lease]))
-
-    def finish(self, worker: str, batch: str) -> None:
-        """Remove the record of a batch without anything to settle."""
-        self.client.hdel(work_key(worker), *_fields_of([batch]))
-
-    def held(self, regions: Iterable[str]) -> set[str]:
-        """Return all deliveries in a queue or with a worker (held.lua). This is slow, for the audit only."""
-        return {task.decode() for task in self.scripts.held(keys=[cell_key(0, "workers")], args=list(regions))}
 
     def tokens(self, lanes: Sequence[Lane]) -> dict[Lane, list[int]]:
         """Return the deliveries of each lane that hold a token (tokens.lua)."""
@@ -242,8 +167,9 @@ class Backlog:
 
     def lanes(self) -> list[Lane]:
         """Return all lanes that Redis knows."""
-        keys = self.client.scan_iter(match=f"{PREFIX}*:s", count=SCANNED)
-        return [Lane.parse(key.decode().removeprefix(PREFIX).removesuffix(":s")) for key in keys]
+        # "*" stands for the numbers of all cells.
+        keys = self.client.scan_iter(match=f"{cell_prefix('*')}*:s", count=SCANNED)
+        return [Lane.parse(key.removesuffix(b":s").split(b":", 1)[1]) for key in keys]
 
     def configure(self, lane: Lane, *, mode: Mode, action: Action, **settings: Any) -> None:
         """Pass the settings of a subscription on to a lane (configure.lua); `settings` are those of Configuration."""
@@ -329,21 +255,6 @@ class Backlog:
     def forget(self, lane: Lane) -> None:
         self.scripts.forget(keys=[lane.root])
 
-    def announce_change(self, subscription_id: int) -> None:
-        """Make all workers read this subscription's settings again before its next push (announce.lua)."""
-        self.scripts.announce(
-            keys=[cell_key(cell_of(subscription_id), "changed")], args=[subscription_id, CHANGES_KEPT]
-        )
-
-    def changed_since(self, epoch: int) -> list[int]:
-        """Return the subscriptions that have changed since an epoch, less than CHANGES_KEPT before the last one."""
-        members = self.client.zrangebyscore(cell_key(0, "changed"), f"({epoch}", "+inf")
-        return [int(cast(bytes, member)) for member in members]
-
-    def mark_alive(self) -> None:
-        """Mark that Redis knows all lanes. A wipe of Redis removes the mark."""
-        self.client.set(cell_key(0, "alive"), 1)
-
     def known(self, lane: Lane, message_ids: Sequence[int]) -> list[bool]:
         """Return for each delivery whether Redis has it."""
         if not message_ids:
@@ -390,10 +301,6 @@ class Backlog:
             for lane in chunk:
                 command(pipe, lane)
             yield from zip(chunk, pipe.execute(), strict=True)
-
-    def ring(self, region: str) -> None:
-        """Wake a worker that sleeps on a region's bell, or the next one that is about to sleep."""
-        self.client.lpush(cell_key(0, f"bell:{region}"), "1")
 
 
 def _flat(tuples: Iterable[tuple[int | str, ...]]) -> list[Any]:

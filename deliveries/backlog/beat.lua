@@ -1,6 +1,6 @@
--- beat(workers; worker, dead after ms, oldest job ms, lease, is new, lease ms, region, ...)
+-- beat(workers; worker, dead after ms, oldest job ms, lease, is new, lease ms, others, region, ...)
 --   -> {1 when Redis was wiped since the last rebuild, else 0; messages put back; {region, ms since a worker of it lived, ...};
---       1 when the lease holds, else 0}
+--       1 when the lease holds, else 0; ph:bytes}
 --
 -- Renews a worker's heartbeat and its lease, and puts back what dead workers held: the messages of their batches go to the
 -- queue again, without those that were settled or given back. Messages of ordered lanes are put back when the worker's lease has lapsed,
@@ -9,8 +9,8 @@
 --   ARGV[2]  the silence (ms) after which a worker is dead
 --   ARGV[3]  the age of the oldest job of the worker's threads
 --   ARGV[4]  the name of the worker's lease, which begins with the worker's, or ""   ARGV[5]  1 for a new lease
---   ARGV[6]  the silence (ms) after which a lease lapses
---   ARGV[7..]  the regions that the worker serves, without those that it has taken over from others
+--   ARGV[6]  the silence (ms) after which a lease lapses   ARGV[7]  ph:others, or "" if it is not known
+--   ARGV[8..]  the regions that the worker serves, without those that it has taken over from others; only the first cell has them
 -- The third part of the reply has the regions that no worker serves.
 -- Owns ph:workers (zset: worker -> last heartbeat, ms), ph:leases (zset: lease -> last heartbeat, ms), ph:jobs (hash: worker
 -- -> age of its oldest job, ms), ph:regions (zset: region -> last heartbeat of a worker of it, or when an audit first found
@@ -18,6 +18,8 @@
 --- If no worker has been heard of for this time, Redis or the machine stood still: then none of them is at fault, and the
 --- time does not count.
 local STILL_MS = 2000
+--- What other cells take counts for this long.
+local OTHERS_MS = 60000
 local leases = PREFIX .. 'leases'
 local now = now_ms()
 local put_back = 0
@@ -61,7 +63,9 @@ for _, worker in ipairs(redis.call('ZRANGEBYSCORE', PREFIX .. 'workers', '-inf',
   redis.call('ZREM', PREFIX .. 'workers', worker)
   redis.call('HDEL', PREFIX .. 'jobs', worker)
 end
-for i = 7, #ARGV do redis.call('ZADD', PREFIX .. 'regions', now, ARGV[i]) end
+if ARGV[7] ~= '' then redis.call('SET', PREFIX .. 'others', ARGV[7], 'PX', OTHERS_MS) end
+for i = 8, #ARGV do redis.call('ZADD', PREFIX .. 'regions', now, ARGV[i]) end
 local silent = redis.call('ZRANGEBYSCORE', PREFIX .. 'regions', '-inf', now - tonumber(ARGV[2]), 'WITHSCORES')
 for i = 2, #silent, 2 do silent[i] = math.floor(now - tonumber(silent[i])) end
-return {redis.call('EXISTS', PREFIX .. 'alive') == 1 and 0 or 1, put_back, silent, holds and 1 or 0}
+local bytes = redis.call('GET', PREFIX .. 'bytes') or '0'
+return {redis.call('EXISTS', PREFIX .. 'alive') == 1 and 0 or 1, put_back, silent, holds and 1 or 0, bytes}

@@ -23,8 +23,10 @@
 -- A delivery is named by its message id. All lanes of a cell share:
 --   ph:wake                zset  lane -> when it next needs a pump (ms)
 --   ph:page                set   lanes that need the next page of their backlog from the database
---   ph:bell:<region>       list  holds an entry while a sleeping worker should look at the queue
+--   ph:bell:<region>       list  holds an entry while a sleeping worker should look at the queue. Several cells share one, which
+--                          the caller of a script rings (scripts.py)
 --   ph:bytes               about how many bytes the deliveries of all lanes take in Redis: the sum of their `held_bytes`
+--   ph:others              how many those of the other cells took at the last heartbeat of a worker; it expires
 --   ph:counters            hash  the counters of /metrics; see deliveries/telemetry/sinks/counters.py
 --   ph:pull:<subscription> list  holds one entry while a waiting puller should look at the lanes
 --   deliveries.<region>    list  kombu's queue; pushed on the left, taken on the right. Messages of lanes that are not prompt
@@ -202,7 +204,14 @@ local function is_down(state) return state.mode == PUSH and state.backoff_level 
 
 local over_budget
 local function is_over_budget()
-  if over_budget == nil then over_budget = tonumber(redis.call('GET', PREFIX .. 'bytes') or 0) > BUDGET_BYTES end
+  if over_budget == nil then
+    local most = BUDGET_BYTES
+    if CELLS > 1 then
+      local others = redis.call('GET', PREFIX .. 'others')
+      most = others and most - others or most / CELLS
+    end
+    over_budget = tonumber(redis.call('GET', PREFIX .. 'bytes') or 0) > most
+  end
   return over_budget
 end
 
@@ -263,7 +272,19 @@ local function page_arrived(state, next_id, is_last)
   end
 end
 
+--- The regions whose bells the caller is to ring.
+local rung = {}
+local function rung_regions()
+  local regions = {}
+  for region in pairs(rung) do regions[#regions + 1] = region end
+  return regions
+end
+
 local function ring(region)
+  if CELLS > 1 then
+    rung[region] = true
+    return
+  end
   local bell = PREFIX .. 'bell:' .. region
   redis.call('LPUSH', bell, '1')
   redis.call('LTRIM', bell, 0, 0)

@@ -11,9 +11,9 @@ from deliveries.backlog.connection import client_of
 
 
 def default_backlog() -> Backlog:
-    return _backlog_of(settings.REDIS_URL)
+    return _backlog_of(settings.REDIS_URL, settings.CELLS)
 
 
 @cache
-def _backlog_of(url: str) -> Backlog:
+def _backlog_of(url: str, _cells: int) -> Backlog:
     return Backlog(client_of(url))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from deliveries.backlog.records import Offer, OfferedLane
+from deliveries.backlog.records import Offer, OfferedLane, all_cells, grouped
 
 #: The most work of one round trip of offers, in messages: it takes Redis a few ms, in which it answers nobody else.
 MAX_OFFER_WEIGHT = 1000
@@ -18,12 +18,17 @@ BYTES_AS_A_MESSAGE = 1000
 def split_offers(
     offers: Iterable[Offer],
 ) -> Iterator[tuple[Offer, Sequence[OfferedLane], Sequence[tuple[int, str]]]]:
-    """Yield the lanes and the messages of each call that makes the offers, each of a bounded weight."""
+    """Yield the lanes, of one cell, and the messages of each call that makes the offers, each of a bounded weight."""
     for offer in offers:
-        for messages in _message_chunks(offer.messages):
-            count = max(MAX_OFFER_WEIGHT // weigh_offer(offer.lanes[:1], messages), 1)
-            for start in range(0, len(offer.lanes), count):
-                yield offer, offer.lanes[start : start + count], messages
+        for lanes in _by_cell(offer.lanes):
+            for messages in _message_chunks(offer.messages):
+                count = max(MAX_OFFER_WEIGHT // weigh_offer(lanes[:1], messages), 1)
+                for start in range(0, len(lanes), count):
+                    yield offer, lanes[start : start + count], messages
+
+
+def _by_cell(lanes: Sequence[OfferedLane]) -> Iterable[Sequence[OfferedLane]]:
+    return grouped(lanes, lambda offered: offered.lane.cell).values() if len(all_cells()) > 1 else [lanes]
 
 
 def _message_chunks(messages: Sequence[tuple[int, str]]) -> Iterator[Sequence[tuple[int, str]]]:

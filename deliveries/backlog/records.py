@@ -30,7 +30,11 @@ def cell_of(subscription_id: int) -> int:
     return subscription_id % settings.CELLS
 
 
-def cell_prefix(cell: int) -> str:
+def all_cells() -> range:
+    return range(settings.CELLS)
+
+
+def cell_prefix(cell: int | str) -> str:
     """Return the text with which all keys of a cell begin. A Redis Cluster keeps all keys of a {tag} together."""
     return PREFIX if settings.CELLS == 1 else f"ph{{{cell}}}:"
 
@@ -38,6 +42,20 @@ def cell_prefix(cell: int) -> str:
 def cell_key(cell: int, name: str) -> str:
     """Return a key that all lanes of a cell share (common.lua)."""
     return cell_prefix(cell) + name
+
+
+def cell_of_key(key: str) -> int:
+    """Return the cell to which a key belongs."""
+    tag = key.partition("{")[2].partition("}")[0]
+    return int(tag) if tag else 0
+
+
+def bell_key(name: str) -> str:
+    """Return the list that wakes a sleeping worker of a region, or the worker of this name.
+
+    An entry of a region's bell is the number of a cell at which a worker should look.
+    """
+    return f"{PREFIX}bell:{name}"
 
 
 def queue_key(region: str, *, cell: int) -> str:
@@ -268,6 +286,8 @@ class Take(NamedTuple):
     most: int
     #: The worker's lease.
     lease: str
+    #: The cell of the queue and of the record.
+    cell: int = 0
 
 
 class Taken(NamedTuple):
@@ -276,6 +296,7 @@ class Taken(NamedTuple):
     batch: str
     messages: list[bytes]
     epoch: int
+    cell: int = 0
 
 
 class Late(NamedTuple):
@@ -307,7 +328,7 @@ class LaneFlow:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What a heartbeat reveals."""
+    """What a heartbeat reveals of a cell."""
 
     was_wiped: bool
     put_back: int
@@ -315,6 +336,26 @@ class Health:
     silent_regions: dict[str, float]
     #: Whether the worker still has the lease that it renewed.
     holds_lease: bool
+    #: About how many bytes the deliveries take in Redis.
+    bytes_held: int
+
+    @classmethod
+    def parse(cls, reply: Sequence[Any]) -> Health:
+        """Return what beat.lua returned."""
+        wiped, put_back, silent, holds, bytes_held = reply
+        silences = {name.decode(): int(ms) / 1000 for name, ms in zip(silent[0::2], silent[1::2], strict=True)}
+        return cls(bool(wiped), int(put_back), silences, bool(holds), int(bytes_held))
+
+    @classmethod
+    def of_all(cls, healths: Sequence[Health]) -> Health:
+        """Return what heartbeats in all cells reveal together. The first cell has the regions."""
+        return cls(
+            any(health.was_wiped for health in healths),
+            sum(health.put_back for health in healths),
+            healths[0].silent_regions,
+            all(health.holds_lease for health in healths),
+            sum(health.bytes_held for health in healths),
+        )
 
 
 def work_key(worker: str, *, cell: int = 0) -> str:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import orjson
 from django.conf import settings
 
-from deliveries.backlog.backlog import DEAD_AFTER_MS
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.workerverbs import DEAD_AFTER_MS
 from deliveries.store import lanerows
 
 logger = logging.getLogger(__name__)

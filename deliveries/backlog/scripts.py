@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -10,10 +11,10 @@ from typing import Any
 
 import redis
 from django.conf import settings
-from redis.commands.core import Script
 from redis.exceptions import NoScriptError, ResponseError
 
 from deliveries.backlog.codes import lua_names
+from deliveries.backlog.records import bell_key, cell_of_key
 
 FOLDER = Path(__file__).parent
 #: Each file uses the functions of the files before it.
@@ -43,19 +44,31 @@ VERBS = (
 )
 
 
+#: Puts cells into a bell, each once.
+RING = """
+for _, cell in ipairs(ARGV) do
+  if not redis.call('LPOS', KEYS[1], cell) then redis.call('LPUSH', KEYS[1], cell) end
+end
+"""
+#: The end of a script: a cell among others can't ring, so the reply has the regions whose bells are to be rung.
+END, END_OF_ONE = "return {reply() or false, rung_regions()}", "return reply()"
+
+
 def source(verb: str) -> str:
     """Return the complete text of a verb's script."""
-    return _source(verb, settings.TIME_SCALE, settings.REDIS_MB)
+    return _source(verb, settings.TIME_SCALE, settings.REDIS_MB, settings.CELLS)
 
 
 @cache
-def _source(verb: str, time_scale: float, redis_mb: int) -> str:
+def _source(verb: str, time_scale: float, redis_mb: int, cells: int) -> str:
     if verb not in VERBS:
         raise ValueError(f"no such verb: {verb}")
     *shared, own = [(FOLDER / f"{part}.lua").read_text(encoding="utf-8") for part in (*SHARED, verb)]
-    names = lua_names(time_scale=time_scale, budget_bytes=redis_mb * 1_000_000)
+    names = lua_names(time_scale=time_scale, budget_bytes=redis_mb * 1_000_000, cells=cells)
+    end = END_OF_ONE if cells == 1 else END
     # Lua allows 200 local names in a function. In a function of its own, the verb has as many again.
-    return "\n".join([*_definitions_used("\n".join([names, *shared]), own), "return (function()", own, "end)()"])
+    verb_text = "\n".join(["local function reply()", own, "end", end])
+    return "\n".join([*_definitions_used("\n".join([names, *shared]), verb_text), verb_text])
 
 
 def _definitions_used(shared: str, own: str) -> list[str]:
@@ -77,52 +90,55 @@ def _definitions_used(shared: str, own: str) -> list[str]:
 
 
 #: A script with the keys and the arguments of a call.
-Call = tuple[Script, Sequence[str], Sequence[Any]]
+Call = tuple["Verb", Sequence[str], Sequence[Any]]
+
+
+class Verb:
+    """A script, bound to one client. It is called with keys of one cell."""
+
+    def __init__(self, client: redis.Redis, name: str) -> None:
+        self._client = client
+        self.text = source(name)
+        self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+    def __call__(self, *, keys: Sequence[str], args: Sequence[Any] = ()) -> Any:
+        return call_each(self._client, [(self, keys, args)])[0]
 
 
 class Scripts:
     """The verbs, bound to one client. Scripts that Redis has lost are loaded again."""
 
     def __init__(self, client: redis.Redis) -> None:
-        self.offer = Script(client, source("offer"))
-        self.page = Script(client, source("page"))
-        self.fetch = Script(client, source("fetch"))
-        self.settle = Script(client, source("settle"))
-        self.beat = Script(client, source("beat"))
-        self.configure = Script(client, source("configure"))
-        self.forget = Script(client, source("forget"))
-        self.leave = Script(client, source("leave"))
-        self.held = Script(client, source("held"))
-        self.tokens = Script(client, source("tokens"))
-        self.repair = Script(client, source("repair"))
-        self.lease = Script(client, source("lease"))
-        self.extend = Script(client, source("extend"))
-        self.leased = Script(client, source("leased"))
-        self.release = Script(client, source("release"))
-        self.unlease = Script(client, source("unlease"))
-        self.handover = Script(client, source("handover"))
-        self.acknowledge = Script(client, source("acknowledge"))
-        self.putback = Script(client, source("putback"))
-        self.announce = Script(client, source("announce"))
-        self.take = Script(client, source("take"))
+        self.offer = Verb(client, "offer")
+        self.page = Verb(client, "page")
+        self.fetch = Verb(client, "fetch")
+        self.settle = Verb(client, "settle")
+        self.beat = Verb(client, "beat")
+        self.configure = Verb(client, "configure")
+        self.forget = Verb(client, "forget")
+        self.leave = Verb(client, "leave")
+        self.held = Verb(client, "held")
+        self.tokens = Verb(client, "tokens")
+        self.repair = Verb(client, "repair")
+        self.lease = Verb(client, "lease")
+        self.extend = Verb(client, "extend")
+        self.leased = Verb(client, "leased")
+        self.release = Verb(client, "release")
+        self.unlease = Verb(client, "unlease")
+        self.handover = Verb(client, "handover")
+        self.acknowledge = Verb(client, "acknowledge")
+        self.putback = Verb(client, "putback")
+        self.announce = Verb(client, "announce")
+        self.take = Verb(client, "take")
 
 
-def call_all(
-    client: redis.Redis,
-    script: Script,
-    calls: Sequence[tuple[Sequence[str], Sequence[Any]]],
-    *,
-    then: Sequence[Sequence[Any]] = (),
-) -> list[Any]:
-    """Return the replies of a script's calls, each with keys and arguments, made in one round trip.
-
-    Commands in `then` follow.
-    """
-    return call_each(client, [(script, keys, args) for keys, args in calls], then=then)
+def call_all(client: redis.Redis, script: Verb, calls: Sequence[tuple[Sequence[str], Sequence[Any]]]) -> list[Any]:
+    """Return the replies of a script's calls, each with keys and arguments, made in one round trip."""
+    return call_each(client, [(script, keys, args) for keys, args in calls])
 
 
 def call_each(client: redis.Redis, calls: Sequence[Call], *, then: Sequence[Sequence[Any]] = ()) -> list[Any]:
-    """Do as `call_all` with calls that have a script each.
+    """Do as `call_all` with calls that have a script each. Commands in `then` follow.
 
     redis-py's own pipeline asks each time whether Redis has the script, which is one more round trip, and takes twice
     the time for a call or two.
@@ -138,10 +154,31 @@ def call_each(client: redis.Redis, calls: Sequence[Call], *, then: Sequence[Sequ
     for index, reply in enumerate(replies):
         if isinstance(reply, NoScriptError):
             script, keys, args = calls[index]
-            replies[index] = script(keys=keys, args=args)
+            replies[index] = client.eval(script.text, len(keys), *keys, *args)
         elif isinstance(reply, Exception):
             raise reply
-    return replies[: len(calls)]
+    replies = replies[: len(calls)]
+    return replies if settings.CELLS == 1 else _rung(client, calls, replies)
+
+
+def _rung(client: redis.Redis, calls: Sequence[Call], replies: Sequence[Any]) -> list[Any]:
+    """Ring the bells that the replies ask for, and return the replies of the verbs."""
+    cells: dict[str, list[int]] = {}
+    for (_, keys, _), (_, regions) in zip(calls, replies, strict=True):
+        for region in regions:
+            cells.setdefault(region.decode(), []).append(cell_of_key(keys[-1]))
+    for region, rung in cells.items():
+        ring(client, region, rung)
+    own = [reply for reply, _ in replies]
+    for reply in own:
+        if isinstance(reply, Exception):
+            raise reply
+    return own
+
+
+def ring(client: redis.Redis, region: str, cells: Sequence[int]) -> None:
+    """Have a worker of a region look at cells. Those that wait already keep their turns."""
+    client.eval(RING, 1, bell_key(region), *map(str, cells))
 
 
 def _send(connection: Any, commands: Sequence[Sequence[Any]]) -> list[Any]:

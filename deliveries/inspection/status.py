@@ -13,10 +13,11 @@ import redis
 from django.conf import settings
 from django.db import DatabaseError
 
-from deliveries.backlog.backlog import DEAD_AFTER_MS, Backlog
+from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import Lane
+from deliveries.backlog.workerverbs import DEAD_AFTER_MS
 from deliveries.deadletters.forwarding import dead_letter_topic_usable
 from deliveries.inspection.conditions import FAILING, KINDS, Condition, Level
 from deliveries.inspection.lanes import LaneView, blockers, lane_views

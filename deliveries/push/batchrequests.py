@@ -18,13 +18,13 @@ class BatchRequests:
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
-        #: The times of the requests (time.monotonic), and the worker's lease at that time.
-        self._requested: dict[str, tuple[float, WorkerLease]] = {}
+        #: The times of the requests (time.monotonic), the worker's lease at that time, and its cell.
+        self._requested: dict[str, tuple[float, WorkerLease, int]] = {}
 
-    def add(self, lease: WorkerLease) -> str:
-        """Return the name of a batch that is requested now."""
+    def add(self, lease: WorkerLease, *, cell: int) -> str:
+        """Return the name of a batch that is requested now from a cell."""
         batch = self.unused()
-        self._requested[batch] = time.monotonic(), lease
+        self._requested[batch] = time.monotonic(), lease, cell
         return batch
 
     def unused(self) -> str:
@@ -33,19 +33,19 @@ class BatchRequests:
 
     def arrived(self, batch: str, *, lease: WorkerLease) -> WorkerLease:
         """Return the lease with which a batch was requested, or `lease` for one that has been forgotten."""
-        return self._requested.pop(batch, (0.0, lease))[1]
+        return self._requested.pop(batch, (0.0, lease, 0))[1]
 
-    def lost(self) -> list[str]:
-        """Return the batches whose replies must have been lost, for instance with a connection to Redis.
+    def lost(self) -> dict[int, list[str]]:
+        """Return the batches of each cell whose replies must have been lost, for instance with a connection to Redis.
 
         Their messages go to others. A reply that comes all the same is one of a lost lease.
         """
         now = time.monotonic()
-        lost = []
-        for batch, (at, _) in self._requested.copy().items():
+        lost: dict[int, list[str]] = {}
+        for batch, (at, _, cell) in self._requested.copy().items():
             if now - at > FORGOTTEN_SECONDS:
                 self._requested.pop(batch, None)
             elif now - at > LOST_SECONDS and batch in self._requested:
-                self._requested[batch] = at, LOST_LEASE
-                lost.append(batch)
+                self._requested[batch] = at, LOST_LEASE, cell
+                lost.setdefault(cell, []).append(batch)
         return lost

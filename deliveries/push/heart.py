@@ -15,6 +15,7 @@ from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import Health
 from deliveries.backlog.regions import regions_to_adopt
+from deliveries.backlog.workerverbs import Lease
 from pushhub.common.background import BackgroundThread, oldest_job_seconds
 
 if TYPE_CHECKING:
@@ -44,37 +45,40 @@ class Heart:
         """Stop the heartbeat; after a while the other workers take over what this worker still holds."""
         self._thread.stop(timeout=10)
         try:
-            default_backlog().leave(self._worker.name, lease=self._worker.lease.name)
+            leases = {cell: lease.name for cell, lease in enumerate(self._worker.leases)}
+            default_backlog().leave(self._worker.name, leases=leases)
         except redis.RedisError:
             logger.debug("not signed off: Redis is away")
 
     def renew(self) -> Health:
-        """Renew the heartbeat and the worker's lease; if that is lost, get another one. Raises redis.RedisError."""
+        """Renew the heartbeat and the worker's leases; get others for those that are lost. Raises redis.RedisError."""
         with self._lock:
             regions = self._worker.regions_served()
-            lease = self._worker.lease
-            was_new = lease.is_new
-            health = self._renew(regions)
-            if not health.holds_lease:
-                self._worker.lose_lease()
-                health = self._renew(regions)
-            if was_new or self._worker.lease is not lease:
-                for region in regions:  # the worker got no messages meanwhile
-                    self._backlog.ring(region)
-            return health
+            renewed = [lease for lease in self._worker.leases if not lease.is_new]
+            healths = self._renew(regions)
+            lost = [cell for cell, health in enumerate(healths) if not health.holds_lease]
+            for cell in lost:
+                self._worker.lose_lease(cell=cell)
+            if lost:
+                healths = self._renew(regions)
+            for cell, lease in enumerate(self._worker.leases):
+                if lease not in renewed:
+                    for region in regions:  # the worker got no messages meanwhile
+                        self._backlog.ring(region, cell=cell)
+            return Health.of_all(healths)
 
-    def _renew(self, regions: set[str]) -> Health:
-        lease, asked_at = self._worker.lease, time.monotonic()
-        health = self._backlog.beat(
+    def _renew(self, regions: set[str]) -> list[Health]:
+        leases, asked_at = list(self._worker.leases), time.monotonic()
+        healths = self._backlog.beats(
             self._worker.name,
             oldest_job_seconds=oldest_job_seconds(),
-            lease=lease.name,
-            is_new_lease=lease.is_new,
+            leases=[Lease(lease.name, lease.is_new) for lease in leases],
             regions=regions,
         )
-        if health.holds_lease:
-            lease.renewed(asked_at)
-        return health
+        for lease, health in zip(leases, healths, strict=True):
+            if health.holds_lease:
+                lease.renewed(asked_at)
+        return healths
 
     def _beat(self) -> None:
         try:
@@ -82,8 +86,8 @@ class Heart:
             self._worker.adopt(regions_to_adopt(health.silent_regions))
             if health.put_back:
                 logger.warning("took over %d messages of a worker that died", health.put_back)
-            if lost := self._worker.batches_lost():
-                count = self._backlog.put_back(self._worker.name, lost)
+            for cell, lost in self._worker.batches_lost().items():
+                count = self._backlog.put_back(self._worker.name, lost, cell=cell)
                 if count:
                     logger.warning("put back %d messages of a fetch whose reply was lost", count)
             if health.was_wiped:

@@ -133,7 +133,9 @@ class Stages:
             self.push([*self.admission.take(inline), *references])
         elif arrival.batch is not None and not arrival.batch.left:
             # No message of the batch could be decoded, so that no settle will remove its record.
-            self.preparer.run(partial(default_backlog().finish, self._worker, arrival.batch.name))
+            self.preparer.run(
+                partial(default_backlog().finish, self._worker, arrival.batch.name, cell=arrival.batch.cell)
+            )
 
     # 2. Plan.
 

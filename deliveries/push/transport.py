@@ -3,6 +3,10 @@
 Between polls of kombu's hub the channel either asks for a batch (fetch.lua) or, if the queue was empty, sleeps on the
 region's bell until a lane is due. Fetched batches are recorded under this worker (fetch.lua), so kombu's own record of
 unacknowledged messages is not used. Queues other than `deliveries.*` work as in the base class.
+
+Where there are several cells, the region's bell is the list of those that have something for a worker: the channel
+sleeps on it, and fetches from the cell that it gets. A cell with more than a batch rings again, behind the others. Now
+and then the channel looks at every cell, without taking messages, as rings may be lost and lanes become due.
 """
 
 from __future__ import annotations
@@ -20,32 +24,42 @@ from kombu.transport import redis
 from kombu.utils.encoding import bytes_to_str
 from redis.exceptions import NoScriptError
 
+from deliveries.backlog.records import bell_key
 from deliveries.backlog.scripts import source
-from deliveries.push.alarm import Alarm
+from deliveries.backlog.workerverbs import Fetched
+from deliveries.push.alarm import MIN_SECONDS, Alarm
 from deliveries.rules.taskmessage import QUEUE_PREFIX, parse_own
 from pushhub.common.redisclient import connect_to_redis
 
 #: The longest sleep on the bell, and so the longest delay after a lost ring. pump.lua has the same number.
 MAX_SLEEP_SECONDS = 2.0
+#: The shortest sleep before the channel looks at all cells, which it does when the sleep has ended.
+SHORTEST_SLEEP_SECONDS = 0.01
 #: No reply takes that long: a sleep on a bell or a queue ends after a second or two.
 REPLY_SECONDS = 30
-
-
-def full_bell(work: str) -> str:
-    """Return the key of the bell that a worker rings for itself when it has room again."""
-    return work.replace("ph:work:", "ph:bell:", 1)
 
 
 class Fetcher(Protocol):
     """What the transport needs of the push worker."""
 
+    #: The worker's name, and of the bell that it rings for itself when it has room again.
+    name: str
     #: Regions to fetch for besides those whose queues are consumed.
     adopted: tuple[str, ...]
 
     def fetch_arguments(self, region: str, *, is_own: bool) -> tuple[str, str, int, int, str]:
         """Return the key of the worker's record, the batch's name, the room for messages, a lane's limit, the lease."""
 
-    def fetched(self, region: str, batch: str, messages: list[bytes], *, epoch: int, pages: list[bytes]) -> None:
+    def room(self) -> int:
+        """Return how many messages the worker takes now."""
+
+    def fetch(self, region: str, cell: int, *, room: int, is_own: bool) -> tuple[str, Fetched]:
+        """Fetch from a cell. Return the batch's name and the reply."""
+
+    def look(self, region: str, *, is_own: bool) -> list[Fetched]:
+        """Do as `fetch` in every cell, without taking messages; cells that have some ring."""
+
+    def fetched(self, batch: str, messages: list[bytes], *, epoch: int, pages: list[bytes], cell: int = 0) -> None:
         """Called for each reply; the messages themselves follow one by one."""
 
     def delivered(self) -> None:
@@ -63,8 +77,11 @@ class Fetcher(Protocol):
     def hand_back(self, message: dict[str, Any]) -> None:
         """Hand back a decoded message that arrived after its queue was cancelled."""
 
-    def ring(self, region: str) -> None:
-        """Wake a worker that sleeps on the region's bell, probably this one."""
+    def sort_in(self, region: str, message: bytes) -> None:
+        """Put a message that Celery was called with into the queue of its cell, where there are several."""
+
+    def ring(self, region: str, *, cell: int) -> None:
+        """Wake a worker that sleeps on the region's bell, probably this one, to look at a cell."""
 
     def undecodable(self, message: bytes) -> None:
         """Called for a message that cannot be decoded."""
@@ -83,6 +100,7 @@ class _Fetch:
     region: str
     batch: str
     room: int
+    cell: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +136,10 @@ class Channel(BaseChannel):  # type: ignore[misc]
         #: Regions whose last fetch emptied the queue. Filling the queue rings the bell.
         self._quiet: set[str] = set()
         self._alarm: Alarm | None = None
+        #: When the next lane of a cell is due (time.monotonic).
+        self._due: dict[int, float] = {}
+        #: When to look at every cell, where there are several.
+        self._look_at = 0.0
         #: The request that the next reply answers, whatever has been cancelled since.
         self._awaited: _Fetch | _Sleep | None = None
         self._fetch_source = source("fetch")
@@ -153,6 +175,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
             queue.removeprefix(QUEUE_PREFIX) for queue in self.active_queues if queue.startswith(QUEUE_PREFIX)
         ]
         self._quiet.clear()
+        self._look_at = 0.0
         if self.fetcher is not None:
             self.fetcher.consume(self._regions)
 
@@ -163,7 +186,9 @@ class Channel(BaseChannel):  # type: ignore[misc]
             return
         self._in_poll = self.client.connection
         self._brpop_sent_at = monotonic()
-        if not self._quiet.issuperset(self._served):
+        if settings.CELLS > 1:
+            self._send_sleep_beside_cells(self.fetcher)
+        elif not self._quiet.issuperset(self._served):
             self._send_fetch(self.fetcher)
         else:
             self._send_sleep()
@@ -183,27 +208,33 @@ class Channel(BaseChannel):  # type: ignore[misc]
         region = regions[self._turn]
         work, batch, room, *others = fetcher.fetch_arguments(region, is_own=region in self._regions)
         if not room:
-            self._send_full_sleep(work)
+            self._send_full_sleep(fetcher)
             return
         self._awaited = _Fetch(region, batch, room)
         script = ("EVALSHA", self._fetch_sha) if self._fetch_sha else ("EVAL", self._fetch_source)
         self.client.connection.send_command(*script, 2, QUEUE_PREFIX + region, work, region, batch, room, *others)
 
-    def _send_sleep(self) -> None:
+    def _send_sleep_beside_cells(self, fetcher: Fetcher) -> None:
+        if fetcher.room():
+            self._send_sleep(max(self._look_at - monotonic(), SHORTEST_SLEEP_SECONDS))
+        else:
+            self._send_full_sleep(fetcher)
+
+    def _send_sleep(self, seconds: float = MAX_SLEEP_SECONDS) -> None:
         self._awaited = _Sleep()
         self._quiet.clear()
-        bells = [f"ph:bell:{region}" for region in self._served]
-        others = [queue for queue in self.active_queues if not queue.startswith(QUEUE_PREFIX)]
-        self.client.connection.send_command("BRPOP", *bells, *others, f"{MAX_SLEEP_SECONDS:.3f}")
+        bells = [bell_key(region) for region in self._served]
+        others = [queue for queue in self.active_queues if settings.CELLS > 1 or not queue.startswith(QUEUE_PREFIX)]
+        self.client.connection.send_command("BRPOP", *bells, *others, f"{seconds:.3f}")
 
-    def _send_full_sleep(self, work: str) -> None:
+    def _send_full_sleep(self, fetcher: Fetcher) -> None:
         """Sleep on the worker's own bell, which its settler rings, because the worker is full.
 
         The region's bell is left to other workers. They also take care of lanes that become due, at the end of their
         sleep at the latest.
         """
         self._awaited = _Sleep()
-        self.client.connection.send_command("BRPOP", full_bell(work), f"{MAX_SLEEP_SECONDS:.3f}")
+        self.client.connection.send_command("BRPOP", bell_key(fetcher.name), f"{MAX_SLEEP_SECONDS:.3f}")
 
     def _brpop_read(self, **options: Any) -> Any:
         awaited, fetcher = self._awaited, self.fetcher
@@ -215,9 +246,9 @@ class Channel(BaseChannel):  # type: ignore[misc]
             self._in_poll = None
             self._flush_brpop_reauth()
         if isinstance(awaited, _Sleep):
-            return self._woken(reply)
+            return self._woken(fetcher, reply)
         if reply is not None:
-            self._deliver_batch(fetcher, awaited, reply)
+            self._deliver_batch(fetcher, awaited, Fetched.parse(reply))
         return True
 
     def _read(self, awaited: _Fetch | _Sleep, **options: Any) -> Any:
@@ -233,16 +264,37 @@ class Channel(BaseChannel):  # type: ignore[misc]
             self._fetch_sha = _sha(self._fetch_source)
         return reply
 
-    def _woken(self, reply: Any) -> bool:
+    def _woken(self, fetcher: Fetcher, reply: Any) -> bool:
         """Handle a ring or the end of the sleep; deliver an item of another queue as kombu would."""
         if reply:
             queue, item = bytes_to_str(reply[0]), reply[1]
-            if not queue.startswith("ph:bell:"):
+            region = queue.removeprefix(bell_key(""))
+            if queue.startswith(QUEUE_PREFIX):
+                fetcher.sort_in(queue.removeprefix(QUEUE_PREFIX), item)
+            elif region == queue:
                 self.connection._deliver(orjson.loads(item), queue)
+            elif settings.CELLS > 1 and region != fetcher.name:
+                self._fetch_rung(fetcher, region, int(item))
+        if settings.CELLS > 1 and monotonic() >= self._look_at:
+            self._look(fetcher)
         return True
 
-    def _wake_after(self, seconds: float) -> None:
-        """Set the alarm for the next lane that is due.
+    def _look(self, fetcher: Fetcher) -> None:
+        self._look_at = monotonic() + MAX_SLEEP_SECONDS
+        for region in self._served:
+            for cell, reply in enumerate(fetcher.look(region, is_own=region in self._regions)):
+                self._deliver_batch(fetcher, _Fetch(region, "", 1, cell), reply)
+
+    def _fetch_rung(self, fetcher: Fetcher, region: str, cell: int) -> None:
+        room = fetcher.room()
+        if not room:
+            fetcher.ring(region, cell=cell)
+            return
+        batch, reply = fetcher.fetch(region, cell, room=room, is_own=region in self._regions)
+        self._deliver_batch(fetcher, _Fetch(region, batch, room, cell), reply)
+
+    def _wake_after(self, seconds: float, cell: int) -> None:
+        """Set the alarm for the next lane of a cell that is due.
 
         Call this while a reply is read: kombu's hub notices a timer too late if it is set when polling begins.
         """
@@ -250,21 +302,29 @@ class Channel(BaseChannel):  # type: ignore[misc]
         if self._alarm is None and loop is not None:
             self._alarm = Alarm(clock=monotonic, call_later=loop.call_later, ring=self._ring)
         if self._alarm is not None:
+            self._due[cell] = monotonic() + seconds
             self._alarm.set(seconds)
 
     def _ring(self) -> None:
         if self.fetcher is not None and self._regions:
-            self.fetcher.ring(self._regions[0])
+            now = monotonic()
+            for cell in [cell for cell, at in self._due.items() if at <= now + MIN_SECONDS]:
+                del self._due[cell]
+                self.fetcher.ring(self._regions[0], cell=cell)
+            if self._due and self._alarm is not None:
+                self._alarm.set(min(self._due.values()) - now)
 
-    def _deliver_batch(self, fetcher: Fetcher, awaited: _Fetch, reply: list[Any]) -> None:
+    def _deliver_batch(self, fetcher: Fetcher, awaited: _Fetch, reply: Fetched) -> None:
         messages, wait_ms, epoch, pages = reply
         region = awaited.region
         # A wait of 0 means that more lanes are due than one fetch wakes: fetch again at once.
-        if len(messages) < awaited.room and wait_ms != 0:
+        if wait_ms == 0 and settings.CELLS > 1:
+            fetcher.ring(region, cell=awaited.cell)
+        elif len(messages) < awaited.room and wait_ms != 0:
             self._quiet.add(region)
             if 0 < wait_ms < MAX_SLEEP_SECONDS * 1000:
-                self._wake_after(wait_ms / 1000)
-        fetcher.fetched(region, awaited.batch, messages, epoch=int(epoch), pages=pages)
+                self._wake_after(wait_ms / 1000, awaited.cell)
+        fetcher.fetched(awaited.batch, messages, epoch=epoch, pages=pages, cell=awaited.cell)
         queue = QUEUE_PREFIX + region
         # If the queue was cancelled while the reply was on its way, the messages are handed back.
         is_wanted = queue in self.connection._callbacks or region in fetcher.adopted

@@ -15,6 +15,8 @@ from typing import Any
 
 import redis
 from celery import bootsteps
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 
 from deliveries.backlog import reconcile, stocknotes
 from deliveries.backlog.default import default_backlog
@@ -112,5 +114,7 @@ class WakerStep(bootsteps.StartStopStep):
 
     def create(self, worker: Any) -> Any:
         global here
+        if settings.CELLS > 1:
+            raise ImproperlyConfigured(f"PUSHHUB_CELLS={settings.CELLS}: a stock Celery worker knows one cell only")
         here = Waker(worker.hostname, self._regions)
         return here

@@ -17,9 +17,9 @@ from typing import Any
 import redis
 from django.conf import settings
 
-from deliveries.backlog.backlog import CHANGES_KEPT
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.records import PageRequest, Take, Taken, work_key
+from deliveries.backlog.records import PageRequest, Take, Taken, all_cells, bell_key, work_key
+from deliveries.backlog.workerverbs import CHANGES_KEPT, Fetched
 from deliveries.push.batchrequests import BatchRequests
 from deliveries.push.heart import Heart
 from deliveries.push.memory import return_large_blocks
@@ -28,7 +28,7 @@ from deliveries.push.rejected import reject
 from deliveries.push.sending.delivery import Batch
 from deliveries.push.sending.workerlease import WorkerLease
 from deliveries.push.stages import Arrival, Stages
-from deliveries.push.transport import Transport, full_bell
+from deliveries.push.transport import Transport
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import TASK_NAME, body_of, parse_any, parse_own, task_id_of
 from deliveries.telemetry.journal.journal import journal
@@ -40,12 +40,13 @@ FETCH_SIZE = 300
 
 
 class PushWorker:
-    """There is one per process. Celery's thread calls `fetch_arguments`, `fetched`, `take` and `delivered`."""
+    """There is one per process. Celery's thread calls what transport.Fetcher has."""
 
     def __init__(self, app: Any, hostname: str, *, revoked: Container[str]) -> None:
         self.name = f"{hostname}:{os.getpid()}:{secrets.token_hex(3)}"
         self._lease_numbers = itertools.count(1)
-        self.lease = self._new_lease()
+        #: The lease of each cell.
+        self.leases = [self._new_lease() for _ in all_cells()]
         self.stages = Stages(
             self.name,
             app=app,
@@ -68,7 +69,8 @@ class PushWorker:
         self._consumed: tuple[str, ...] = ()
         #: The batch that Celery's thread hands over message by message.
         self._arrival = Arrival(None)
-        self._epoch = 0
+        #: The epoch of the settings of each cell's subscriptions.
+        self._epochs = [0 for _ in all_cells()]
         self._was_full = False
         self._stopping = False
         #: Whether Celery has the deliver task's strategy (strategy.py).
@@ -89,24 +91,43 @@ class PushWorker:
     # Called by the transport (transport.Fetcher).
 
     def fetch_arguments(self, region: str, *, is_own: bool) -> tuple[str, str, int, int, str]:
+        self._note(region, is_own=is_own)
+        room, lease = self.room(), self.leases[0]
+        batch = self._requests.add(lease, cell=0) if room > 0 else self._requests.unused()
+        return work_key(self.name), batch, room, settings.BACKLOG_LIMIT, lease.name
+
+    def room(self) -> int:
+        room = settings.WORKER_OUTSTANDING - len(self.stages.outstanding)
+        self._was_full = room <= 0
+        return max(min(room, FETCH_SIZE), 0)
+
+    def fetch(self, region: str, cell: int, *, room: int, is_own: bool) -> tuple[str, Fetched]:
+        self._note(region, is_own=is_own)
+        lease = self.leases[cell]
+        batch = self._requests.add(lease, cell=cell)
+        backlog = default_backlog()
+        return batch, backlog.fetch(region, cell, worker=self.name, batch=batch, count=room, lease=lease.name)
+
+    def look(self, region: str, *, is_own: bool) -> list[Fetched]:
+        self._note(region, is_own=is_own)
+        leases = [lease.name for lease in self.leases]
+        return default_backlog().look(region, worker=self.name, leases=leases)
+
+    def _note(self, region: str, *, is_own: bool) -> None:
         if is_own:
             self._own_regions.add(region)
             self._requested_regions.add(region)
-        room = settings.WORKER_OUTSTANDING - len(self.stages.outstanding)
-        self._was_full = room <= 0
-        batch = self._requests.add(self.lease) if room > 0 else self._requests.unused()
-        return work_key(self.name), batch, max(min(room, FETCH_SIZE), 0), settings.BACKLOG_LIMIT, self.lease.name
 
-    def fetched(self, region: str, batch: str, messages: Sequence[bytes], *, epoch: int, pages: list[bytes]) -> None:
-        if epoch != self._epoch:
-            self._refresh(epoch)
+    def fetched(self, batch: str, messages: Sequence[bytes], *, epoch: int, pages: list[bytes], cell: int = 0) -> None:
+        if epoch != self._epochs[cell]:
+            self._refresh(epoch, cell=cell)
         for request in PageRequest.parse_all(pages):
             self.pager.page(request)
-        self._arrival = self._arrived(batch, messages)
+        self._arrival = self._arrived(batch, messages, cell=cell)
 
-    def _arrived(self, batch: str, messages: Sequence[bytes]) -> Arrival:
-        lease = self._requests.arrived(batch, lease=self.lease)
-        return Arrival(Batch(batch, lease) if messages else None)
+    def _arrived(self, batch: str, messages: Sequence[bytes], *, cell: int) -> Arrival:
+        lease = self._requests.arrived(batch, lease=self.leases[cell])
+        return Arrival(Batch(batch, lease, cell=cell) if messages else None)
 
     def consume(self, regions: Sequence[str]) -> None:
         self._consumed = tuple(regions)
@@ -126,9 +147,15 @@ class PushWorker:
         if delivery is not None:
             delivery.settle_as(Verdict.RELEASE)
 
-    def ring(self, region: str) -> None:
+    def sort_in(self, region: str, message: bytes) -> None:
         try:
-            default_backlog().ring(region)
+            default_backlog().sort_in(region, message)
+        except (ValueError, TypeError, KeyError):
+            self.undecodable(message)
+
+    def ring(self, region: str, *, cell: int) -> None:
+        try:
+            default_backlog().ring(region, cell=cell)
         except redis.RedisError:
             logger.debug("no ring: Redis is away")
 
@@ -138,40 +165,44 @@ class PushWorker:
     def undecodable(self, message: bytes) -> None:
         reject(repr(message)[:4096], reason="not JSON")
 
-    def _refresh(self, epoch: int) -> None:
+    def _refresh(self, epoch: int, *, cell: int) -> None:
         """Forget the plans of subscriptions that have changed.
 
         Forget all plans if Redis was wiped and counts anew, or no longer knows which subscriptions have changed.
         """
         try:
             # More changes may follow before the changes are read, so half of those that are kept count.
-            if not epoch - CHANGES_KEPT // 2 <= self._epoch <= epoch:
+            if not epoch - CHANGES_KEPT // 2 <= self._epochs[cell] <= epoch:
                 self.stages.engine.plans.forget_all()
             else:
-                self.stages.engine.plans.forget(default_backlog().changed_since(self._epoch))
-            self._epoch = epoch
+                self.stages.engine.plans.forget(default_backlog().changed_since(self._epochs[cell], cell=cell))
+            self._epochs[cell] = epoch
         except redis.RedisError:
             self.stages.engine.plans.forget_all()
 
     # Called by the settler (settler.Intake).
 
-    def takes(self, counts: Mapping[str, int]) -> list[Take]:
+    def takes(self, counts: Mapping[tuple[str, int], int]) -> list[Take]:
         if self._stopping:
             return []
-        lease = self.lease
         return [
-            Take(work_key(self.name), region, self._requests.add(lease), min(count, FETCH_SIZE), lease.name)
-            for region, count in counts.items()
+            self._take(region, cell, min(count, FETCH_SIZE))
+            for (region, cell), count in counts.items()
             if region in self._consumed or region in self.adopted
         ]
+
+    def _take(self, region: str, cell: int, most: int) -> Take:
+        lease = self.leases[cell]
+        batch = self._requests.add(lease, cell=cell)
+        return Take(work_key(self.name, cell=cell), region, batch, most, lease.name, cell)
 
     def outstanding_count(self) -> int:
         return len(self.stages.outstanding)
 
     def taken(self, taken: Taken) -> None:
-        arrival = self._arrived(taken.batch, taken.messages)
-        if taken.epoch != self._epoch:
-            self._refresh(taken.epoch)
+        arrival = self._arrived(taken.batch, taken.messages, cell=taken.cell)
+        if taken.epoch != self._epochs[taken.cell]:
+            self._refresh(taken.epoch, cell=taken.cell)
         for message in taken.messages:
             try:
                 self.stages.fetch(arrival, *(parse_own(message) or parse_any(message)))
@@ -184,17 +215,17 @@ class PushWorker:
     def _new_lease(self) -> WorkerLease:
         return WorkerLease(f"{self.name}/{next(self._lease_numbers)}")
 
-    def lose_lease(self) -> None:
-        """Get another lease, as other workers have the ordered messages that were fetched with this one."""
-        self.lease.lose()
-        self.lease = self._new_lease()
+    def lose_lease(self, *, cell: int = 0) -> None:
+        """Get another lease of a cell, as other workers have the ordered messages that were fetched with this one."""
+        self.leases[cell].lose()
+        self.leases[cell] = self._new_lease()
 
     def regions_served(self) -> set[str]:
         """Return the worker's own regions whose messages it has requested since the last call."""
         regions, self._requested_regions = self._requested_regions, set()
         return regions
 
-    def batches_lost(self) -> list[str]:
+    def batches_lost(self) -> dict[int, list[str]]:
         return self._requests.lost()
 
     def adopt(self, regions: tuple[str, ...]) -> None:
@@ -212,7 +243,7 @@ class PushWorker:
     def _tell_of_room(self) -> None:
         if self._was_full and not self._stopping:
             try:
-                default_backlog().client.lpush(full_bell(work_key(self.name)), "1")
+                default_backlog().client.lpush(bell_key(self.name), "1")
             except redis.RedisError:
                 logger.debug("no ring: Redis is away")
 

@@ -9,7 +9,7 @@ local id = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
 local owner = redis.call('GET', KEYS[1])
 if owner == id then return 0 end
 if owner then
-  for _, pattern in ipairs({'ph:*', 'deliveries.*'}) do
+  for _, pattern in ipairs({'ph:*', 'ph{*', 'deliveries.*'}) do
     local cursor = '0'
     repeat
       local page = redis.call('SCAN', cursor, 'MATCH', pattern, 'COUNT', 1000)

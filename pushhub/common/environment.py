@@ -63,7 +63,7 @@ def folder(name: str, default: Path) -> str:
     return str(Path(word).absolute())
 
 
-def number(name: str, default: int, *, least: int = 0) -> int:
+def number(name: str, default: int, *, least: int = 0, most: int | None = None) -> int:
     word = text(name)
     if not word:
         return default
@@ -73,6 +73,8 @@ def number(name: str, default: int, *, least: int = 0) -> int:
         raise SettingError(f"{PREFIX}{name}={word!r}: give a whole number") from None
     if value < least:
         raise SettingError(f"{PREFIX}{name}={word!r}: give {least} or more")
+    if most is not None and value > most:
+        raise SettingError(f"{PREFIX}{name}={word!r}: give {most} or less")
     return value
 
 

@@ -28,6 +28,8 @@ SENTINEL_PORT = 26379
 SENTINEL_PREFIX = "sentinel_"
 #: Has the run id of the server that wrote the data.
 CLAIMED_KEY = "ph:primary"
+#: Has the number of cells of the lanes in Redis.
+CELLS_KEY = "ph:cells"
 CLAIM = Path(__file__).with_name("claim.lua").read_text(encoding="utf-8")
 
 

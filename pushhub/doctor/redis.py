@@ -10,7 +10,7 @@ from django.conf import settings
 
 from pushhub.common.redisclient import connect_to_redis
 from pushhub.doctor.finding import Finding, failed, judge_clock, ok, warning
-from pushhub.runtime.redisversion import UnusableRedisError, version_line
+from pushhub.runtime.redisversion import UnusableRedisError, other_cells, version_line
 
 REDIS_SECONDS = 5.0
 #: Redis' memory beside the messages of backlogs: states of lanes, counters, Celery's queues, fragmentation.
@@ -30,6 +30,9 @@ def redis() -> Iterator[Finding]:
         seconds, microseconds = client.time()
         middle = (began + time.time()) / 2
         info: dict[str, Any] = client.info()
+        why = other_cells(client)
+    if why:
+        yield failed("Redis", why, "Give all processes the same PUSHHUB_CELLS.")
     yield judge_clock("clocks", "Redis", seconds + microseconds / 1e6 - middle)
     yield from judge_info(info, budget_bytes=settings.REDIS_MB * 1_000_000)
 

@@ -27,7 +27,7 @@ from deliveries.telemetry.counting.lag import keeps_up
 from pushhub.common import background
 from pushhub.common import environment as env
 from pushhub.common.redisclient import connect_to_redis
-from pushhub.runtime.redisversion import UnusableRedisError, version_line
+from pushhub.runtime.redisversion import UnusableRedisError, check_cells, version_line
 from subscriptions.transforms.systemcalls import why_unrestricted
 
 logger = logging.getLogger(__name__)
@@ -251,6 +251,7 @@ def main() -> None:
         sys.exit(0 if process.is_ready() else 1)
     try:
         version_line(settings.REDIS_URL)
+        check_cells(settings.REDIS_URL)
     except UnusableRedisError as error:
         sys.exit(str(error))
     except redis.RedisError:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
-from pushhub.common.redisclient import connect_to_redis
+import redis
+from django.conf import settings
+
+from pushhub.common.redisclient import CELLS_KEY, connect_to_redis
 
 #: Older servers lack commands that PushHub uses.
 OLDEST_VERSION = (6, 2)
@@ -20,7 +23,7 @@ INFO_SECONDS = 2.0
 
 
 class UnusableRedisError(RuntimeError):
-    """PushHub can't use the server: it lacks commands, or is no single Redis."""
+    """PushHub can't use the server: it lacks commands, is no single Redis, or is used with another PUSHHUB_CELLS."""
 
 
 def version_line(url: str) -> str:
@@ -38,3 +41,23 @@ def version_line(url: str) -> str:
     if version < OLDEST_MAINTAINED_VERSION:
         return f"{name} {text}: it works, but gets no security fixes any more; use 7.2 or newer"
     return f"{name} {text}"
+
+
+def check_cells(url: str) -> None:
+    """Note the number of cells in the Redis at `url`. Raise UnusableRedisError if it is used with another number."""
+    with connect_to_redis(url, seconds=INFO_SECONDS) as client:
+        if why := other_cells(client):
+            raise UnusableRedisError(why)
+        client.set(CELLS_KEY, settings.CELLS, nx=True)
+
+
+def other_cells(client: redis.Redis) -> str:
+    """Return what is wrong if a Redis is used with another number of cells; "" if nothing is."""
+    # Versions without cells had one, and did not say so.
+    cells = int(client.get(CELLS_KEY) or (1 if client.exists("ph:alive") else settings.CELLS))
+    if cells == settings.CELLS:
+        return ""
+    return (
+        f"PUSHHUB_CELLS={settings.CELLS}: this Redis is used with {cells}. To change it, stop all processes and empty "
+        "Redis, which is filled again from the database"
+    )

@@ -31,7 +31,7 @@ from pushhub.runtime.crew import Crew, StartError
 from pushhub.runtime.development import load_or_create_secret
 from pushhub.runtime.forking import Child, fork_and_call, import_everything
 from pushhub.runtime.preparation import PreparationError, prepare_database, wait_for_preparation
-from pushhub.runtime.redisversion import UnusableRedisError, version_line
+from pushhub.runtime.redisversion import UnusableRedisError, check_cells, version_line
 from pushhub.runtime.sparkinstall import SparkInstall
 from subscriptions.transforms.systemcalls import why_unrestricted
 
@@ -156,6 +156,7 @@ def wait_for_redis(crew: Crew) -> None:
         wait_until(crew, crew.is_ready, seconds=REDIS_SECONDS, otherwise=otherwise)
     try:
         crew.say(version_line(url))
+        check_cells(url)
     except UnusableRedisError as error:
         raise StartError(str(error)) from None
     except redis.RedisError as error:

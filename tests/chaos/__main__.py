@@ -20,6 +20,7 @@ def options_read() -> tuple[Options, argparse.Namespace]:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
+    parser.add_argument("--cells", type=int, default=1, help="PUSHHUB_CELLS")
     parser.add_argument("--load", type=float, default=20.0, help="messages published per second")
     parser.add_argument("--plant", default="", help=f"bugs that the checker has to find: {', '.join(BUGS)}")
     parser.add_argument("--only", default="", help="the kinds of faults, separated by commas")
@@ -51,6 +52,7 @@ def options_read() -> tuple[Options, argparse.Namespace]:
         drain_seconds=given.drain,
         every=given.every,
         is_monitored=given.flower,
+        cells=given.cells,
         trace=given.trace,
     )
     return options, given

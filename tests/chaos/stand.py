@@ -142,6 +142,7 @@ class Stand:
     bugs: tuple[str, ...] = ()
     #: Flower runs too; no fault hits it.
     is_monitored: bool = False
+    cells: int = 1
     members: dict[str, Member] = field(default_factory=dict)
     proxies: dict[str, Proxy] = field(default_factory=dict)
     postgresql: PostgresqlServer | None = None
@@ -221,6 +222,7 @@ class Stand:
             "PUSHHUB_SECRET_KEY": self._secret,
             "PUSHHUB_DATABASE_URL": self.database_url(host),
             "PUSHHUB_REDIS_URL": self.redis_url(host),
+            "PUSHHUB_CELLS": str(self.cells),
         }
 
     _secret: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)

@@ -58,6 +58,7 @@ class Options:
     #: Seconds between two faults.
     every: float = SLOT_SECONDS
     is_monitored: bool = False
+    cells: int = 1
     #: Where samples and faults are written while the storm goes on.
     trace: Path | None = None
 
@@ -80,7 +81,13 @@ class Storm:
     def run(self) -> Findings:
         options = self.options
         self.ledger.began = self._began
-        with Stand(self.folder, options.database, bugs=options.bugs, is_monitored=options.is_monitored) as self.stand:
+        with Stand(
+            self.folder,
+            options.database,
+            bugs=options.bugs,
+            is_monitored=options.is_monitored,
+            cells=options.cells,
+        ) as self.stand:
             self._log_to_file()
             addresses = list(self.stand.web.values())
             kinds = kinds_for(

@@ -29,11 +29,12 @@ def storm(*words: str, folder: str = TEMPORARY) -> subprocess.CompletedProcess[s
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
-def test_a_storm_breaks_no_promise(database: str) -> None:
+@pytest.mark.parametrize(("database", "cells"), [("sqlite", "1"), ("postgresql", "8")])
+def test_a_storm_breaks_no_promise(database: str, cells: str) -> None:
     if database == "postgresql" and postgresql_programs() is None:
         pytest.skip("PostgreSQL is not installed")
-    run = storm("--seed", "26", "--minutes", "0.4", "--every", "3.5", "--database", database, "--only", FAULTS)
+    words = ("--database", database, "--cells", cells, "--only", FAULTS)
+    run = storm("--seed", "26", "--minutes", "0.4", "--every", "3.5", *words)
     assert run.returncode == 0, run.stdout[-20_000:] + run.stderr
 
 

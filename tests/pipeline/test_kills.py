@@ -224,7 +224,7 @@ def test_a_stream_of_a_subscription_has_what_was_published(
 
 def end_leases() -> None:
     """End every lease of the subscription now, as if its time had passed."""
-    client, key = default_backlog().client, f"ph:{Lane(Subscription.objects.get().pk, 'local').key}:l"
+    client, key = default_backlog().client, f"{Lane(Subscription.objects.get().pk, 'local').root}:l"
     leased: list[bytes] = client.zrange(key, 0, -1)
     if leased:
         client.zadd(key, dict.fromkeys(leased, 1))

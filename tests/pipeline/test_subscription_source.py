@@ -82,7 +82,7 @@ def test_available_now_reads_the_backlog_in_batches_and_acknowledges_all_of_it(
 
 def let_leases_lapse() -> None:
     """End every lease now, as if its time had passed."""
-    client, key = default_backlog().client, f"ph:{Lane(Subscription.objects.get().pk, 'local').key}:l"
+    client, key = default_backlog().client, f"{Lane(Subscription.objects.get().pk, 'local').root}:l"
     names: list[bytes] = client.zrange(key, 0, -1)
     client.zadd(key, dict.fromkeys(names, 1))
 

@@ -52,6 +52,13 @@ def test_numbers_switches_and_ports_are_refused_by_name(monkeypatch: pytest.Monk
             reader("X")
 
 
+@pytest.mark.parametrize(("word", "bound"), [("0", "1 or more"), ("9", "8 or less")])
+def test_a_number_beyond_its_bounds_is_refused(monkeypatch: pytest.MonkeyPatch, word: str, bound: str) -> None:
+    monkeypatch.setenv("PUSHHUB_X", word)
+    with pytest.raises(env.SettingError, match=f"PUSHHUB_X='{word}': give {bound}"):
+        env.number("X", 4, least=1, most=8)
+
+
 @pytest.mark.parametrize(
     ("host", "is_loopback"),
     [("127.0.0.1", True), ("127.8.9.1", True), ("::1", True), ("localhost", True),

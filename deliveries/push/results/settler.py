@@ -17,11 +17,11 @@ from django.db import close_old_connections, connection
 
 from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.late import forget_late
-from deliveries.backlog.records import Lane, LaneFlow, Take, Taken, grouped
+from deliveries.backlog.records import Lane, LaneFlow, Take, Taken, grouped, work_key
 from deliveries.push.results.gathering import Gathering
 from deliveries.push.results.returning import settlement_of
 from deliveries.push.results.storing import store_results, write_results
-from deliveries.push.sending.delivery import PushDelivery
+from deliveries.push.sending.delivery import Batch, PushDelivery
 from deliveries.rules.outcome import Reason, Verdict
 from pushhub.common.background import IDLE_SECONDS, BackgroundThread
 from pushhub.common.jobs import LAST_PAUSE_SECONDS, Stopped, persistently
@@ -42,8 +42,8 @@ LOW_LANES = 64
 class Intake(Protocol):
     """What the settler needs of the push worker to take the next messages of ordering keys in."""
 
-    def takes(self, counts: Mapping[str, int]) -> list[Take]:
-        """Return what to take of the queues of these regions, if the worker serves them: at most so many messages."""
+    def takes(self, counts: Mapping[tuple[str, int], int]) -> list[Take]:
+        """Return what to take of the queues of these regions and cells, if the worker serves them: at most so many."""
 
     def outstanding_count(self) -> int:
         """Return how many messages the worker has whose results were not reported as settled."""
@@ -180,7 +180,7 @@ class Settler:
         """Settle these deliveries. An outage costs time, never a result; other failures only the lane at fault."""
         lanes = grouped(deliveries, attrgetter("lane"))
         batches = Counter(delivery.batch for delivery in deliveries if delivery.batch is not None)
-        finished = [batch.name for batch, count in batches.items() if batch.left == count]
+        finished = grouped((batch for batch, count in batches.items() if batch.left == count), attrgetter("cell"))
         if not all(batch.lease.is_lost or batch.lease.holds() for batch in batches):
             with suppress(redis.RedisError):  # results reach the database whatever has become of Redis
                 self._renew()
@@ -215,17 +215,20 @@ class Settler:
         return self._report(deliveries, flows)
 
     def _give_back(
-        self, lanes: Mapping[Lane, Sequence[PushDelivery]], finished: Sequence[str]
+        self, lanes: Mapping[Lane, Sequence[PushDelivery]], finished: Mapping[int, Sequence[Batch]]
     ) -> tuple[dict[Lane, LaneFlow], list[Taken]]:
         """Settle in Redis. Of lanes in which messages wait for their ordering keys, take in the next ones."""
-        counts = Counter[str]()
+        counts = Counter[tuple[str, int]]()
         for lane, deliveries in lanes.items():
             if self._gathering.waits_for_keys(lane):
-                counts[lane.region] += len(deliveries)
+                counts[lane.region, lane.cell] += len(deliveries)
         return self._backlog.settle_and_take(
             {lane: settlement_of(deliveries, self._dice, worker=self._worker) for lane, deliveries in lanes.items()},
             dice=self._dice.random(),
-            finished={self._worker: list(finished)},
+            finished={
+                work_key(self._worker, cell=cell): [batch.name for batch in batches]
+                for cell, batches in finished.items()
+            },
             takes=self._intake.takes(counts) if self._intake is not None and counts else [],
         )
 

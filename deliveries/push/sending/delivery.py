@@ -20,12 +20,13 @@ from pushhub.common.tracing import TraceContext
 class Batch:
     """The messages of one fetch. Its record in Redis is removed when the last of them is settled."""
 
-    __slots__ = ("lease", "left", "name")
+    __slots__ = ("cell", "lease", "left", "name")
 
-    def __init__(self, name: str, lease: WorkerLease) -> None:
+    def __init__(self, name: str, lease: WorkerLease, *, cell: int) -> None:
         self.name = name
         #: The worker's lease when it asked for the batch.
         self.lease = lease
+        self.cell = cell
         self.left = 0
 
 

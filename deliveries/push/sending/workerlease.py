@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 
-from deliveries.backlog.backlog import LEASE_MS
+from deliveries.backlog.workerverbs import LEASE_MS
 
 #: For so long after a heartbeat a worker may begin pushes. The rest of the lease is for the first bytes to go out.
 SURE_SECONDS = LEASE_MS / 1000 - 1.0

@@ -12,11 +12,11 @@ import redis
 from django.conf import settings
 from django.db import connection
 
-from deliveries.backlog.backlog import DEAD_AFTER_MS
-from deliveries.backlog.records import PREFIX, cell_key
+from deliveries.backlog.records import PREFIX, all_cells, cell_key
 from deliveries.backlog.regions import KEY as AUDIT_KEY
 from deliveries.backlog.regions import KEY_SECONDS as AUDIT_KEPT_SECONDS
 from deliveries.backlog.timed import oldest_sent
+from deliveries.backlog.workerverbs import DEAD_AFTER_MS
 from deliveries.store.trial import refusal, seconds_to_store
 from deliveries.telemetry.counting.lag import LAG_SECONDS, lag_seconds
 from deliveries.telemetry.counting.lease import state_line
@@ -52,7 +52,10 @@ def redis_writes() -> Component:
     began = time.monotonic()
     with impatient_redis() as client:
         client.set(WRITTEN_KEY, 1, ex=KEY_SECONDS)
-        backlog_bytes = int(client.get(cell_key(0, "bytes")) or 0)
+        pipe = client.pipeline(transaction=False)
+        for cell in all_cells():
+            pipe.get(cell_key(cell, "bytes"))
+        backlog_bytes = sum(int(held or 0) for held in pipe.execute())
     figures = {"seconds": time.monotonic() - began, "backlog_bytes": backlog_bytes}
     return Component(Status.OK, figures=figures | {"budget_bytes": settings.REDIS_MB * 1_000_000})
 

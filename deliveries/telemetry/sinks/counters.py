@@ -19,13 +19,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import redis
 from django.conf import settings
 
 from deliveries.backlog.connection import client_of
+from deliveries.backlog.records import all_cells, cell_key
 from deliveries.rules.histogram import bucket_of
 from deliveries.rules.outcome import FILTER, ResponseClass, Verdict, response_class
 from deliveries.telemetry import kinds
@@ -147,7 +148,7 @@ def _counters_of(_pid: int, redis_url: str) -> Counters:
 
 def read_counters(client: redis.Redis) -> Iterator[CounterValue]:
     """Yield every counter in Redis. May raise redis.RedisError."""
-    for name, value in client.hscan_iter(KEY, count=SCAN_SIZE):
+    for name, value in chain.from_iterable(client.hscan_iter(key, count=SCAN_SIZE) for key in _keys()):
         field = name.decode()
         kind_name, resource_id, *labels = field.split("|")
         kind = COUNTERS.get(kind_name)
@@ -159,7 +160,13 @@ def remove_counters(client: redis.Redis, fields: Iterable[str]) -> None:
     """Remove the counters of deleted resources."""
     names = list(fields)
     for start in range(0, len(names), SCAN_SIZE):
-        client.hdel(KEY, *names[start : start + SCAN_SIZE])
+        for key in _keys():
+            client.hdel(key, *names[start : start + SCAN_SIZE])
+
+
+def _keys() -> dict[str, None]:
+    """Return the hashes of all counters. Some of those of subscriptions are with their cells (places.lua)."""
+    return dict.fromkeys([KEY, *(cell_key(cell, "counters") for cell in all_cells())])
 
 
 def _attempts(counts: Counts, event: Attempts) -> None:

@@ -92,4 +92,4 @@ def make_due(kind: str, name: str = SUBSCRIPTION) -> None:
 
 def _key(kind: str, name: str) -> str:
     row = Subscription.objects.get(subscription_id=name.rpartition("/")[2])
-    return f"ph:{Lane(row.pk, 'local').key}:{kind}"
+    return f"{Lane(row.pk, 'local').root}:{kind}"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 
-from deliveries.backlog import backlog as backlogs
+from deliveries.backlog import workerverbs
 from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.connection import client_of
@@ -86,7 +86,7 @@ def settle(
         settlement.add(str(message_id), verdict, 1.0, attempt=attempt)
         if verdict in (Verdict.NACK, Verdict.RELEASE):
             settlement.returned += [delay_ms, task(message_id, attempt=attempt + 1)]
-    backlog.settle({LANE: settlement}, dice=0.5, finished={"w": [batch] if batch else []})
+    backlog.settle({LANE: settlement}, dice=0.5, finished={work_key("w"): [batch] if batch else []})
 
 
 def ids(count: int, *, start: int = 0) -> list[int]:
@@ -192,7 +192,7 @@ def test_an_offer_behind_waiting_messages_changes_nothing_but_the_backlog_and_it
     offer(backlog, *ids(8, start=5))
     after = backlog.client.hgetall(LANE.state_key)
     assert {name for name in after if after[name] != before[name]} == {b"held", b"bytes"}
-    assert backlog.client.llen(f"ph:{LANE.key}:b") == 10
+    assert backlog.client.llen(f"{LANE.root}:b") == 10
     fetch(backlog)
     settle(backlog, Verdict.ACK, *ids(3))
     assert fetched_ids(backlog) == ids(6, start=3)
@@ -375,7 +375,7 @@ def test_workers_learn_which_subscriptions_changed(backlog: Backlog) -> None:
 
 
 def test_changes_of_settings_take_bounded_room(backlog: Backlog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlogs, "CHANGES_KEPT", 2)
+    monkeypatch.setattr(workerverbs, "CHANGES_KEPT", 2)
     for subscription_id in range(5):
         backlog.announce_change(subscription_id)
     assert backlog.changed_since(3) == [3, 4]
@@ -463,7 +463,7 @@ def test_a_lane_that_begins_anew_sends_nothing_twice(backlog: Backlog) -> None:
 
 
 def retry_within(backlog: Backlog, milliseconds: int, *message_ids: int) -> None:
-    backlog.client.zadd(f"ph:{LANE.key}:z", {str(i): time.time() * 1000 + milliseconds for i in message_ids})
+    backlog.client.zadd(f"{LANE.root}:z", {str(i): time.time() * 1000 + milliseconds for i in message_ids})
 
 
 def test_a_lane_in_backoff_reads_a_page_only_if_redis_has_no_message_that_may_go_out_next(backlog: Backlog) -> None:
@@ -619,9 +619,9 @@ def test_one_call_offers_to_many_lanes_with_the_task_messages_of_each(backlog: B
     # When all three are offered the same messages
     backlog.offer([Offer("here", lanes, [(i, text(i)) for i in ids(12)])])
     # Then each lane has its own task messages, as the template renders them, up to the limit of ten
-    queued = backlog.client.lrange(low_queue("here"), 0, -1) + backlog.client.lrange(f"ph:{LANE.key}:b", 0, -1)[::-1]  # type: ignore[operator,index]
+    queued = backlog.client.lrange(low_queue("here"), 0, -1) + backlog.client.lrange(f"{LANE.root}:b", 0, -1)[::-1]  # type: ignore[operator,index]
     assert sorted(message.decode() for message in queued) == tasks(backlog, ids(10))
-    waiting = backlog.client.lrange(f"ph:{pulled.key}:b", 0, -1)
+    waiting = backlog.client.lrange(f"{pulled.root}:b", 0, -1)
     assert [message.decode() for message in waiting] == tasks(backlog, ids(10), lane=pulled)  # type: ignore[union-attr]
     for lane in (LANE, pulled):
         assert (lane_state(backlog, lane).spilled, lane_state(backlog, lane).cursor) == (True, ids(12)[10])
@@ -635,7 +635,7 @@ def test_one_call_offers_to_many_lanes_with_the_task_messages_of_each(backlog: B
 def test_an_error_in_one_lane_keeps_no_other_from_its_messages(backlog: Backlog) -> None:
     other = Lane(8, "here")
     backlog.configure(other, mode=Mode.PUSH, action="new")
-    backlog.client.set(f"ph:{LANE.key}:s", "not a hash")
+    backlog.client.set(f"{LANE.root}:s", "not a hash")
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         backlog.offer([Offer("here", [OfferedLane(lane, Mode.PUSH) for lane in (LANE, other)], [(FIRST, text(FIRST))])])
     assert backlog.known(other, ids(1)) == [True]
@@ -661,7 +661,7 @@ def test_a_call_offers_a_bounded_number_of_deliveries(backlog: Backlog, monkeypa
     assert sum(round_trips) == 40 * 300
     assert max(round_trips) <= 1000
     for lane in lanes:
-        places = backlog.client.lrange(f"ph:{lane.key}:b", 0, -1)
+        places = backlog.client.lrange(f"{lane.root}:b", 0, -1)
         assert [message.decode() for message in places] == tasks(backlog, ids(300), lane=lane)  # type: ignore[union-attr]
 
 
@@ -691,7 +691,7 @@ def test_scripts_that_redis_lost_are_loaded_again_in_the_middle_of_a_batch(backl
 
 
 def test_an_error_of_redis_in_a_batch_is_raised(backlog: Backlog) -> None:
-    backlog.client.set(f"ph:{LANE.key}:s", "not a hash")
+    backlog.client.set(f"{LANE.root}:s", "not a hash")
     with pytest.raises(redis.ResponseError):
         offer(backlog, *ids(1))
 
@@ -776,7 +776,7 @@ def test_messages_that_a_puller_nacks_together_come_back_at_different_times(redi
     ended = backlog.extend(LANE, held_leases, generation=leases.generation, duration_ms=0, countdown_ms=countdown_ms)
     assert ended == set()
     # Then their countdowns are within the jitter, and no two are equal
-    due = [score for _, score in backlog.client.zrange(f"ph:{LANE.key}:z", 0, -1, withscores=True)]
+    due = [score for _, score in backlog.client.zrange(f"{LANE.root}:z", 0, -1, withscores=True)]
     assert len(set(due)) == 10
     assert 100 < max(due) - min(due) <= 250
 

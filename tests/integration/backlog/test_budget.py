@@ -41,7 +41,7 @@ def counted(backlog: Backlog) -> int:
 
 
 def waiting(backlog: Backlog) -> int:
-    count: Any = backlog.client.llen(f"ph:{LANE.key}:b")
+    count: Any = backlog.client.llen(f"{LANE.root}:b")
     return int(count)
 
 

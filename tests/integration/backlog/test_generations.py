@@ -80,7 +80,7 @@ def test_the_messages_of_a_lane_carry_its_generation(backlog: Backlog) -> None:
     offer(backlog, *ids(4))
     offer(backlog, *ids(1, start=4))
     # Then all have it
-    messages = fetch(backlog)[0] + backlog.client.lrange(f"ph:{LANE.key}:b", 0, -1)
+    messages = fetch(backlog)[0] + backlog.client.lrange(f"{LANE.root}:b", 0, -1)
     task_ids = [parts[0] for message in messages if (parts := parse_own(message))]
     assert list(map(generation_of, task_ids)) == ["drawn"] * 5
 
@@ -185,7 +185,7 @@ def test_results_of_two_generations_are_settled_in_one_call(backlog: Backlog) ->
     # Then all but the first count, and each has its own message
     places = [place_of(backlog, message_id) for message_id in ids(3)]
     assert places == [Place.OUTSTANDING.encode(), Place.RETRYING.encode(), Place.RETRYING.encode()]
-    messages = backlog.client.hmget(f"ph:{LANE.key}:m", list(map(str, ids(3))))
+    messages = backlog.client.hmget(f"{LANE.root}:m", list(map(str, ids(3))))
     assert messages == [None, b"task %d" % (FIRST + 1), b"task %d" % (FIRST + 2)]
 
 
@@ -247,7 +247,7 @@ def test_a_lease_of_another_generation_has_ended(backlog: Backlog, lease_of_befo
     for duration_ms in (60_000, 0):
         ended = backlog.extend(LANE, pairs(2), generation=generation, duration_ms=duration_ms, countdown_ms=(0, 0))
         assert ended == set(ids(2))
-    ends_ms = int(backlog.client.zscore(f"ph:{LANE.key}:l", str(FIRST)) or 0)
+    ends_ms = int(backlog.client.zscore(f"{LANE.root}:l", str(FIRST)) or 0)
     backlog.unlease(LANE, [(FIRST, 1, ends_ms)], generation=generation)
     backlog.release(LANE, ids(1), generation=generation)
     assert [place_of(backlog, message_id) for message_id in ids(2)] == [Place.LEASED.encode()] * 2
@@ -271,7 +271,7 @@ def test_a_lease_of_an_older_version_counts_in_each_generation(backlog: Backlog)
     assert backlog.lost(LANE, wrong, generation="") == set(ids(2))
     extended = backlog.extend(LANE, pairs(2), generation="", duration_ms=60_000, countdown_ms=(0, 0))
     assert extended == set()
-    ends_ms = int(backlog.client.zscore(f"ph:{LANE.key}:l", str(FIRST + 1)) or 0)
+    ends_ms = int(backlog.client.zscore(f"{LANE.root}:l", str(FIRST + 1)) or 0)
     assert ends_ms != leases.ends_ms
     backlog.unlease(LANE, [(FIRST + 1, 1, ends_ms)], generation="")
     assert place_of(backlog, FIRST + 1) == Place.RETRYING.encode()

@@ -49,7 +49,7 @@ def go_down(backlog: Backlog, *message_ids: int) -> None:
 
 
 def waiting(backlog: Backlog) -> int:
-    count: Any = backlog.client.llen(f"ph:{LANE.key}:b")
+    count: Any = backlog.client.llen(f"{LANE.root}:b")
     return int(count)
 
 

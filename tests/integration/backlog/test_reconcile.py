@@ -84,7 +84,7 @@ def page_offer(lane: Lane, *numbers: int) -> None:
     for number in numbers:
         name = str(FIRST + number)
         pipe.hset(lane.places_key, name, "b")
-        pipe.rpush(f"ph:{lane.key}:b", template.render(name, escape_message({"messageId": name, "publishTime": "t"})))
+        pipe.rpush(f"{lane.root}:b", template.render(name, escape_message({"messageId": name, "publishTime": "t"})))
     pipe.execute()
 
 

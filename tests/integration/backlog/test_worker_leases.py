@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from deliveries.backlog.backlog import LEASE_MS, Backlog
+from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import Mode, Place
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.records import Health, Lane, Settlement, Take, work_key
+from deliveries.backlog.workerverbs import LEASE_MS
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import parse_body, parse_own, queue_name
 from tests.integration.backlog.test_backlog import FIRST, LANE, ids, ids_of, offer, requested_page, task
@@ -199,7 +200,7 @@ def test_the_audit_knows_what_a_worker_gave_back(backlog: Backlog) -> None:
 def test_a_finished_batch_leaves_nothing_in_the_record(backlog: Backlog) -> None:
     fetch(backlog, FROZEN)
     settle(backlog, FIRST, Verdict.NACK, FROZEN)
-    backlog.settle({}, dice=0.5, finished={"frozen": ["1"]})
+    backlog.settle({}, dice=0.5, finished={work_key("frozen"): ["1"]})
     assert not backlog.client.exists(work_key("frozen"))
     settle(backlog, FIRST + 2, Verdict.NACK, FROZEN)
     assert not backlog.client.exists(work_key("frozen")), "a late nack does not make a record"
@@ -254,7 +255,7 @@ def test_a_wipe_ends_all_leases(backlog: Backlog) -> None:
 
 
 def test_a_worker_that_signs_off_leaves_its_lease(backlog: Backlog) -> None:
-    assert backlog.leave("frozen", lease=FROZEN)
+    assert backlog.leave("frozen", leases={0: FROZEN})
     assert backlog.client.zrange("ph:leases", 0, -1) == [OTHER.encode()]
 
 

@@ -98,7 +98,7 @@ class SetUp:
         )
 
     def lane_state(self, **fields: Any) -> None:
-        default_backlog().client.hset(f"ph:{self.lane.key}:s", mapping=fields)
+        default_backlog().client.hset(f"{self.lane.root}:s", mapping=fields)
 
     def diagnose_in_chinese(self, *, send_probe: bool = False) -> str:
         """Return the console's page with a diagnosis."""

@@ -191,7 +191,7 @@ def lease_ends() -> dict[bytes, float]:
 
 
 def leases_key() -> str:
-    return f"ph:{Lane(Subscription.objects.get().pk, 'local').key}:l"
+    return f"{Lane(Subscription.objects.get().pk, 'local').root}:l"
 
 
 def let_leases_lapse(*, besides: int) -> None:

@@ -65,7 +65,7 @@ class Puller:
     def lapse(self, *texts: str) -> None:
         """Let these leases end now, as if their time had passed."""
         leases = read_ack_ids(self.subscription, [self.ack_ids[text] for text in texts])
-        key = f"ph:{Lane(self.subscription.pk, 'local').key}:l"
+        key = f"{Lane(self.subscription.pk, 'local').root}:l"
         default_backlog().client.zadd(key, {str(lease.message_id): 1 for lease in leases})
 
 

@@ -56,7 +56,7 @@ class Puller:
     def lapse(self) -> None:
         """Let every lease end now, as if its time had passed."""
         row = Subscription.objects.get(subscription_id=self.path.rpartition("/")[2])
-        client, key = default_backlog().client, f"ph:{Lane(row.pk, 'local').key}:l"
+        client, key = default_backlog().client, f"{Lane(row.pk, 'local').root}:l"
         for name in client.zrange(key, 0, -1):
             client.zadd(key, {name: 1})
 
@@ -211,7 +211,7 @@ def test_a_retry_policy_holds_back_a_nacked_message(api: Api) -> None:
     puller.nack(first)
     puller.lapse()
     assert puller.pull() == []
-    key = f"ph:{Lane(Subscription.objects.get().pk, 'local').key}:z"
+    key = f"{Lane(Subscription.objects.get().pk, 'local').root}:z"
     assert default_backlog().client.zcard(key) == 2
     assert second
 

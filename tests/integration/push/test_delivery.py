@@ -100,7 +100,7 @@ def test_a_retry_after_delays_the_next_attempt(api: Api, receiver: Receiver, red
     receiver.default = Answer(status, headers={"Retry-After": "40"})
     subscribe(api, receiver)
     publish(1)
-    client, key = default_backlog().client, f"ph:{Lane(Subscription.objects.get().pk, 'local').key}:z"
+    client, key = default_backlog().client, f"{Lane(Subscription.objects.get().pk, 'local').root}:z"
     with Worker(redis_url):
         wait_for(lambda: client.zcard(key), what="the nack")
         [(_, due_ms)] = client.zrange(key, 0, -1, withscores=True)
@@ -196,8 +196,8 @@ def test_only_a_small_payload_waits_in_redis_for_its_retry(api: Api, receiver: R
     publish(1, data=larger)
     client, lane = client_of(redis_url), Lane(Subscription.objects.get().pk, "local")
     with Worker(redis_url):
-        wait_for(lambda: client.zcard(f"ph:{lane.key}:z") == 2, what="two nacks")
-        messages = client.hvals(f"ph:{lane.key}:m")
+        wait_for(lambda: client.zcard(f"{lane.root}:z") == 2, what="two nacks")
+        messages = client.hvals(f"{lane.root}:m")
         # When they are retried
         receiver.default = 204
         configure_lane(lane, push_settings_of(lane.subscription_id), action="anew")
@@ -387,7 +387,7 @@ def test_whoever_mends_an_endpoint_need_not_wait_for_the_backoff(
     receiver.default = 503
     subscribe(api, receiver, retryPolicy={"minimumBackoff": "600s", "maximumBackoff": "600s"})
     lane = Lane(Subscription.objects.get().pk, "local")
-    retries = f"ph:{lane.key}:z"
+    retries = f"{lane.root}:z"
     client = default_backlog().client
     publish(3)
     with Worker(redis_url):

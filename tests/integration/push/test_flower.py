@@ -96,7 +96,7 @@ def test_the_time_of_the_next_attempt_is_one_number_everywhere(redis_url: str, r
         wait_for(lambda: search(flower, '"next attempt after"'), what="the countdown in Flower")
         # Given the retry's time in Redis, then Flower's task, `inspect scheduled`, REST and the console have the same
         lane = Lane(Subscription.objects.get().pk, "local")
-        [(_, due_ms)] = default_backlog().client.zrange(f"ph:{lane.key}:z", 0, 0, withscores=True)
+        [(_, due_ms)] = default_backlog().client.zrange(f"{lane.root}:z", 0, 0, withscores=True)
         due = datetime.fromtimestamp(due_ms / 1000, UTC).isoformat(timespec="milliseconds")
         [row] = search(flower, message_id)
         assert task_info(flower, row["uuid"])["eta"] == due

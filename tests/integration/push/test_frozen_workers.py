@@ -26,7 +26,7 @@ from tests.workers import Worker
 pytestmark = pytest.mark.django_db(transaction=True)
 
 #: No worker counts as dead: whatever is taken over is taken over because a lease has lapsed.
-NEVER_DEAD = "from deliveries.backlog import backlog; backlog.DEAD_AFTER_MS = 10**12"
+NEVER_DEAD = "from deliveries.backlog import workerverbs; workerverbs.DEAD_AFTER_MS = 10**12"
 
 
 class Endpoint:

@@ -97,7 +97,7 @@ class Stand:
 
     def deliver(self, batch: str, reply: Any) -> None:
         messages, _, epoch, pages = reply
-        self.worker.fetched("local", batch, messages, epoch=int(epoch), pages=pages)
+        self.worker.fetched(batch, messages, epoch=int(epoch), pages=pages)
         for message in messages:
             assert self.worker.take_delivery(*parse_own(message))
         self.worker.delivered()
@@ -283,7 +283,7 @@ def test_a_batch_whose_reply_is_lost_is_fetched_again(
     def is_lost() -> bool:
         batch, (messages, _, epoch, pages) = stand.request()
         if not messages:
-            stand.worker.fetched("local", batch, messages, epoch=int(epoch), pages=pages)
+            stand.worker.fetched(batch, messages, epoch=int(epoch), pages=pages)
         return bool(messages)
 
     wait_for(is_lost, what="a batch to lose")
@@ -363,7 +363,7 @@ def test_the_next_message_of_a_key_whose_reply_is_lost_arrives_later(
 
 def test_a_worker_takes_messages_only_of_regions_that_it_serves(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stand.worker, "adopt", lambda regions: None)  # its heart finds no region to adopt
-    counts = {"local": 3, "near": 3, "far": 3}
+    counts = {("local", 0): 3, ("near", 0): 3, ("far", 0): 3}
     assert stand.worker.takes(counts) == []
     stand.worker.consume(["local"])
     stand.worker.adopted = ("near",)
@@ -373,10 +373,10 @@ def test_a_worker_takes_messages_only_of_regions_that_it_serves(stand: Stand, mo
 def test_a_batch_that_was_requested_long_ago_is_forgotten(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     stand.request()
     monkeypatch.setattr(batchrequests, "LOST_SECONDS", 0.0)
-    assert stand.worker.batches_lost() == ["1"]
+    assert stand.worker.batches_lost() == {0: ["1"]}
     monkeypatch.setattr(batchrequests, "FORGOTTEN_SECONDS", 0.0)
     stand.worker.batches_lost()
-    assert stand.worker.batches_lost() == []
+    assert stand.worker.batches_lost() == {}
 
 
 @pytest.mark.parametrize(("epoch", "keeps"), [(2, True), (3, False)], ids=["within what Redis keeps", "beyond"])
@@ -387,6 +387,6 @@ def test_a_worker_that_missed_too_many_changes_makes_all_plans_again(
     book = stand.worker.stages.engine.plans
     book.load([7])
 
-    stand.worker.fetched("local", "batch", [], epoch=epoch, pages=[])
+    stand.worker.fetched("batch", [], epoch=epoch, pages=[])
 
     assert (book.get(7, now=time.monotonic()) is not None) is keeps

@@ -36,7 +36,7 @@ def lane() -> Lane:
 
 
 def waiting_in_redis() -> int:
-    return int(default_backlog().client.llen(f"ph:{lane().key}:b"))
+    return int(default_backlog().client.llen(f"{lane().root}:b"))
 
 
 def test_a_message_that_was_acked_after_a_wipe_is_not_pushed_again(

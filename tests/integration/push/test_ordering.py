@@ -274,7 +274,7 @@ class Model:
 
     def lapse(self, message_id: int) -> None:
         if message_id in self.leased:
-            self.backlog.client.zadd(f"ph:{LANE.key}:l", {str(message_id): 1})
+            self.backlog.client.zadd(f"{LANE.root}:l", {str(message_id): 1})
             self._end_leases(message_id)
             if self.mode == Mode.PULL:
                 self._lease("", count=0)
@@ -285,7 +285,7 @@ class Model:
         """End a stream whose client has not read the message."""
         if message_id in self.leased:
             times, _ = self.leased[message_id]
-            ends = self.backlog.client.zscore(f"ph:{LANE.key}:l", str(message_id))
+            ends = self.backlog.client.zscore(f"{LANE.root}:l", str(message_id))
             assert isinstance(ends, float)
             self.backlog.unlease(LANE, [(message_id, times, int(ends))], generation=self.generation)
             self._end_leases(message_id)
@@ -443,7 +443,7 @@ def test_no_message_goes_out_while_an_earlier_one_of_its_key_waits(
         for message_id in model.out:
             model.ack(message_id)
     assert not model.rows
-    assert set(client.keys(f"ph:{LANE.key}:*")) == {f"ph:{LANE.key}:s".encode()}
+    assert set(client.keys(f"{LANE.root}:*")) == {f"{LANE.root}:s".encode()}
     assert lane_state(model.backlog, LANE).parked == 0
     model.check_count()
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 
 import pytest
 
-from deliveries.backlog import backlog, reconcile
+from deliveries.backlog import reconcile, workerverbs
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
 from deliveries.models import Delivery
@@ -88,7 +88,7 @@ def test_what_a_killed_one_had_is_found_by_the_audit(
         assert [reconcile.audit_tokens() for _ in range(2)] == [0, 0]
         # When it is killed and counts as dead
         worker.kill()
-    monkeypatch.setattr(backlog, "DEAD_AFTER_MS", 0)
+    monkeypatch.setattr(workerverbs, "DEAD_AFTER_MS", 0)
     default_backlog().beat()
     # Then nobody holds its token, and another worker pushes it
     assert [reconcile.audit_tokens() for _ in range(2)] == [0, 1]

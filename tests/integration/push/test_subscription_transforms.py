@@ -120,7 +120,7 @@ def test_a_failed_message_is_not_due_at_once(api: Api) -> None:
     assert pulled(api) == []
     row = Subscription.objects.get(subscription_id="worker")
     client = default_backlog().client
-    [(_, due_ms)] = client.zrange(f"ph:{Lane(row.pk, 'local').key}:z", 0, -1, withscores=True)
+    [(_, due_ms)] = client.zrange(f"{Lane(row.pk, 'local').root}:z", 0, -1, withscores=True)
     seconds, microseconds = client.time()
     assert due_ms > seconds * 1000 + microseconds // 1000
 

@@ -9,6 +9,7 @@ import pytest
 from kombu import Connection
 from kombu.asynchronous import Hub
 
+from deliveries.backlog.workerverbs import Fetched
 from deliveries.push.transport import Channel, Transport, _Fetch
 
 ASKED = _Fetch("local", "1", 10)
@@ -17,12 +18,13 @@ ASKED = _Fetch("local", "1", 10)
 class Worker:
     """Stands in for the push worker."""
 
+    name = "push@test:1:a"
     adopted: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self.rung: list[str] = []
 
-    def fetched(self, region: str, batch: str, messages: list[bytes], *, epoch: int, pages: list[bytes]) -> None:
+    def fetched(self, batch: str, messages: list[bytes], *, epoch: int, pages: list[bytes], cell: int = 0) -> None:
         """Ignore the reply."""
 
     def delivered(self) -> None:
@@ -34,7 +36,19 @@ class Worker:
     def take_delivery(self, task_id: str, body: str) -> bool:
         raise AssertionError
 
-    def ring(self, region: str) -> None:
+    def sort_in(self, region: str, message: bytes) -> None:
+        raise AssertionError
+
+    def room(self) -> int:
+        raise AssertionError
+
+    def fetch(self, region: str, cell: int, *, room: int, is_own: bool) -> tuple[str, Fetched]:
+        raise AssertionError
+
+    def look(self, region: str, *, is_own: bool) -> list[Fetched]:
+        raise AssertionError
+
+    def ring(self, region: str, *, cell: int) -> None:
         self.rung.append(region)
 
 
@@ -62,7 +76,7 @@ def channel(redis_url: str, hub: Hub, worker: Worker) -> Iterator[Any]:
 
 
 def reply(channel: Any, worker: Worker, *, wait_ms: int) -> None:
-    channel._deliver_batch(worker, ASKED, [[], wait_ms, b"0", []])
+    channel._deliver_batch(worker, ASKED, Fetched([], wait_ms, 0, []))
 
 
 def test_the_channel_asks_again_at_once_while_more_lanes_are_due(channel: Any, worker: Worker, hub: Hub) -> None:

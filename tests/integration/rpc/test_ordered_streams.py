@@ -143,7 +143,7 @@ def test_a_key_of_a_stream_that_hangs_goes_on_when_its_leases_end(
     """
     publish("k", 1, 2, 3, size=100_000)
     hanging = open_stream(client_id="app", max_outstanding_messages=2)
-    lane = f"ph:{Lane(Subscription.objects.get().pk, 'local').key}"
+    lane = f"{Lane(Subscription.objects.get().pk, 'local').root}"
     client = default_backlog().client
     wait_for(lambda: client.zcard(f"{lane}:l") == 2, what="the leases")
     if reads:

@@ -1,0 +1,190 @@
+"""The verbs of workers: they fetch from every cell, and beat in every cell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+from typing import Any, NamedTuple, cast
+
+import orjson
+import redis
+
+from deliveries.backlog.records import (
+    Health,
+    PageRequest,
+    all_cells,
+    cell_key,
+    cell_of,
+    queue_key,
+    work_key,
+)
+from deliveries.backlog.scripts import Scripts, call_all, ring
+from deliveries.rules.taskmessage import body_of, parse_body
+from pushhub.common.redisclient import CELLS_KEY
+
+#: Redis keeps the last changes of settings of each cell, so that deleted subscriptions don't take room for ever.
+CHANGES_KEPT = 10_000
+#: A worker without a heartbeat for this time is dead; the messages that it held go back to the queue.
+DEAD_AFTER_MS = 15_000
+#: Messages of ordered lanes go to another worker after a shorter silence, which fences the first one (workerlease.py).
+LEASE_MS = 3_500
+
+
+class Fetched(NamedTuple):
+    """The reply of fetch.lua."""
+
+    messages: list[bytes]
+    #: The time until the next lane of the cell is due, 0 if one is due now, -1 if none is.
+    wait_ms: int
+    #: The epoch of the settings of the cell's subscriptions.
+    epoch: int
+    #: The pages that are wanted, for PageRequest.parse_all.
+    pages: list[Any]
+
+    @classmethod
+    def parse(cls, reply: Sequence[Any]) -> Fetched:
+        messages, wait_ms, epoch, pages = reply
+        return cls(messages, int(wait_ms), int(epoch), pages)
+
+
+class Lease(NamedTuple):
+    """A worker's lease in one cell, for its next heartbeat."""
+
+    name: str = ""
+    is_new: bool = False
+
+
+def fields_of(batches: Sequence[str]) -> list[str]:
+    """Return the fields of batches in a worker's record (record.lua)."""
+    return [field for batch in batches for field in (batch, f"{batch}-")]
+
+
+class WorkerVerbs:
+    """The part of a backlog for workers."""
+
+    client: redis.Redis
+    scripts: Scripts
+    limit: int
+
+    def __init__(self) -> None:
+        #: The bytes of each cell at the last heartbeat.
+        self._bytes: list[int] = []
+
+    def fetch(self, region: str, cell: int, *, worker: str, batch: str, count: int, lease: str) -> Fetched:
+        """Take messages of a cell, pump its lanes that are due, and claim the pages that they want (fetch.lua)."""
+        return self._fetch_each(region, [(cell, lease)], worker=worker, batch=batch, count=count)[0]
+
+    def look(self, region: str, *, worker: str, leases: Sequence[str]) -> list[Fetched]:
+        """Do as `fetch` in every cell, in one round trip and without taking messages: cells that have some ring."""
+        return self._fetch_each(region, list(enumerate(leases)), worker=worker, batch="", count=0)
+
+    def _fetch_each(
+        self, region: str, leases: Sequence[tuple[int, str]], *, worker: str, batch: str, count: int
+    ) -> list[Fetched]:
+        calls = [
+            ([queue_key(region, cell=cell), work_key(worker, cell=cell)], [region, batch, count, self.limit, lease])
+            for cell, lease in leases
+        ]
+        return [Fetched.parse(reply) for reply in call_all(self.client, self.scripts.fetch, calls)]
+
+    def sort_in(self, region: str, message: bytes) -> None:
+        """Put a task message into its cell's queue. Raises ValueError, TypeError or KeyError for another message."""
+        cell = cell_of(int(parse_body(body_of(orjson.loads(message))).subscription_id))
+        self.client.lpush(queue_key(region, cell=cell), message)
+        self.ring(region, cell=cell)
+
+    def wake(self, region: str) -> tuple[float, list[PageRequest]]:
+        """Pump the lanes that are due. Return the seconds until the next one is, and the pages that are wanted.
+
+        It is a fetch of a worker whose messages come in another way, and that has one cell: it takes none.
+        """
+        fetched = self.fetch(region, 0, worker="", batch="", count=0, lease="-")
+        return fetched.wait_ms / 1000 if fetched.wait_ms >= 0 else inf, PageRequest.parse_all(fetched.pages)
+
+    def beat(
+        self,
+        worker: str = "",
+        *,
+        oldest_job_seconds: float = 0.0,
+        lease: str = "",
+        is_new_lease: bool = False,
+        regions: Iterable[str] = (),
+    ) -> Health:
+        """Renew the heartbeat of a worker that has the same lease in every cell, or of a caller that is none."""
+        leases = [Lease(lease, is_new_lease)] * len(all_cells())
+        healths = self.beats(worker, oldest_job_seconds=oldest_job_seconds, leases=leases, regions=regions)
+        return Health.of_all(healths)
+
+    def beats(
+        self, worker: str, *, oldest_job_seconds: float, leases: Sequence[Lease], regions: Iterable[str]
+    ) -> list[Health]:
+        """Renew a worker's heartbeat and lease in every cell, and put back what dead workers held (beat.lua).
+
+        The worker serves these regions. Return what became of each cell; the first one knows the regions.
+        """
+        fixed = [worker, DEAD_AFTER_MS, round(oldest_job_seconds * 1000)]
+        calls: list[tuple[list[str], list[Any]]] = []
+        for cell, lease in enumerate(leases):
+            others = sum(self._bytes) - self._bytes[cell] if len(self._bytes) > 1 else ""
+            args = [*fixed, lease.name, int(lease.is_new), LEASE_MS, others, *(regions if cell == 0 else ())]
+            calls.append(([cell_key(cell, "workers")], args))
+        healths = [Health.parse(reply) for reply in call_all(self.client, self.scripts.beat, calls)]
+        self._bytes = [health.bytes_held for health in healths]
+        return healths
+
+    def regions_silent(self) -> dict[str, float]:
+        """Return the regions that no worker serves, with the seconds since one did or since messages were seen."""
+        return self.beat().silent_regions
+
+    def note_regions(self, regions: Iterable[str]) -> None:
+        """Note that messages wait in these regions. An unknown region counts as served until now."""
+        now = int(time.time() * 1000)
+        times = dict.fromkeys(regions, now)
+        if times:
+            self.client.zadd(cell_key(0, "regions"), times, nx=True)
+
+    def forget_regions(self, regions: Sequence[str]) -> None:
+        """Forget regions in which nothing waits and nothing will."""
+        if regions:
+            self.client.zrem(cell_key(0, "regions"), *regions)
+
+    def put_back(self, worker: str, batches: Sequence[str], *, cell: int = 0) -> int:
+        """Put batches that a worker requested and never got back into their queues. Return the number of messages."""
+        return int(self.scripts.putback(keys=[work_key(worker, cell=cell)], args=[worker, *batches]))
+
+    def leave(self, worker: str, *, leases: Mapping[int, str] | None = None) -> bool:
+        """Sign a worker off, with its lease of each cell. Return false if it has batches, which others take over."""
+        leases = leases or {}
+        calls = [([work_key(worker, cell=cell)], [worker, leases.get(cell, "")]) for cell in all_cells()]
+        return all(call_all(self.client, self.scripts.leave, calls))
+
+    def finish(self, worker: str, batch: str, *, cell: int = 0) -> None:
+        """Remove the record of a batch without anything to settle."""
+        self.client.hdel(work_key(worker, cell=cell), *fields_of([batch]))
+
+    def held(self, regions: Iterable[str]) -> set[str]:
+        """Return all deliveries in a queue or with a worker (held.lua). This is slow, for the audit only."""
+        names = list(regions)
+        calls = [([cell_key(cell, "workers")], names) for cell in all_cells()]
+        return {task.decode() for tasks in call_all(self.client, self.scripts.held, calls) for task in tasks}
+
+    def announce_change(self, subscription_id: int) -> None:
+        """Make all workers read this subscription's settings again before its next push (announce.lua)."""
+        cell = cell_of(subscription_id)
+        self.scripts.announce(keys=[cell_key(cell, "changed")], args=[subscription_id, CHANGES_KEPT])
+
+    def changed_since(self, epoch: int, *, cell: int = 0) -> list[int]:
+        """Return the cell's subscriptions that have changed since an epoch, of the last CHANGES_KEPT."""
+        members = self.client.zrangebyscore(cell_key(cell, "changed"), f"({epoch}", "+inf")
+        return [int(cast(bytes, member)) for member in members]
+
+    def mark_alive(self) -> None:
+        """Mark that Redis knows all lanes, and the number of cells. A wipe of Redis removes the marks."""
+        self.client.set(CELLS_KEY, len(all_cells()))
+        for cell in all_cells():
+            self.client.set(cell_key(cell, "alive"), 1)
+
+    def ring(self, region: str, *, cell: int = 0) -> None:
+        """Make a worker look at a cell for messages of a region: one that sleeps, or the next one that is about to."""
+        ring(self.client, region, [cell])
