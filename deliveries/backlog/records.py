@@ -177,17 +177,20 @@ class PageRequest:
     rows: int
     #: Whether all but small payloads stay in the database.
     is_lean: bool
+    #: Whether the lane's pages go before those of lanes that are not prompt.
+    is_prompt: bool = False
 
     @classmethod
     def parse(cls, lane: Lane, fields: Sequence[Any]) -> PageRequest:
         """Return the request for which request_page (common.lua) returned these fields."""
-        from_id, number, read_to, generation, rows, is_lean = fields
-        return cls(lane, int(from_id), int(float(number)), int(read_to), generation.decode(), rows, bool(is_lean))
+        from_id, number, read_to, generation, rows, *flags = fields
+        is_lean, is_prompt = map(bool, flags)
+        return cls(lane, int(from_id), int(float(number)), int(read_to), generation.decode(), rows, is_lean, is_prompt)
 
     @classmethod
     def parse_all(cls, fields: Sequence[Any]) -> list[PageRequest]:
         """Return the requests in the reply of fetch.lua."""
-        return [cls.parse(Lane.parse(fields[i]), fields[i + 1 : i + 7]) for i in range(0, len(fields), 7)]
+        return [cls.parse(Lane.parse(fields[i]), fields[i + 1 : i + 8]) for i in range(0, len(fields), 8)]
 
 
 class LeasedDelivery(NamedTuple):

@@ -17,18 +17,24 @@ THREADS = 2
 
 
 class Pager:
-    """Reads one page of each project at a time, in turns. A lane that asks again keeps its place."""
+    """Reads one page of each project at a time, in turns. A lane that asks again keeps its place.
+
+    Prompt lanes have a thread of their own: a thousand others would make a busy one wait for seconds without a message.
+    """
 
     def __init__(self) -> None:
+        self._prompt_jobs = Jobs("push-pager-prompt")
         self._jobs = Jobs("push-pager", threads=THREADS)
         #: Requests of lanes whose projects are not known yet.
         self._unsorted: dict[Lane, PageRequest] = {}
         self._projects: ExpiringCache[int, str] = ExpiringCache(seconds=3600, max_entries=100_000)
 
     def start(self) -> None:
+        self._prompt_jobs.start()
         self._jobs.start()
 
     def stop(self) -> None:
+        self._prompt_jobs.stop()
         self._jobs.stop()
 
     def page(self, request: PageRequest) -> None:
@@ -38,7 +44,11 @@ class Pager:
             self._unsorted[request.lane] = request
             self.run(self._sort)
         else:
-            self._jobs.put(project, request.lane, partial(_read, request))
+            self._put(project, request)
+
+    def _put(self, project: str, request: PageRequest) -> None:
+        jobs = self._prompt_jobs if request.is_prompt else self._jobs
+        jobs.put(project, request.lane, partial(_read, request))
 
     def run(self, job: Job) -> None:
         """Run a job that may take long, beside the pages. It runs once if it is put twice before its turn."""
@@ -53,7 +63,7 @@ class Pager:
             # The deliveries of a deleted subscription belong to nobody.
             project = names.parse_subscription(settings.name)[0] if settings is not None else ""
             # A newer request may replace this one until the project is known; later it takes its place among the jobs.
-            self._jobs.put(project, lane, partial(_read, self._unsorted.pop(lane, request)))
+            self._put(project, self._unsorted.pop(lane, request))
             self._projects.put(lane.subscription_id, project)
 
 

@@ -15,8 +15,8 @@ WORTH_A_COMMIT = 64
 #: The pause is this much longer while fewer than WORTH_A_COMMIT acks wait, all of quiet lanes: those that had at least
 #: as many spare tokens when they were settled last, so that nothing needs their tokens back sooner.
 QUIET_SECONDS = 0.48
-#: A lane that its push backoff holds back for so long needs nothing soon: its nacks wait like acks of quiet lanes. With a
-#: commit for each, a thousand dead endpoints would hold SQLite's write lock for half of the time.
+#: A lane that its push backoff holds back for so long needs nothing soon: its nacks wait like acks of quiet lanes. With
+#: a commit for each, a thousand dead endpoints would hold SQLite's write lock for half of the time.
 HELD_BACK_MS = 5000
 #: Lanes that are remembered for being quiet, or for their keys. Beyond that, all are forgotten.
 MOST_LANES = 10_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,6 @@ from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import Lane, PageRequest, work_key
 from deliveries.models import Delivery
-from deliveries.push import pager as module
 from deliveries.push.pager import Pager
 from deliveries.rules.taskmessage import queue_name
 from deliveries.store import statements
@@ -24,9 +24,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def pager(monkeypatch: pytest.MonkeyPatch, redis_url: str) -> Iterator[Pager]:
-    """A pager with one thread, so that pages come one after the other."""
-    monkeypatch.setattr(module, "THREADS", 1)
+def pager(redis_url: str) -> Iterator[Pager]:
     it = Pager()
     yield it
     it.stop()
@@ -89,6 +87,35 @@ def test_projects_take_turns(api: Api, pager: Pager, reads: list[int]) -> None:
     # Then the other project's page was the first or the second
     assert other in reads[:2]
     assert sorted(reads) == [*many, other]
+
+
+def test_a_prompt_lane_does_not_wait_for_the_pages_of_others(
+    api: Api, pager: Pager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given lanes of the same project whose pages take for ever
+    *others, prompt = subscriptions(api, "shop", 4)
+    may_end, read = threading.Event(), statements.read_page
+
+    def slow_but_for_one(**arguments: Any) -> list[statements.PageRow]:
+        assert arguments["subscription_id"] == prompt or may_end.wait(600)
+        return read(**arguments)
+
+    monkeypatch.setattr(statements, "read_page", slow_but_for_one)
+    # And one whose endpoint acks at once
+    lane = Lane(prompt, "local")
+    requests = requested(*others)
+    default_backlog().configure(lane, mode=Mode.PUSH, action="known")
+    lane_change(default_backlog(), lane, results_seen=1, ack_ratio=1)
+    requests += claimed()
+    assert [request.is_prompt for request in requests] == [False, False, False, True]
+    # When all want their pages
+    for request in requests:
+        pager.page(request)
+    pager.start()
+    # Then its page arrives while the others wait
+    message_id = Delivery.objects.filter(subscription_id=prompt).get().message_id
+    wait_for(lambda: default_backlog().known(lane, [message_id]) == [True], what="the page of the prompt lane")
+    may_end.set()
 
 
 def test_a_lane_that_asks_again_and_again_is_read_once(api: Api, pager: Pager, reads: list[int]) -> None:
