@@ -12,6 +12,7 @@ from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import Lane, PageRequest, work_key
 from deliveries.models import Delivery
+from deliveries.push import pager as module
 from deliveries.push.pager import Pager
 from deliveries.rules.taskmessage import queue_name
 from deliveries.store import statements
@@ -24,7 +25,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def pager(redis_url: str) -> Iterator[Pager]:
+def pager(monkeypatch: pytest.MonkeyPatch, redis_url: str) -> Iterator[Pager]:
+    """A pager with one thread for lanes that are not prompt, so that their pages come one after the other."""
+    monkeypatch.setattr(module, "THREADS", 1)
     it = Pager()
     yield it
     it.stop()
