@@ -1,16 +1,18 @@
 -- fetch(queue, work; worker's region, batch, count, limit, lease) -> {messages, ms until the next wake or -1, epoch, lanes to page}
 --
--- Wakes the lanes that are due, takes up to `count` messages from the queue, and records them as one batch of this worker,
--- so that they can be put back if it dies. Also claims lanes that want their next page; if there are more, the wait is 0.
+-- Wakes the lanes that are due, takes up to `count` messages from the queue, first those of prompt lanes, and records them as
+-- one batch of this worker, so that they can be put back if it dies. Also claims lanes that want their next page; if there are
+-- more, the wait is 0.
 --   KEYS[1]  deliveries.<region>     KEYS[2]  ph:work:<worker> (record.lua)
 --   ARGV[1]  region   ARGV[2]  the batch's name   ARGV[3]  at most this many   ARGV[4]  how many may wait in a lane
---   ARGV[5]  the worker's lease, if it has one: without it the worker gets no messages (beat.lua)
+--   ARGV[5]  the worker's lease, if it has one: without it the worker gets no messages (beat.lua); "-" for a stock worker, whose
+--            messages come in another way
 -- Reads ph:epoch; moves ph:wake, ph:page, ph:bell:<region>; owns ph:work:<worker>; lists the worker in ph:workers; pumps lanes (pump.lua).
 
 --- While messages of prompt lanes wait, others get this share of a fetch.
 local LOW_SHARE = 1 / 16
---- Stock workers take the highest priority first, however much of it waits. When one of them calls, without taking messages, so
---- many of the lowest priority get in line there.
+--- A stock worker takes the highest priority first, however much of it waits. When it calls, so many of the lowest priority get
+--- in line there.
 local STOCK_LOW = 50
 tells_wake = true
 local now = now_ms()
@@ -26,7 +28,7 @@ end
 
 local count = tonumber(ARGV[3])
 local low = low_of(KEYS[1])
-if count == 0 and ARGV[5] == '-' then
+if ARGV[5] == '-' then
   for _ = 1, STOCK_LOW do
     if not redis.call('LMOVE', low, KEYS[1], 'RIGHT', 'LEFT') then break end
   end

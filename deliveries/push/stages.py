@@ -188,7 +188,10 @@ class Stages:
             if self.outstanding.get(delivery.task_id) is delivery:
                 del self.outstanding[delivery.task_id]
         for lane, flow in flows.items():
-            (self._prompt_lanes.add if flow.is_prompt else self._prompt_lanes.discard)(lane)
+            if flow.is_prompt:
+                self._prompt_lanes.add(lane)
+            else:
+                self._prompt_lanes.discard(lane)
         observe(attempts_of(deliveries, flows, worker=self._worker), self.endpoints, self.flower)
         self._on_room()
 

@@ -15,9 +15,6 @@ WORTH_A_COMMIT = 64
 #: The pause is this much longer while fewer than WORTH_A_COMMIT acks wait, all of quiet lanes: those that had at least
 #: as many spare tokens when they were settled last, so that nothing needs their tokens back sooner.
 QUIET_SECONDS = 0.48
-#: A lane that its push backoff holds back for so long needs nothing soon: its nacks wait like acks of quiet lanes. With
-#: a commit for each, a thousand dead endpoints would hold SQLite's write lock for half of the time.
-HELD_BACK_MS = 5000
 #: Lanes that are remembered for being quiet, or for their keys. Beyond that, all are forgotten.
 MOST_LANES = 10_000
 
@@ -29,8 +26,6 @@ class Gathering:
         #: The least number of spare tokens among the lanes of the last turn.
         self._least_spare = 0
         self._quiet_lanes: set[Lane] = set()
-        #: The lanes whose push backoff held them back for long when they were settled last.
-        self._held_lanes: set[Lane] = set()
         #: The lanes in which messages waited for their ordering keys when they were settled last.
         self._keyed_lanes: set[Lane] = set()
 
@@ -43,15 +38,7 @@ class Gathering:
             self._quiet_lanes.clear()
         if len(self._keyed_lanes) > MOST_LANES:
             self._keyed_lanes.clear()
-        if len(self._held_lanes) > MOST_LANES:
-            self._held_lanes.clear()
         for lane, flow in flows.items():
-            if flow.backoff_ms >= HELD_BACK_MS:
-                self._held_lanes.add(lane)
-                self._quiet_lanes.discard(lane)
-                self._keyed_lanes.discard(lane)
-                continue
-            self._held_lanes.discard(lane)
             self._least_spare = min(self._least_spare, flow.spare)
             if flow.spare >= WORTH_A_COMMIT:
                 self._quiet_lanes.add(lane)
@@ -85,4 +72,4 @@ class Gathering:
 
         Any thread may call this.
         """
-        return waiting < WORTH_A_COMMIT and lane in (self._quiet_lanes if is_ack else self._held_lanes)
+        return is_ack and waiting < WORTH_A_COMMIT and lane in self._quiet_lanes

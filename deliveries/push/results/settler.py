@@ -161,20 +161,19 @@ class Settler:
 
     def _settle_some(self) -> tuple[int, bool]:
         """Settle waiting results, at most a turn. Return their number, and whether these were all that waited."""
-        # The engine appends at the end while this method takes from the front; both operations are atomic.
+        # The engine appends at the end while this method replaces what was there; both operations are atomic.
         self._urgent.clear()
         self._complete.clear()
         waiting = self._results[:]
-        self._taken = _next_turn(waiting)
+        self._taken, left = next_turn(waiting)
         self._gathering.begin_turn()
         count = len(self._taken)
-        taken = set(self._taken) if count < len(waiting) else ()
-        self._results[: len(waiting)] = [delivery for delivery in waiting if delivery not in taken] if taken else []
+        self._results[: len(waiting)] = left
         if self._taken:
             self._settle(self._taken)
         if self._results:
             self._ready.set()
-        return count, not taken
+        return count, not left
 
     def _settle(self, deliveries: Sequence[PushDelivery]) -> None:
         """Settle these deliveries. An outage costs time, never a result; other failures only the lane at fault."""
@@ -263,19 +262,20 @@ class Settler:
         return persistently(call, stopping=self._thread.stopping, what=f"to settle {count} results")
 
 
-def _next_turn(waiting: Sequence[PushDelivery]) -> list[PushDelivery]:
-    """Return the results of the next turn."""
+def next_turn(waiting: Sequence[PushDelivery]) -> tuple[list[PushDelivery], list[PushDelivery]]:
+    """Return the results of the next turn, and those that are left for later ones."""
     turn: list[PushDelivery] = []
+    left: list[PushDelivery] = []
     low_lanes: set[Lane] = set()
     for delivery in waiting:
-        if not delivery.is_prompt:
-            if delivery.lane not in low_lanes and len(low_lanes) == LOW_LANES:
-                continue
-            low_lanes.add(delivery.lane)
+        has_place = delivery.is_prompt or delivery.lane in low_lanes or len(low_lanes) < LOW_LANES
+        if not has_place or len(turn) == TURN_SIZE:
+            left.append(delivery)
+            continue
         turn.append(delivery)
-        if len(turn) == TURN_SIZE:
-            break
-    return turn
+        if not delivery.is_prompt:
+            low_lanes.add(delivery.lane)
+    return turn, left
 
 
 def settle_now(deliveries: Sequence[PushDelivery]) -> dict[Lane, LaneFlow]:

@@ -58,27 +58,12 @@ def test_a_lane_is_quiet_until_its_tokens_are_in_use() -> None:
     assert not round_of({QUIET: 0}, rounds).can_wait(QUIET, is_ack=True, waiting=0)
 
 
-def test_nacks_of_a_lane_that_is_held_back_for_long_wait_and_its_acks_do_not() -> None:
-    rounds = Gathering()
-    rounds.begin_turn()
-    rounds.settled({BUSY: LaneFlow(1, gathering.HELD_BACK_MS, spare=-1), QUIET: LaneFlow(100, 0, spare=WORTH_A_COMMIT)})
-    assert rounds.pause_seconds(2, spent_seconds=0.003) + rounds.quiet_seconds(2) == GATHER_SECONDS + QUIET_SECONDS
-    assert rounds.can_wait(BUSY, is_ack=False, waiting=0)
-    assert not rounds.can_wait(BUSY, is_ack=False, waiting=WORTH_A_COMMIT)
-    assert not rounds.can_wait(BUSY, is_ack=True, waiting=0), "an ack ends the pause"
-    assert not rounds.waits_for_keys(BUSY)
-    rounds.settled({BUSY: LaneFlow(1, gathering.HELD_BACK_MS - 1)})
-    assert not rounds.can_wait(BUSY, is_ack=False, waiting=0)
-
-
 def test_a_bounded_number_of_lanes_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gathering, "MOST_LANES", 10)
     rounds = Gathering()
     for number in range(100):
         round_of({Lane(number, "local"): WORTH_A_COMMIT, Lane(-number, "local"): -1}, rounds)
-        rounds.settled({Lane(number, "elsewhere"): LaneFlow(1, gathering.HELD_BACK_MS)})
     assert len(rounds._quiet_lanes) <= 11
-    assert len(rounds._held_lanes) <= 11
     assert len(rounds._keyed_lanes) <= 11
 
 

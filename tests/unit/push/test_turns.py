@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from deliveries.backlog.records import Lane
-from deliveries.push.results.settler import LOW_LANES, TURN_SIZE, _next_turn
+from deliveries.push.results.settler import LOW_LANES, TURN_SIZE, next_turn
 from deliveries.push.sending.delivery import PushDelivery
 from deliveries.push.sending.engine import LOW_SLICE, SLICE, next_slice
 
@@ -22,19 +22,19 @@ def waiting(*counts: tuple[int, int, bool]) -> list[PushDelivery]:
 
 def test_a_turn_has_few_lanes_that_are_not_prompt_and_all_prompt_results() -> None:
     results = waiting((1, 500, False), (9000, 300, True))
-    turn = _next_turn(results)
-    assert turn == [*results[:LOW_LANES], *results[500:]]
+    assert next_turn(results) == ([*results[:LOW_LANES], *results[500:]], results[LOW_LANES:500])
 
 
 def test_a_turn_has_all_results_of_a_lane_that_it_has() -> None:
     results = waiting(*[(1, 1, False)] * 400, (2, 500, False), (1, 1, False))
-    turn = _next_turn(results)
+    turn, left = next_turn(results)
     assert turn == [*results[: 400 + LOW_LANES - 1], results[-1]]
+    assert left == results[400 + LOW_LANES - 1 : -1]
 
 
 def test_a_turn_ends_at_its_size() -> None:
     results = waiting((1, 2 * TURN_SIZE, True))
-    assert _next_turn(results) == results[:TURN_SIZE]
+    assert next_turn(results) == (results[:TURN_SIZE], results[TURN_SIZE:])
 
 
 def test_a_slice_has_prompt_messages_and_a_few_others() -> None:
