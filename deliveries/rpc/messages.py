@@ -23,8 +23,8 @@ from pushhub.common.pubsubtypes import pubsub
 from subscriptions.rpc.calls import LARGE_REQUEST_BYTES, Call, Direct, Method, Unary, Waiting, in_thread, stopping
 from subscriptions.selectors import get_topic, read_subscription
 
-PublishResponse = pubsub.PublishResponse.pb()
-PullResponse = pubsub.PullResponse.pb()
+PublishResponse = pubsub.PublishResponse
+PullResponse = pubsub.PullResponse
 REGION_METADATA = REGION_HEADER.lower()
 #: A request with more messages gains little from being stored together with others.
 QUICK_MESSAGES = 100
@@ -112,7 +112,7 @@ def modify_ack_deadlines(request: Any, caller: Principal) -> Empty:
 
 PUBLISHER: dict[str, Method] = {
     "Publish": Direct(
-        pubsub.PublishRequest.pb(),
+        pubsub.PublishRequest,
         PublishResponse,
         publish,
         most_bytes=LARGE_REQUEST_BYTES,
@@ -120,7 +120,7 @@ PUBLISHER: dict[str, Method] = {
     )
 }
 SUBSCRIBER: dict[str, Method] = {
-    "Pull": Waiting(pubsub.PullRequest.pb(), PullResponse, pull_messages),
-    "Acknowledge": Unary(pubsub.AcknowledgeRequest.pb(), Empty, acknowledge_messages),
-    "ModifyAckDeadline": Unary(pubsub.ModifyAckDeadlineRequest.pb(), Empty, modify_ack_deadlines),
+    "Pull": Waiting(pubsub.PullRequest, PullResponse, pull_messages),
+    "Acknowledge": Unary(pubsub.AcknowledgeRequest, Empty, acknowledge_messages),
+    "ModifyAckDeadline": Unary(pubsub.ModifyAckDeadlineRequest, Empty, modify_ack_deadlines),
 }

@@ -12,7 +12,7 @@ from subscriptions.resources import fields
 from subscriptions.rpc.calls import Method
 from subscriptions.rpc.unary import answered_by, update
 
-Snapshot = pubsub.Snapshot.pb()
+Snapshot = pubsub.Snapshot
 
 
 def name_complete(request: Any) -> None:

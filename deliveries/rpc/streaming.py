@@ -44,8 +44,8 @@ from subscriptions.selectors import read_subscription
 
 logger = logging.getLogger(__name__)
 
-Request = pubsub.StreamingPullRequest.pb()
-Response = pubsub.StreamingPullResponse.pb()
+Request = pubsub.StreamingPullRequest
+Response = pubsub.StreamingPullResponse
 
 LEAST_DEADLINE_SECONDS = 10
 #: A response has at most this many bytes of messages, unless it has a single message; clients take 4 MB by default.

@@ -12,12 +12,12 @@ import time
 from typing import Any
 
 import django
-import uvloop
 from django.conf import settings
 from django.core.management import call_command
 from django.db import connections
 
 from pushhub.common import environment as env
+from pushhub.common import eventloops
 from pushhub.emulator import StartError
 from pushhub.emulator.resources import StartResources, create_resources
 from pushhub.runtime import embedded
@@ -83,7 +83,7 @@ class Emulator:
 
     def _serve(self) -> None:
         try:
-            uvloop.run(self._serve_all())
+            eventloops.run(self._serve_all())
         except BaseException as error:
             self._error = error
             self._listening.set()

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import django
 import grpc
-import uvloop
 
 from pushhub.common import environment as env
+from pushhub.common import eventloops
 
 if TYPE_CHECKING:
     from subscriptions.rpc.calls import Method
@@ -67,8 +67,9 @@ def services() -> dict[str, dict[str, Method]]:
 
 async def make_server() -> tuple[grpc.aio.Server, int]:
     """Return the server, and the loopback port on which it will answer."""
+    from google.iam.v1 import iam_policy_pb2
     from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-    from grpc_reflection.v1alpha import reflection
+    from grpc_reflection.v1alpha import reflection, reflection_pb2
 
     from subscriptions.rpc.calls import service_handler
     from subscriptions.rpc.public import PublicServices
@@ -80,7 +81,8 @@ async def make_server() -> tuple[grpc.aio.Server, int]:
     health_servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     names = [*methods_by_service, health.SERVICE_NAME, reflection.SERVICE_NAME]
-    reflection.enable_server_reflection(names, server, reflected_pool(methods_by_service))
+    described = [module.DESCRIPTOR for module in (iam_policy_pb2, health_pb2, reflection_pb2)]
+    reflection.enable_server_reflection(names, server, reflected_pool(methods_by_service, described=described))
     for name in ("", *names):
         await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
     return server, server.add_insecure_port("127.0.0.1:0")
@@ -139,7 +141,7 @@ def main() -> None:
     try:
         django.setup()
         with contextlib.suppress(KeyboardInterrupt):
-            uvloop.run(main_async())
+            eventloops.run(main_async())
     except (env.SettingError, OSError) as error:
         sys.exit(f"the gRPC server cannot start: {error}")
 

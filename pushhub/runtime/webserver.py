@@ -19,10 +19,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import uvloop
 from django.conf import settings
 
 from pushhub.common import environment as env
+from pushhub.common import eventloops
 from pushhub.runtime.httpserver.admission import Admission
 from pushhub.runtime.httpserver.limits import raise_open_files, read_limits
 from pushhub.runtime.httpserver.server import HttpServer
@@ -124,12 +124,12 @@ def main() -> None:
         if arguments.worker is None:
             with listen(settings.HTTP_ADDRESS) as listening:
                 if settings.WEB_WORKERS == 1:
-                    uvloop.run(serve(listening))
+                    eventloops.run(serve(listening))
                 else:
                     Workers(listening, settings.WEB_WORKERS).run()
         else:
             listening_number, parent = arguments.worker
-            uvloop.run(serve(socket.socket(fileno=listening_number), parent))
+            eventloops.run(serve(socket.socket(fileno=listening_number), parent))
     except (env.SettingError, OSError) as error:
         sys.exit(f"the web server cannot start: {error}")
 

@@ -19,7 +19,7 @@ from pushhub.common.protojson import (
     Struct,
     Timestamp,
 )
-from pushhub.common.pubsubtypes import pubsub, schema
+from pushhub.common.pubsubtypes import pubsub
 from subscriptions.resources import bounds
 from subscriptions.resources.descriptors import message_of
 
@@ -30,7 +30,7 @@ EMAIL = String(320)
 REVISION_ID = String(64)
 
 TRANSFORM = message_of(
-    pubsub.MessageTransform.pb().DESCRIPTOR,
+    pubsub.MessageTransform.DESCRIPTOR,
     kinds={"AIInference.serviceAccountEmail": EMAIL, "JavaScriptUDF.code": String(bounds.FUNCTION_CODE_BYTES)},
 )
 TRANSFORMS = Repeated(TRANSFORM, max_items=5)
@@ -123,8 +123,8 @@ OUTPUT_ONLY = frozenset(
 
 
 def _message(proto: Any, **of_pushhub: Message) -> Message:
-    """The field table of one of the client library's message classes. `of_pushhub` has tables of its fields."""
-    descriptor = proto.pb().DESCRIPTOR
+    """The field table of a message class. `of_pushhub` has tables of its fields."""
+    descriptor = proto.DESCRIPTOR
     kinds = {f"{descriptor.name}.{field}": message for field, message in of_pushhub.items()}
     return message_of(descriptor, kinds={**KINDS, **kinds}, output_only=OUTPUT_ONLY)
 
@@ -139,11 +139,11 @@ SEEK = _message(pubsub.SeekRequest)
 SNAPSHOT = _message(pubsub.Snapshot)
 CREATE_SNAPSHOT = _message(pubsub.CreateSnapshotRequest)
 UPDATE_SNAPSHOT = _message(pubsub.UpdateSnapshotRequest)
-SCHEMA = _message(schema.Schema)
-COMMIT_SCHEMA = _message(schema.CommitSchemaRequest)
-ROLLBACK_SCHEMA = _message(schema.RollbackSchemaRequest)
-VALIDATE_SCHEMA = _message(schema.ValidateSchemaRequest)
-VALIDATE_MESSAGE = _message(schema.ValidateMessageRequest)
+SCHEMA = _message(pubsub.Schema)
+COMMIT_SCHEMA = _message(pubsub.CommitSchemaRequest)
+ROLLBACK_SCHEMA = _message(pubsub.RollbackSchemaRequest)
+VALIDATE_SCHEMA = _message(pubsub.ValidateSchemaRequest)
+VALIDATE_MESSAGE = _message(pubsub.ValidateMessageRequest)
 
 PUBSUB_MESSAGE = _message(pubsub.PubsubMessage)
 VALIDATE_MESSAGE_TRANSFORM = Message("ValidateMessageTransformRequest", {"messageTransform": TRANSFORM})

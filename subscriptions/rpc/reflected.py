@@ -1,24 +1,30 @@
-"""Descriptors of our services for server reflection. The client library's classes describe messages only."""
+"""Descriptors of our services for server reflection. Those of google.pubsub.v1 describe messages only."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor_pool import DescriptorPool
 
+from pushhub.common.pubsubtypes import POOL, add_file
 from subscriptions.rpc.calls import Bidirectional, Method
 
 
-def reflected_pool(services: Mapping[str, Mapping[str, Method]]) -> DescriptorPool:
-    """Return the process's descriptor pool, with a file for each service that it doesn't describe yet."""
-    pool = descriptor_pool.Default()
+def reflected_pool(services: Mapping[str, Mapping[str, Method]], *, described: Iterable[Any]) -> DescriptorPool:
+    """Return the pool of the messages, with a file for each service.
+
+    `described` has the FileDescriptors of the services that protoc has described.
+    """
+    for file in described:
+        add_file(file)
     for name, methods in services.items():
         try:
-            pool.FindServiceByName(name)
+            POOL.FindServiceByName(name)
         except KeyError:
-            pool.AddSerializedFile(_file_of(name, methods).SerializeToString())
-    return pool
+            POOL.AddSerializedFile(_file_of(name, methods).SerializeToString())
+    return POOL
 
 
 def _file_of(service: str, methods: Mapping[str, Method]) -> descriptor_pb2.FileDescriptorProto:
@@ -36,6 +42,8 @@ def _file_of(service: str, methods: Mapping[str, Method]) -> descriptor_pb2.File
             client_streaming=isinstance(method, Bidirectional),
             server_streaming=isinstance(method, Bidirectional),
         )
-        files |= {method.request.DESCRIPTOR.file.name, method.answer.DESCRIPTOR.file.name}
+        for message in (method.request, method.answer):
+            add_file(message.DESCRIPTOR.file)
+            files.add(message.DESCRIPTOR.file.name)
     file.dependency.extend(sorted(files))
     return file

@@ -8,16 +8,16 @@ from typing import Any
 from google.iam.v1 import policy_pb2
 
 from pushhub.common import names
-from pushhub.common.pubsubtypes import pubsub, schema
+from pushhub.common.pubsubtypes import pubsub
 from subscriptions.api import policies, schemas, subscriptions, topics
 from subscriptions.resources import fields
 from subscriptions.rpc.calls import LARGE_REQUEST_BYTES, Method
 from subscriptions.rpc.protobuf import to_dict
 from subscriptions.rpc.unary import answered_by, part, update
 
-Schema = schema.Schema.pb()
-Subscription = pubsub.Subscription.pb()
-Topic = pubsub.Topic.pb()
+Schema = pubsub.Schema
+Subscription = pubsub.Subscription
+Topic = pubsub.Topic
 
 
 def name_complete(request: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Mapping
 from operator import attrgetter
@@ -12,6 +13,7 @@ from google.protobuf.message import Message
 
 from pushhub.common import protojson
 from pushhub.common.principals import Principal
+from pushhub.common.pubsubtypes import POOL
 from subscriptions.iam.methods import METHODS
 from subscriptions.paging import Page
 from subscriptions.rpc.calls import REQUEST_BYTES, Unary
@@ -75,8 +77,7 @@ def _query(request: Any) -> dict[str, str]:
 
 
 def _find_type(full_name: str) -> type[Message] | None:
-    try:
-        descriptor = descriptor_pool.Default().FindMessageTypeByName(full_name)
-    except KeyError:
-        return None
-    return message_factory.GetMessageClass(descriptor)
+    for pool in (POOL, descriptor_pool.Default()):
+        with contextlib.suppress(KeyError):
+            return message_factory.GetMessageClass(pool.FindMessageTypeByName(full_name))
+    return None

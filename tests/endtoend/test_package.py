@@ -15,10 +15,15 @@ from packaging.requirements import Requirement
 
 from pushhub import __version__
 from tests.endtoend.running import environment as new_environment
+from tests.ports import wait_for
+from tests.receiver import Receiver
 
 ROOT = Path(__file__).parents[2]
 #: What an installation without extras lacks.
-EXTRAS = ("pyarrow", "flower", "psycopg", "grpc_tools", "pyspark", "pandas", "fastavro", "drf_spectacular_sidecar")
+EXTRAS = (
+    "pyarrow", "flower", "psycopg", "grpc_tools", "pyspark", "pandas", "fastavro", "drf_spectacular_sidecar", "uvloop",
+    "google.pubsub_v1", "google.api_core", "google.auth", "google.oauth2", "proto", "opentelemetry",
+)  # fmt: skip
 PAGE_OF_THE_GUIDE = "pushhub/guide/_static/documentation_options.js"
 #: A build only copies files: the checkout's tools are used, and nothing is fetched.
 BUILD = "import sys, setuptools.build_meta as build; print(getattr(build, sys.argv[1])(sys.argv[2]))"
@@ -81,6 +86,37 @@ def test_the_emulator_starts_without_a_checkout(environment: Path, tmp_path: Pat
     printed = run(environment / "bin" / "python", "-c", script, cwd=tmp_path)
     assert str(environment) in printed
     assert "Server started, listening on" in printed
+
+
+def test_the_small_emulator_takes_messages_over_grpc_and_pushes_them(
+    environment: Path, tmp_path: Path, receiver: Receiver
+) -> None:
+    """It has asyncio's event loop in place of uvloop, and message classes without the client library."""
+    script = (
+        "import sys, grpc, pushhub.testing as testing\n"
+        "from pushhub.common.pubsubtypes import pubsub\n"
+        "with testing.Emulator(projects=['demo,orders']) as emulator:\n"
+        "    channel = grpc.insecure_channel(emulator.host_port)\n"
+        "    def call(method, request, answer):\n"
+        "        to_bytes, path = type(request).SerializeToString, f'/google.pubsub.v1.{method}'\n"
+        "        return channel.unary_unary(path, to_bytes, answer.FromString)(request, timeout=60)\n"
+        "    push = pubsub.PushConfig(push_endpoint=sys.argv[1])\n"
+        "    topic = 'projects/demo/topics/orders'\n"
+        "    wanted = pubsub.Subscription(name='projects/demo/subscriptions/hook', topic=topic, push_config=push)\n"
+        "    call('Subscriber/CreateSubscription', wanted, pubsub.Subscription)\n"
+        "    request = pubsub.PublishRequest(topic=topic, messages=[pubsub.PubsubMessage(data=b'one')])\n"
+        "    print(call('Publisher/Publish', request, pubsub.PublishResponse).message_ids[0], flush=True)\n"
+        "    sys.stdin.read()"
+    )
+    command = [environment / "bin" / "python", "-c", script, receiver.url]
+    with subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        message_id = process.stdout.readline().strip()
+        assert message_id
+        wait_for(lambda: receiver.requests, what="the push")
+        process.stdin.close()
+    assert receiver.requests[0].json["message"]["messageId"] == message_id
+    assert process.returncode == 0
 
 
 def test_the_small_emulator_says_which_extra_it_lacks(environment: Path, tmp_path: Path) -> None:

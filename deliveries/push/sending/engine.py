@@ -1,4 +1,4 @@
-"""The engine: a uvloop in its own thread, which sends all pushes."""
+"""The engine: an event loop in its own thread, which sends all pushes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-import uvloop
-
 from deliveries.push.sending.delivery import PushDelivery
 from deliveries.push.sending.httpclient import push_client
 from deliveries.push.sending.plans import PlanBook, PushPlan
@@ -17,6 +15,7 @@ from deliveries.push.sending.sender import send
 from deliveries.push.sending.steps import Step, next_step
 from deliveries.rules.outcome import Reason, Verdict
 from pushhub.common.background import BackgroundThread
+from pushhub.common.eventloops import new_event_loop
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +43,7 @@ class Engine:
         starting: Callable[[list[PushDelivery]], None],
         renew: Callable[[set[int]], None],
     ) -> None:
-        self._loop = uvloop.new_event_loop()
+        self._loop = new_event_loop()
         self.client = push_client(self._loop)
         self.plans = PlanBook(self.client)
         self._unprepared = unprepared

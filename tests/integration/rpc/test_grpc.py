@@ -169,7 +169,8 @@ def test_reflection_describes_the_services(channel: grpc.Channel) -> None:
 
     listed = {service.name for service in ask(list_services="").list_services_response.service}
     assert {"google.pubsub.v1.Publisher", "google.pubsub.v1.Subscriber", "google.iam.v1.IAMPolicy"} <= listed
-    for symbol in ("google.pubsub.v1.Subscriber", "google.pubsub.v1.PubsubMessage", "google.iam.v1.Policy"):
+    messages = ("google.pubsub.v1.PubsubMessage", "google.iam.v1.Policy")
+    for symbol in ("google.pubsub.v1.Subscriber", "google.iam.v1.IAMPolicy", "grpc.health.v1.Health", *messages):
         assert ask(file_containing_symbol=symbol).file_descriptor_response.file_descriptor_proto
 
 
