@@ -121,7 +121,7 @@ def _row(parser: argparse.ArgumentParser, name: str) -> str:
     return row
 
 
-def prepare_django(folder: str) -> None:
+def prepare_django(folder: str, *, on_postgresql: bool = ON_POSTGRESQL) -> None:
     """Set up Django with the settings of `make up`. Each row then uses a stand of its own."""
     import django
 
@@ -135,7 +135,7 @@ def prepare_django(folder: str) -> None:
         PUSHHUB_ALLOW_PRIVATE="1",
         PUSHHUB_LOG_LEVEL="WARNING",
     )
-    if not ON_POSTGRESQL:
+    if not on_postgresql:
         # Rows flush the database that they use, so a configured database must never be used.
         os.environ.pop("PUSHHUB_DATABASE_URL", None)
     django.setup()

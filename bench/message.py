@@ -13,8 +13,8 @@ ATTRIBUTES = {"key": "value"}
 TOPIC = "projects/bench/topics/bench"
 
 
-def publish_body(messages: int) -> bytes:
-    message = {"data": base64.b64encode(HELLO).decode(), "attributes": ATTRIBUTES}
+def publish_body(messages: int, *, data: bytes = HELLO) -> bytes:
+    message = {"data": base64.b64encode(data).decode(), "attributes": ATTRIBUTES}
     return json.dumps({"messages": [message] * messages}).encode()
 
 

@@ -166,8 +166,9 @@ def answers(port: int) -> bool:
 class Nginx:
     """An endpoint that answers every request with 204 and counts them."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, pid: int) -> None:
         self.url = f"http://127.0.0.1:{port}/push"
+        self.pid = pid
         self._status = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
         self._asked = 0
 
@@ -191,7 +192,7 @@ def nginx(port: int) -> Iterator[Nginx]:
             wait_until(lambda: started.poll() is not None or answers(port), seconds=10, what="nginx")
             if started.poll() is not None:
                 raise BenchError("nginx did not start")
-            yield Nginx(port)
+            yield Nginx(port, started.pid)
 
 
 TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")

@@ -2,12 +2,14 @@
 
 `python -m bench.publisher PORT RATE SECONDS CONNECTIONS FILE` writes lines of "<message id> <due ns> <answered ns>", on
 the clock of `time.monotonic_ns`. A publish that is due while all connections are busy goes out as soon as one is free,
-and counts from when it was due.
+and counts from when it was due. With BATCH and SIZE at the end, a publish has so many messages with data of so many
+random bytes, and the line the id of the first.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 import sys
 from collections import deque
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import cast
 
 import uvloop
 
-from bench.message import TOPIC, publish_body
+from bench.message import HELLO, TOPIC, publish_body
 
 KEY = b'"messageIds":["'
 LENGTH = b"content-length: "
@@ -52,8 +54,7 @@ class Connection(asyncio.Protocol):
 class Load:
     """Send the publishes that are due."""
 
-    def __init__(self, port: int) -> None:
-        body = publish_body(1)
+    def __init__(self, port: int, body: bytes) -> None:
         self.request = (
             f"POST /v1/{TOPIC}:publish HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
             f"Content-Length: {len(body)}\r\n\r\n"
@@ -77,9 +78,9 @@ class Load:
             self.free.popleft().send(self.waiting.popleft())
 
 
-async def run(port: int, rate: int, seconds: int, connections: int) -> list[str]:
+async def run(port: int, rate: int, seconds: int, connections: int, body: bytes) -> list[str]:
     loop = asyncio.get_running_loop()
-    load = Load(port)
+    load = Load(port, body)
     for _ in range(connections):
         await loop.create_connection(lambda: Connection(load), "127.0.0.1", port)
     began = monotonic_ns() + 200_000_000
@@ -100,7 +101,9 @@ async def run(port: int, rate: int, seconds: int, connections: int) -> list[str]
 
 def main() -> None:
     port, rate, seconds, connections = map(int, sys.argv[1:5])
-    Path(sys.argv[5]).write_text("".join(uvloop.run(run(port, rate, seconds, connections))))
+    batch, size = map(int, sys.argv[6:8] or (1, len(HELLO)))
+    body = publish_body(batch, data=random.Random(0).randbytes(size))
+    Path(sys.argv[5]).write_text("".join(uvloop.run(run(port, rate, seconds, connections, body))))
 
 
 if __name__ == "__main__":

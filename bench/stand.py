@@ -65,11 +65,11 @@ class Stand:
             yield worker
 
     @contextmanager
-    def maintenance(self) -> Iterator[None]:
+    def maintenance(self) -> Iterator[Started]:
         options = ["-Q", "maintenance", "-P", "solo", "-n", "maintenance@bench", "--events"]
         schedule = ["--without-gossip", "--without-mingle", "-B", "-s", str(self.folder / "beat")]
-        with process(_celery("worker", *options, *schedule), env=self.env):
-            yield
+        with process(_celery("worker", *options, *schedule), env=self.env) as worker:
+            yield worker
 
     @contextmanager
     def web(self) -> Iterator[Started]:

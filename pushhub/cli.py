@@ -23,6 +23,7 @@ usage: pushhub COMMAND ...
   backup, restore, move
                    the database: to a file, from a file, and to another database
   doctor           what is wrong with this installation, what to do about it, and what capacity is left
+  capacity         what a load needs: processes, Redis, PostgreSQL, network
   help             the commands for operators
 
   --version        the version of PushHub
@@ -32,7 +33,7 @@ usage: pushhub COMMAND ...
 
 
 #: The first words besides those that speak to a running PushHub and Django's commands.
-COMMANDS = ("completion", "doctor", "emulator", "receive", "up", "help")
+COMMANDS = ("capacity", "completion", "doctor", "emulator", "receive", "up", "help")
 
 
 def main() -> None:
@@ -54,6 +55,10 @@ def main() -> None:
         from pushhub.doctor.command import main as doctor
 
         sys.exit(doctor(arguments))
+    elif name == "capacity":
+        from pushhub.capacity.command import main as capacity
+
+        sys.exit(capacity(arguments))
     elif name in ("completion", "__complete"):
         complete(name, arguments)
     else:

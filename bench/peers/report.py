@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from bench.drawing import Bars, draw_bars
+from bench.pages import put_block, table
 from bench.peers.measure import RATES
 from bench.peers.peers import FACTS, PEERS
 from bench.processes import ROOT
@@ -42,11 +42,11 @@ def figures_table(results: Results) -> str:
         ]
         for name, figures in _measured(results)
     ]
-    return _table(heads, rows)
+    return table(heads, rows)
 
 
 def facts_table() -> str:
-    return _table(["peer", *FACTS], [[peer.title, *peer.facts] for peer in PEERS.values()])
+    return table(["peer", *FACTS], [[peer.title, *peer.facts] for peer in PEERS.values()])
 
 
 def machine_sentence(results: Results) -> str:
@@ -89,16 +89,9 @@ def write_page() -> None:
     results = json.loads(RESULTS.read_text())
     text = PAGE.read_text()
     for name, block in blocks(results).items():
-        text = put_block(text, name, block)
+        text = put_block(text, BLOCK.format(name=name), block)
     PAGE.write_text(text)
     PICTURE.write_text(draw_results(results))
-
-
-def put_block(text: str, name: str, block: str) -> str:
-    """Return the page's text with a block in place of the one of this name, which ends at the next blank line."""
-    mark = BLOCK.format(name=name)
-    pattern = re.compile(f"(?<={re.escape(mark)}\n\n).*?(?=\n\n)", re.DOTALL)
-    return pattern.sub(lambda _: block, text)
 
 
 def _measured(results: Results) -> list[tuple[str, Results]]:
@@ -118,10 +111,6 @@ def _cpu(figures: Results, rate: int) -> str:
     if f"cpu_us_a_message_at_{rate}" not in figures:
         return "-"
     return f"{figures[f'cpu_us_a_message_at_{rate}']:,} ({figures[f'publisher_cpu_us_a_message_at_{rate}']:,})"
-
-
-def _table(heads: list[str], rows: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(row)} |" for row in [heads, ["---"] * len(heads), *rows])
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ PAGES = [
         "Operate",
         [
             "sizing",
+            "scale",
             "deployment",
             "systemd",
             "upgrading",

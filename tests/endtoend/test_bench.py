@@ -40,6 +40,18 @@ def test_each_row_measures_something(names: list[str], tmp_path: Path) -> None:
     assert set(json.loads(out.read_text())["rows"]) == set(names)
 
 
+@pytest.mark.parametrize("flags", [[], ["--check"]], ids=["costs", "check"])
+def test_the_costs_of_the_capacity_model_are_measured(flags: list[str]) -> None:
+    if missing := _missing(POSTGRESQL):
+        pytest.skip(missing)
+    command = [sys.executable, "-m", "bench.capacity", "--quick", *flags]
+    env = os.environ | {"TMPDIR": TEMPORARY}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout)
+    assert results["runs"][0]["us"]["push"] > 0 if flags else sum(results["costs"]["push_us"].values()) > 0
+
+
 def _missing(names: list[str]) -> str:
     if not bench_programs():
         return "nginx, wrk or h2load is not installed"

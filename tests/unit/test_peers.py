@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.drawing import Bars, draw_bars
+from bench.pages import put_block
 from bench.peers import install, report
 from bench.peers.load import Phase
 from bench.peers.peers import FACTS, PEERS
@@ -54,7 +55,7 @@ def test_the_page_and_the_picture_say_what_was_measured() -> None:
 def test_a_block_replaces_the_one_of_its_name_alone() -> None:
     first, second = (report.BLOCK.format(name=name) for name in ("first", "second"))
     page = f"# Page\n\n{first}\n\nold\nlines\n\n{second}\n\nkept\n"
-    assert report.put_block(page, "first", "new") == f"# Page\n\n{first}\n\nnew\n\n{second}\n\nkept\n"
+    assert put_block(page, first, "new") == f"# Page\n\n{first}\n\nnew\n\n{second}\n\nkept\n"
 
 
 def test_a_bar_is_as_long_as_its_value() -> None:

@@ -1,0 +1,135 @@
+"""Writes the tables of docs/scale.md from what was measured: `python -m bench.scale`."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from bench.capacity import CHECKED, LOADS
+from bench.pages import put_block, table
+from bench.processes import ROOT
+from pushhub.capacity.command import main as print_capacity
+from pushhub.capacity.model import PARTS, Load, plan, read_costs, spent
+
+PAGE = ROOT / "docs" / "scale.md"
+MARK = "<!-- {name}: written by python -m bench.scale -->"
+UNITS = {
+    "request": "a publish request",
+    "message": "a message",
+    "delivery": "a delivery",
+    "published_kb": "a kB published",
+    "delivered_kb": "a kB delivered",
+}
+FLOWS = {
+    "http_bytes": "HTTP, bytes",
+    "redis_bytes": "Redis' connections, bytes",
+    "wal_bytes": "write-ahead log, bytes",
+    "wal_flushes": "flushes of it",
+}
+EXAMPLE = ("--rate=5000", "--fanout=2", "--batch=100")
+#: The rates of the paper exercise, in batches of 100, messages of 1 kB, one subscription each.
+RATES = (1_000, 10_000, 100_000, 1_000_000)
+#: Assumptions of its cost: what clouds ask for a core of a general machine and for a GB of disk in a month.
+DOLLARS_A_CORE, DOLLARS_A_GB = 30, 0.1
+MACHINE_CORES = 16
+
+
+def costs_table(measured: Mapping[str, Any]) -> str:
+    heads = ["µs of CPU", *UNITS.values()]
+    rows = [[part, *(f"{measured['costs'][f'{part}_us'][unit]:,.1f}" for unit in UNITS)] for part in PARTS]
+    rows += [[title, *(_short(measured["costs"][flow][unit]) for unit in UNITS)] for flow, title in FLOWS.items()]
+    return table(heads, rows)
+
+
+def check_table(measured: Mapping[str, Any], checked: Mapping[str, Any]) -> str:
+    one = replace(LOADS["plain"], rate=1)
+    model_us = {part: spent(measured["costs"][f"{part}_us"], one) for part in PARTS}
+
+    def model_rate(run: Mapping[str, Any]) -> float:
+        """Return the rate at which the cores are full, or Redis' one, or those of the workers."""
+        everything_us = (sum(model_us.values()) + run["load_us"]) / checked["cores"]
+        return 1e6 / max(everything_us, model_us["redis"], model_us["push"] / run["workers"])
+
+    heads = ["push workers", "messages/s", "by the model", "idle", *(f"{part}, µs" for part in PARTS)]
+    rows = [
+        [
+            str(run["workers"]),
+            f"{run['per_second']:,}",
+            f"{model_rate(run):,.0f}",
+            f"{run['idle_percent']} %",
+            *(f"{run['us'][part]:.0f} ({model_us[part]:.0f})" for part in PARTS),
+        ]
+        for run in checked["runs"]
+    ]
+    return table(heads, rows)
+
+
+def paper_table(measured: Mapping[str, Any]) -> str:
+    plans = [plan(Load(rate, batch=100), measured) for rate in RATES]
+    rows = [[f"{part} processes", *(f"{need['parts'][part]['processes']:,}" for need in plans)] for part in PARTS]
+    rows += [
+        ["deployments", *(f"{need['deployments']:,}" for need in plans)],
+        ["cores", *(f"{need['cores']:,}" for need in plans)],
+        [f"machines of {MACHINE_CORES} cores", *(f"{-(-need['cores'] // MACHINE_CORES):,}" for need in plans)],
+        ["an hour of messages, GB", *(_short(need["postgresql"]["storedBytes"] / 1e9) for need in plans)],
+        ["write-ahead log, MB/s", *(_short(need["postgresql"]["writeAheadLogBytesPerSecond"] / 1e6) for need in plans)],
+        ["writes to disk, a second", *(f"{need['postgresql']['writesPerSecond']:,}" for need in plans)],
+        ["HTTP, Gbit/s", *(_short(need["network"]["httpBitsPerSecond"] / 1e9) for need in plans)],
+        ["Redis, Gbit/s", *(_short(need["network"]["redisBitsPerSecond"] / 1e9) for need in plans)],
+        ["dollars a month", *(f"{_dollars(need):,}" for need in plans)],
+    ]
+    return table(["messages/s", *(f"{rate:,}" for rate in RATES)], rows)
+
+
+def _short(value: float) -> str:
+    """Return a number with three digits that count."""
+    return f"{float(f'{value:.3g}'):,g}"
+
+
+def _dollars(need: Mapping[str, Any]) -> int:
+    """Return the price with two digits: more would say more than is known."""
+    dollars = need["cores"] * DOLLARS_A_CORE + need["postgresql"]["storedBytes"] / 1e9 * DOLLARS_A_GB
+    return int(float(f"{dollars:.2g}"))
+
+
+def example() -> str:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        print_capacity(EXAMPLE)
+    return f"```text\n$ pushhub capacity {' '.join(EXAMPLE)}\n{printed.getvalue()}```"
+
+
+def machine_sentence(measured: Mapping[str, Any]) -> str:
+    return (
+        f"Measured on {measured['at'][:10]} at commit {measured['commit']}: {measured['cores']} cores of "
+        f"{measured['cpu']}, Linux {measured['kernel']}, Python {measured['python']}, "
+        f"{measured['redis_server'].partition(' sha=')[0]}, {measured['postgresql'].partition(' (Debian')[0]}, "
+        f"with a load average of {measured['load_average_before']:.1f} when it began."
+    )
+
+
+def blocks() -> dict[str, str]:
+    """Return what stands on the page, by the names of MARK."""
+    measured, checked = read_costs(), json.loads(CHECKED.read_text())
+    return {
+        "costs": costs_table(measured),
+        "machine": machine_sentence(measured),
+        "check": check_table(measured, checked),
+        "paper": paper_table(measured),
+        "example": example(),
+    }
+
+
+def main() -> None:
+    text = PAGE.read_text()
+    for name, block in blocks().items():
+        text = put_block(text, MARK.format(name=name), block)
+    PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
