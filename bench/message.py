@@ -1,4 +1,4 @@
-"""The example message of Google's push page (docs/spec.md#push-request), and the request that publishes it."""
+"""The example message of Google's push page (docs/spec-delivery.md#push-request), and the request that publishes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When subscriptions were last used, to the hour, for the expiration policy (docs/spec.md#expiration)."""
+"""When subscriptions were last used, to the hour, for the expiration policy (docs/spec-messages.md#expiration)."""
 
 from __future__ import annotations
 

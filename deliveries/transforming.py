@@ -1,4 +1,4 @@
-"""Applies the message transforms of a subscription to messages on their way out (docs/spec.md#message-transforms).
+"""Applies a subscription's message transforms to messages on their way out (docs/spec-delivery.md#message-transforms).
 
 It is done for each attempt: what is stored, retried and dead-lettered is the message as it was published.
 """

@@ -27,7 +27,7 @@ to try each request at `/docs`, and Google's form of it, the discovery document,
 
 Over gRPC, the services are those of Google's protocol buffers, and the server answers to reflection
 ([methods](compatibility.md#grpc-methods), [fields](compatibility.md#fields)). What each method needs of a caller is in
-[permissions](spec.md#permissions-of-methods), what it answers when it refuses in [errors](spec.md#errors).
+[permissions](spec-access.md#permissions-of-methods), what it answers when it refuses in [errors](spec.md#errors).
 """
 
 

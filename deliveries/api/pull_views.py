@@ -17,7 +17,7 @@ from subscriptions.models import Subscription
 from subscriptions.selectors import read_subscription
 from subscriptions.services.rows import check_name
 
-#: How long production holds a pull that finds nothing (docs/spec.md#pull-requests).
+#: How long production holds a pull that finds nothing (docs/spec-delivery.md#pull-requests).
 HOLD_SECONDS = 20.0
 
 

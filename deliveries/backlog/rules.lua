@@ -1,14 +1,14 @@
 -- Push window, push backoff and rate limit of one lane: pure arithmetic on its state, in front of every verb's script. The
 -- simulator and the tests run this file too (bench/law.py); docs/flow-control.md says what the law is for.
 --
--- Push window (docs/spec.md#push-window). Between the bounds it looks for the size at which the endpoint works best. It never
+-- Push window (docs/spec-delivery.md#push-window). Between the bounds it looks for the size at which the endpoint works best. It never
 -- judges by single failures: it compares two sizes, a windowful of results at each (a round), and keeps the better one. A larger
 -- window is better unless most of what it adds is nacked or the latency rises with it. Nacks that a smaller window does not
 -- reduce have nothing to do with load: the window stays, and they count for the lane's share of nacks instead. After slow start
 -- rounds follow in a cycle: a rest of two windowfuls, a base, and a trial. The trials take turns: a larger window, one that is
 -- smaller by the base's nacks, and one that is smaller by a quarter. A trial that succeeds is the base of the next, larger step.
 --
--- Push backoff (docs/spec.md#push-backoff). With one nack in five a delivery goes out about every 500 ms, and with nothing but
+-- Push backoff (docs/spec-delivery.md#push-backoff). With one nack in five a delivery goes out about every 500 ms, and with nothing but
 -- nacks every 30 to 60 s. The first point is met by a gap between deliveries, which depends on the share of nacks that a smaller
 -- window does not reduce. It halves whenever the share falls by 1.3 percentage points, so that no point costs much more than the
 -- next, and it is 0 below 3 %. The second point is met by pauses: a level counts the nacks since the last ack, and above

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pushhub.common.addresses import AddressGuard
 
-#: A 102 that no final status follows counts as the response after this time at most (docs/design.md#push-client).
+#: A 102 that no final status follows is the response after this time at most (docs/design-servers.md#push-client).
 MAX_PROCESSING_GRACE_SECONDS = 1.0
 
 

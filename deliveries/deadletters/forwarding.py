@@ -1,4 +1,4 @@
-"""Forwarding to dead-letter topics (docs/spec.md#dead-letters).
+"""Forwarding to dead-letter topics (docs/spec-messages.md#dead-letters).
 
 In one transaction, a message without further attempts is published to the dead-letter topic and its delivery is
 deleted. If the project's service agent lacks a permission, the topic is gone, or its message storage policy excludes
@@ -68,7 +68,7 @@ def forward_dead_letters(
     """Forward deliveries to the dead-letter topic of their subscription; `attempts` has the attempts made of each.
 
     `topic_id` is what `usable_topic_id` returned before the transaction, which the caller owns. The attempts had this
-    `seek` (docs/spec.md#seek). `results` has the HTTP status or the reason of each last nack, where there was a push.
+    `seek` (docs/spec-messages.md#seek). `results` has the HTTP status or reason of each last nack of a push.
     The result lacks deliveries that cannot be forwarded.
     """
     forwarded = Forwarded()

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 #: The folder with the module that Spark's Python processes import first.
 WORKERS = Path(__file__).resolve().parent / "workers"
-#: In a job of seconds the second compiler costs more than it gains (docs/pipeline.md#the-spark-session). Long jobs use
-#: it.
+#: In a job of seconds the second compiler costs more than it gains (docs/pipeline-design.md#the-spark-session). Long
+#: jobs use it.
 SHORT_JOB = "-XX:TieredStopAtLevel=1"
 COLLECTOR = "-XX:+UseSerialGC"
 #: What Spark logs, unless the user has a folder with settings for Spark. A folder of ours with this file would be on

@@ -1,4 +1,4 @@
-"""Reads a publish request: its shape by docs/spec.md#json-form, its limits by docs/spec.md#publish."""
+"""Reads a publish request: its shape by docs/spec.md#json-form, its limits by docs/spec-messages.md#publish."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from pushhub.common.errors import FailedPrecondition, InvalidArgument, clipped
 from subscriptions.models import Subscription
 from subscriptions.selectors import PushSettings, push_settings_of, resource_missing
 
-#: The most bytes of all ack ids of a request together (docs/spec.md#ack-ids).
+#: The most bytes of all ack ids of a request together (docs/spec-delivery.md#ack-ids).
 MAX_ACK_REQUEST_BYTES = 524_288
 
 
@@ -109,7 +109,7 @@ def require_settings(subscription: Subscription) -> PushSettings:
 
 
 def countdown_bounds_ms(push_settings: PushSettings) -> tuple[int, int]:
-    """Return the bounds of the retry policy. Without one, messages are due at once (docs/spec.md#retry-policy)."""
+    """Return the retry policy's bounds. Without one, messages are due at once (docs/spec-messages.md#retry-policy)."""
     if push_settings.minimum_backoff_ms is None or push_settings.maximum_backoff_ms is None:
         return 0, 0
     return push_settings.minimum_backoff_ms, push_settings.maximum_backoff_ms

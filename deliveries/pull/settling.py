@@ -79,7 +79,7 @@ def dead_letter_deliveries(origin: Origin, attempts: Mapping[int, int]) -> set[i
 def refuse_ended(leases: Sequence[AckId], ended: set[AckId]) -> None:
     """Raise FailedPrecondition if some leases had ended.
 
-    The request fails as a whole, although the others were settled (docs/spec.md#exactly-once-delivery).
+    The request fails as a whole, although the others were settled (docs/spec-messages.md#exactly-once-delivery).
     """
     if not ended:
         return

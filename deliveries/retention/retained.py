@@ -1,4 +1,4 @@
-"""Which settled messages are retained for seeks and snapshots (docs/spec.md#retained-messages).
+"""Which settled messages are retained for seeks and snapshots (docs/spec-messages.md#retained-messages).
 
 Publishing and acknowledging write nothing for this. The sweep of settled messages asks here for the first id of a topic
 that must stay.

@@ -1,4 +1,4 @@
-"""Seek: a subscription's backlog becomes that of another time, or that of a snapshot (docs/spec.md#seek).
+"""Seek: a subscription's backlog becomes that of another time, or that of a snapshot (docs/spec-messages.md#seek).
 
 The rows change first, in ranges, so that other writers never wait long. Then Redis forgets the lanes and reads them
 again from the database. Each seek has a number. The deliveries that the subscription owes after it get that number, and

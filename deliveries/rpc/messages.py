@@ -28,7 +28,7 @@ PullResponse = pubsub.PullResponse
 REGION_METADATA = REGION_HEADER.lower()
 #: A request with more messages gains little from being stored together with others.
 QUICK_MESSAGES = 100
-#: How long production holds a pull that finds nothing (docs/spec.md#pull-requests).
+#: How long production holds a pull that finds nothing (docs/spec-delivery.md#pull-requests).
 HOLD_SECONDS = 20.0
 #: An empty answer is sent this long before the client's deadline.
 ANSWER_SECONDS = 0.5

@@ -1,4 +1,4 @@
-"""The body and the headers of a push request (docs/spec.md#push-request, docs/spec.md#unwrapped-push).
+"""The body and the headers of a push (docs/spec-delivery.md#push-request, docs/spec-delivery.md#unwrapped-push).
 
 A message is the object that travels in the task: `data` (base64), `attributes`, `messageId`, `orderingKey` and
 `publishTime`; fields without content are absent.

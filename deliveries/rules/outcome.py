@@ -1,4 +1,4 @@
-"""What the end of a delivery attempt means (docs/spec.md#push-acknowledgement)."""
+"""What the end of a delivery attempt means (docs/spec-delivery.md#push-acknowledgement)."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class NewMessage:
 
 
 def publish_time_text(message_id: int) -> str:
-    """Return the publish time in RFC 3339 with milliseconds (docs/spec.md#push-request)."""
+    """Return the publish time in RFC 3339 with milliseconds (docs/spec-delivery.md#push-request)."""
     return _time_text(publish_time_ms(message_id))
 
 

@@ -105,8 +105,8 @@ def _deliveries_by_arrays(rows: Sequence[DeliveryRow]) -> Statement:
     return insert_by_arrays(_INSERT_DELIVERIES, rows, casts=_DELIVERY_CASTS)
 
 
-#: Of the deliveries whose attempts had a `seek`, those that no later seek has brought back (docs/spec.md#seek). No seek
-#: sets the column back to 0.
+#: Of deliveries whose attempts had a `seek`, those that no later seek has brought back (docs/spec-messages.md#seek).
+#: No seek sets the column back to 0.
 _SINCE_SEEK = " AND seek IN (0, %s)"
 
 

@@ -5,7 +5,21 @@ from __future__ import annotations
 #: Caption and pages. A page is docs/<name>.md, or the file of that name in capitals at the top of the repository.
 PAGES = [
     ("Start", ["first-push", "push", "authentication", "pull"]),
-    ("Use", ["ordering", "dead-letters", "filters", "transforms", "schemas", "console", "cli", "emulator", "pipeline"]),
+    (
+        "Use",
+        [
+            "ordering",
+            "dead-letters",
+            "filters",
+            "transforms",
+            "schemas",
+            "console",
+            "cli",
+            "emulator",
+            "pipeline",
+            "spark",
+        ],
+    ),
     (
         "Operate",
         [
@@ -15,6 +29,7 @@ PAGES = [
             "systemd",
             "upgrading",
             "backup",
+            "pipeline-operations",
             "monitoring/README",
             "metrics",
             "troubleshooting",
@@ -24,8 +39,23 @@ PAGES = [
         ],
     ),
     ("Judge", ["reliability", "performance", "security", "flow-control", "push-client", "benchmarks", "measurements"]),
-    ("Look up", ["settings", "api", "compatibility", "spec", "migration", "faq", "glossary", "changelog"]),
-    ("Build", ["architecture", "design", "contributing"]),
+    (
+        "Look up",
+        [
+            "settings",
+            "api",
+            "compatibility",
+            "spec",
+            "spec-messages",
+            "spec-delivery",
+            "spec-access",
+            "migration",
+            "faq",
+            "glossary",
+            "changelog",
+        ],
+    ),
+    ("Build", ["architecture", "design", "design-servers", "pipeline-design", "lessons", "contributing"]),
 ]
 #: Pages whose file has another name.
 FILES = {"benchmarks": "bench/README.md", "measurements": "bench/NOTES.md", "systemd": "deploy/systemd/README.md"}

@@ -292,7 +292,7 @@ class ServiceAccountAdmin(ServiceAdmin):
 
     @admin.action(description=_("Grant the service agent the right to sign for these accounts"), permissions=["grant"])
     def grant_agent(self, request: HttpRequest, queryset: QuerySet[ServiceAccount]) -> None:
-        """Grant the service agent the token creator role on the account (docs/spec.md#push-token-preconditions)."""
+        """Grant the service agent the token creator role (docs/spec-delivery.md#push-token-preconditions)."""
 
         rows = queryset.select_related("project")
         self.for_each(request, rows, SET_POLICY, partial(grant, caller_of(request)))

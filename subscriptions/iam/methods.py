@@ -1,4 +1,4 @@
-"""The table of what each method requires of its caller (docs/spec.md#permissions-of-methods), and the check.
+"""The table of what each method requires of its caller (docs/spec-access.md#permissions-of-methods), and the check.
 
 A requirement names a permission, and the field of the request that names the resource on which it is needed. REST takes
 that name from the URL, or from the body if the requirement says so; gRPC takes it from the request's fields.

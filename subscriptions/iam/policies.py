@@ -1,4 +1,4 @@
-"""Policies as values: reading, normalising and bounding them. Pure (docs/spec.md#policies)."""
+"""Policies as values: reading, normalising and bounding them. Pure (docs/spec-access.md#policies)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERSIONS = (0, 1, 3)
 MAX_PRINCIPALS = 1500
 MAX_GROUPS = 250
 ETAG_BYTES = 8
-#: Projects created after this day need no grant for their service agent (docs/spec.md#push-token-preconditions).
+#: Projects created later need no grant for their service agent (docs/spec-delivery.md#push-token-preconditions).
 LAST_DAY_OF_EXPLICIT_GRANTS = date(2021, 4, 8)
 
 PUBSUB_KINDS = frozenset({"topic", "subscription", "snapshot", "schema"})

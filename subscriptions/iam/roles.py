@@ -1,4 +1,4 @@
-"""Permissions and predefined roles, as data (docs/spec.md#predefined-roles)."""
+"""Permissions and predefined roles, as data (docs/spec-access.md#predefined-roles)."""
 
 from __future__ import annotations
 

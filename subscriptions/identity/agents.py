@@ -41,8 +41,8 @@ def check_references(
     """Check that `caller` may set these fields of a subscription to what `resource` has. It precedes any lookup.
 
     A caller who creates or modifies a subscription that pushes as an account needs `iam.serviceAccounts.actAs`
-    (docs/spec.md#push-token-preconditions), whatever is modified: on the present account, so that nobody else removes
-    the token and sends the messages elsewhere, and on the new one. Sending dead letters to a topic needs
+    (docs/spec-delivery.md#push-token-preconditions), whatever is modified: on the present account, so that nobody else
+    removes the token and sends the messages elsewhere, and on the new one. Sending dead letters to a topic needs
     `pubsub.topics.publish` on it: a subscription must not be a way around a topic's policy.
     """
     emails = {subscription.oidc_service_account_email}

@@ -1,4 +1,4 @@
-"""Bounds and defaults of the API's values, pure (docs/spec.md#subscription-fields, docs/spec.md#error-texts)."""
+"""Bounds and defaults of values, pure (docs/spec-messages.md#subscription-fields, docs/spec.md#error-texts)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which push endpoints may be configured, pure (docs/spec.md#push-endpoints).
+"""Which push endpoints may be configured, pure (docs/spec-delivery.md#push-endpoints).
 
 This check is only a courtesy to the caller: the push client checks the address again when it opens a socket.
 """

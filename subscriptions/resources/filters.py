@@ -1,4 +1,4 @@
-"""The filter language of subscriptions, pure (docs/spec.md#filters).
+"""The filter language of subscriptions, pure (docs/spec-messages.md#filters).
 
 expr    := term { AND term } | term { OR term }      mixing the two needs parentheses
 term    := [ NOT | - ] factor

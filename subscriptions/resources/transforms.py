@@ -1,4 +1,4 @@
-"""Message transforms: what requests may contain (docs/spec.md#message-transforms)."""
+"""Message transforms: what requests may contain (docs/spec-delivery.md#message-transforms)."""
 
 from __future__ import annotations
 

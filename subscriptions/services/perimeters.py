@@ -1,6 +1,6 @@
 """Service perimeters: what push subscriptions may not do in projects that VPC Service Controls protect.
 
-The rules are those of docs/spec.md#service-perimeters.
+The rules are those of docs/spec-access.md#service-perimeters.
 """
 
 from __future__ import annotations

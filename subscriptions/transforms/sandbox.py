@@ -34,7 +34,7 @@ sys.path.append(sys.argv[1])
 # The package quickjs starts a thread, which the filter of system calls would not hold.
 import _quickjs as quickjs
 
-#: CPU time that one call of a function may take, and the top level of its code (docs/spec.md#message-transforms).
+#: CPU time that a call of a function, or the top level of its code, has (docs/spec-delivery.md#message-transforms).
 CALL_SECONDS = 0.5
 #: CPU time after which the kernel ends the process.
 KILL_SECONDS = 1.0

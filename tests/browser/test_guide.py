@@ -172,7 +172,7 @@ def test_the_guide_asks_for_the_consoles_login_in_production(served: None, setti
 
 @pytest.mark.parametrize(
     ("folder", "words", "title"),
-    [("", "exactly-once", "The wire rules that PushHub implements"), ("zh_Hans/", "死信", "控制台")],
+    [("", "exactly-once", "Wire rules: topics, subscriptions and their messages"), ("zh_Hans/", "死信", "控制台")],
 )
 def test_the_search_finds_a_page_without_another_host(
     served: None, chromium: Chromium, live_server: LiveServer, folder: str, words: str, title: str

@@ -1,4 +1,4 @@
-"""Metro's weak points (docs/design.md#lessons-from-metro) that no other file tests: a test for each row, by its number.
+"""Metro's weak points (docs/lessons.md#lessons-from-metro) that no other file tests: a test for a row, by its number.
 
 The others: 1 and 2 in push/test_delivery.py (killed workers), 5 in api/test_subscriptions.py (every field, every mask),
 9 in push/test_answers.py (redirects) and client/test_dials.py, 10 in push/test_outages.py, 11 in

@@ -2,7 +2,7 @@
 
 Spark puts a zip with a copy of pyspark and one of its jars in front of everything else on Python's path. A process
 compiles whatever it imports from the zip anew, and reads the directories of both archives anew before its first task.
-Python 3.11 does so once for each package that was looked for in them (docs/pipeline.md#the-spark-session).
+Python 3.11 does so once for each package that was looked for in them (docs/pipeline-design.md#the-spark-session).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Subscriptions over REST (docs/spec.md#subscriptions, docs/spec.md#field-masks, docs/spec.md#push-endpoints)."""
+"""Subscriptions over REST (docs/spec-messages.md#subscriptions, docs/spec.md#field-masks), and push endpoints."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_unsupported_fields_are_refused_by_name(shop: Api, field: str) -> None:
 def test_a_patch_changes_the_fields_of_its_mask_only(
     shop: Api, before: set[str], given_fields: set[str], mask: set[str]
 ) -> None:
-    """docs/design.md#lessons-from-metro, row 5: any update in Metro turns ordering off."""
+    """docs/lessons.md#lessons-from-metro, row 5: any update in Metro turns ordering off."""
     # Given a subscription with some of its fields set
     Subscription.objects.all().delete()
     current = shop.create("subscriptions/any", {"topic": TOPIC, **{field: FULL[field] for field in before}})

@@ -1,4 +1,4 @@
-"""Topics over REST (docs/spec.md#topics, docs/spec.md#protocols, docs/spec.md#names)."""
+"""Topics over REST (docs/spec-messages.md#topics, docs/spec.md#protocols, docs/spec.md#names)."""
 
 from __future__ import annotations
 

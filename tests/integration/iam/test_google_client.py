@@ -57,7 +57,7 @@ def bound(policy: Any, role: str) -> list[str]:
 
 
 def test_grant_the_google_managed_service_account_the_token_creator_role(client: Client) -> None:
-    """`gcloud projects add-iam-policy-binding`, as documented (docs/spec.md#push-token-preconditions)."""
+    """`gcloud projects add-iam-policy-binding`, as documented (docs/spec-delivery.md#push-token-preconditions)."""
     project = Project.objects.get()
     project.created_at = project.created_at.replace(year=2021, month=4, day=8)
     project.save()

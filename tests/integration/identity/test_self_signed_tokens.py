@@ -1,4 +1,4 @@
-"""JSON Web Tokens that a service account signs itself, in place of access tokens (docs/spec.md#credentials)."""
+"""JSON Web Tokens that a service account signs itself, in place of access tokens (docs/spec-access.md#credentials)."""
 
 from __future__ import annotations
 

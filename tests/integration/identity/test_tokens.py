@@ -1,4 +1,4 @@
-"""Push tokens, verified as Google tells receivers to (docs/spec.md#push-tokens, docs/spec.md#verifying-push-tokens)."""
+"""Push tokens, verified as Google tells receivers to (docs/spec-delivery.md#verifying-push-tokens)."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def test_an_unknown_region_is_refused_and_the_known_ones_are_named(api: Api, set
 
 
 def test_each_publish_region_has_a_window_of_its_own(api: Api, settings: Any) -> None:
-    """docs/spec.md#push-window: N publish regions have N windows."""
+    """docs/spec-delivery.md#push-window: N publish regions have N windows."""
     settings.REGIONS = ["local", "europe-west1"]
     api.put("subscriptions/pushed", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://127.0.0.1:1024/"}})
     body = {"messages": [{"data": HELLO}] * 10}

@@ -1,4 +1,4 @@
-"""Who may have pushes signed as an account, and who signs (docs/spec.md#push-token-preconditions)."""
+"""Who may have pushes signed as an account, and who signs (docs/spec-delivery.md#push-token-preconditions)."""
 
 from __future__ import annotations
 

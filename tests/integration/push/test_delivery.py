@@ -109,7 +109,7 @@ def test_a_retry_after_delays_the_next_attempt(api: Api, receiver: Receiver, red
 
 
 def test_only_the_five_success_statuses_acknowledge(api: Api, receiver: Receiver, redis_url: str) -> None:
-    """102, 200, 201, 202 and 204 acknowledge; any other status is a nack (docs/spec.md#push-acknowledgement)."""
+    """102, 200, 201, 202 and 204 acknowledge; others are nacks (docs/spec-delivery.md#push-acknowledgement)."""
     acks, nacks = [102, 200, 201, 202, 204], [203, 206, 301, 400, 404, 429, 500, 503]
     seen: Counter[int] = Counter()
 

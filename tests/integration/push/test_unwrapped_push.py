@@ -1,4 +1,4 @@
-"""Unwrapped pushes and the endpoint's version (docs/spec.md#unwrapped-push, docs/spec.md#push-attributes)."""
+"""Unwrapped pushes (docs/spec-delivery.md#unwrapped-push) and the endpoint's version (#push-attributes there)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seeks while messages are outstanding: no attempt that began before a seek undoes it (docs/spec.md#seek)."""
+"""Seeks while messages are outstanding: no attempt that began before a seek undoes it (docs/spec-messages.md#seek)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Projects that VPC Service Controls protect (docs/spec.md#service-perimeters)."""
+"""Projects that VPC Service Controls protect (docs/spec-access.md#service-perimeters)."""
 
 from __future__ import annotations
 

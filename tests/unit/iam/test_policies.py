@@ -1,4 +1,4 @@
-"""Policies as values (docs/spec.md#policies)."""
+"""Policies as values (docs/spec-access.md#policies)."""
 
 from __future__ import annotations
 

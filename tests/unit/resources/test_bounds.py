@@ -1,4 +1,4 @@
-"""Bounds, defaults and their texts (docs/spec.md#subscription-fields), and which endpoints may be configured."""
+"""Bounds, defaults and their texts (docs/spec-messages.md#subscription-fields), and which endpoints are allowed."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ MESSAGE: dict[str, Any] = {
     "messageId": "2070443601311540",
     "publishTime": "2021-02-26T19:13:55.749Z",
 }
-#: The example of Google's page "Push subscriptions" (docs/spec.md#push-request).
+#: The example of Google's page "Push subscriptions" (docs/spec-delivery.md#push-request).
 EXAMPLE = """
 {
     "message": {

@@ -1,4 +1,4 @@
-"""The push window, against docs/spec.md#push-window."""
+"""The push window, against docs/spec-delivery.md#push-window."""
 
 from __future__ import annotations
 
