@@ -45,6 +45,8 @@ from deliveries.rules.taskmessage import task_parts
 
 #: Lanes that are read in one round trip, lanes that are configured in one, and keys that one step of a search looks at.
 LANES_TOGETHER, MAX_CONFIGURED, SCANNED = 4000, 200, 10_000
+#: Lanes that are settled in one round trip. A lane takes about 0.2 ms, and Redis serves nobody else meanwhile.
+SETTLED_TOGETHER = 8
 
 
 class Backlog(WorkerVerbs):
@@ -125,7 +127,7 @@ class Backlog(WorkerVerbs):
         finished: Mapping[str, Sequence[str]],
         takes: Sequence[Take],
     ) -> tuple[dict[Lane, LaneFlow], list[Taken]]:
-        """Settle, and take messages from queues in the same round trip (take.lua)."""
+        """Settle, and take messages from queues in the last round trip (take.lua)."""
         places = {(take.region, take.cell) for take in takes}
         calls: list[Call] = [
             (
@@ -137,7 +139,11 @@ class Backlog(WorkerVerbs):
         ]
         calls += [(self.scripts.take, [queue_key(take.region, cell=take.cell), take.work], take[1:5]) for take in takes]
         done = [("HDEL", work, *fields_of(batches)) for work, batches in finished.items() if batches]
-        replies = call_each(self.client, calls, then=done)
+        replies = []
+        while len(calls) > SETTLED_TOGETHER:
+            replies += call_each(self.client, calls[:SETTLED_TOGETHER])
+            calls = calls[SETTLED_TOGETHER:]
+        replies += call_each(self.client, calls, then=done)
         flows = {
             lane: LaneFlow(
                 int(window), int(pause), int(spare), int(now_ms), Late.parse(names, generation), bool(is_prompt)

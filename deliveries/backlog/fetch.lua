@@ -14,10 +14,12 @@ local LOW_SHARE = 1 / 16
 --- A stock worker takes the highest priority first, however much of it waits. When it calls, so many of the lowest priority get
 --- in line there.
 local STOCK_LOW = 50
+--- Lanes that a fetch wakes. A lane takes about 0.2 ms, for which the messages of prompt lanes wait.
+local WOKEN = 8
 tells_wake = true
 local now = now_ms()
 local limit = tonumber(ARGV[4])
-for _, lane in ipairs(redis.call('ZRANGEBYSCORE', PREFIX .. 'wake', '-inf', now, 'LIMIT', 0, 32)) do
+for _, lane in ipairs(redis.call('ZRANGEBYSCORE', PREFIX .. 'wake', '-inf', now, 'LIMIT', 0, WOKEN)) do
   redis.call('ZREM', PREFIX .. 'wake', lane)
   local state = load_state(PREFIX .. lane)
   if state then

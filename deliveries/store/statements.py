@@ -6,7 +6,6 @@ Only these few are here; all else uses the ORM. Each works on SQLite and Postgre
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
@@ -16,7 +15,6 @@ from django.db import connection
 from deliveries.store.sql import (
     Statement,
     among,
-    columns_of,
     execute,
     execute_if_any,
     fetch_rows,
@@ -24,6 +22,7 @@ from deliveries.store.sql import (
     insert_by_arrays,
     is_postgresql,
     length_function,
+    rows_table,
 )
 
 #: Rows that one transaction of a clean-up deletes: others wait that long.
@@ -53,11 +52,22 @@ class PageRow(NamedTuple):
     seek: int
 
 
-@dataclass(frozen=True, slots=True)
-class Nack:
-    """What the database keeps about the last attempt of a nacked delivery."""
+class Settled(NamedTuple):
+    """A delivery that is no longer owed, and the `seek` that its attempt had."""
 
+    subscription_id: int
+    region: str
     message_id: int
+    seek: int
+
+
+class Nack(NamedTuple):
+    """What the database keeps about the last attempt of a nacked delivery, and the `seek` that the attempt had."""
+
+    subscription_id: int
+    region: str
+    message_id: int
+    seek: int
     attempts: int
     result: str
 
@@ -108,6 +118,12 @@ def _deliveries_by_arrays(rows: Sequence[DeliveryRow]) -> Statement:
 #: Of deliveries whose attempts had a `seek`, those that no later seek has brought back (docs/spec-messages.md#seek).
 #: No seek sets the column back to 0.
 _SINCE_SEEK = " AND seek IN (0, %s)"
+#: The condition that a delivery is that of an attempt, and that no later seek has brought it back.
+_IS_OF_ATTEMPT = (
+    "d.subscription_id = attempt.subscription_id AND d.region = attempt.region"
+    " AND d.message_id = attempt.message_id AND d.seek IN (0, attempt.seek)"
+)
+_NACK_CASTS = ("bigint", "text", "bigint", "bigint", "integer", "text")
 
 
 def delete_deliveries(
@@ -149,25 +165,30 @@ def delete_deliveries_of(*, message_ids: Sequence[int], limit: int) -> int:
     )
 
 
-def deliveries_nacked(*, subscription_id: int, region: str, nacks: Sequence[Nack], at: datetime, seek: int) -> int:
-    """Count nacks of attempts that had this `seek`. Return how many there were."""
-    rows = [(nack.message_id, nack.attempts, nack.result) for nack in nacks]
-    with connection.cursor() as cursor:
-        if is_postgresql():
-            cursor.execute(
-                "UPDATE deliveries_delivery SET attempts = new.attempts, last_result = new.result, last_attempt_at = %s"
-                " FROM unnest(%s::bigint[], %s::integer[], %s::text[]) AS new (message_id, attempts, result)"
-                " WHERE subscription_id = %s AND region = %s AND deliveries_delivery.message_id = new.message_id"
-                + _SINCE_SEEK,
-                [at, *columns_of(rows), subscription_id, region, seek],
-            )
-        else:
-            cursor.executemany(
-                "UPDATE deliveries_delivery SET attempts = %s, last_result = %s, last_attempt_at = %s"
-                " WHERE subscription_id = %s AND region = %s AND message_id = %s" + _SINCE_SEEK,
-                [(attempts, result, at, subscription_id, region, id_, seek) for id_, attempts, result in rows],
-            )
-        return int(cursor.rowcount)
+def delete_settled(settled: Sequence[Settled]) -> None:
+    """Delete deliveries of many lanes by one statement. Those that a later seek has brought back stay."""
+    if not settled:
+        return
+    table, parameters = rows_table(settled, Settled._fields, _NACK_CASTS[: len(Settled._fields)])
+    if is_postgresql():
+        execute(f"DELETE FROM deliveries_delivery d USING {table} AS attempt WHERE {_IS_OF_ATTEMPT}", parameters)
+    else:
+        # A CROSS JOIN makes SQLite look each attempt up.
+        found = f"SELECT d.id FROM {table} AS attempt CROSS JOIN deliveries_delivery d WHERE {_IS_OF_ATTEMPT}"
+        execute(f"DELETE FROM deliveries_delivery WHERE id IN ({found})", parameters)
+
+
+def note_nacks(nacks: Sequence[Nack], *, at: datetime) -> int:
+    """Count nacks of many lanes by one statement. Return how many there were: a later seek makes some void."""
+    if not nacks:
+        return 0
+    table, parameters = rows_table(nacks, Nack._fields, _NACK_CASTS)
+    return execute(
+        "UPDATE deliveries_delivery AS d"
+        " SET attempts = attempt.attempts, last_result = attempt.result, last_attempt_at = %s"
+        f" FROM {table} AS attempt WHERE {_IS_OF_ATTEMPT}",
+        [at, *parameters],
+    )
 
 
 def read_page(*, subscription_id: int, region: str, from_id: int, limit: int, inline_bytes: int) -> list[PageRow]:

@@ -178,6 +178,8 @@ class Settler:
     def _settle(self, deliveries: Sequence[PushDelivery]) -> None:
         """Settle these deliveries. An outage costs time, never a result; other failures only the lane at fault."""
         lanes = grouped(deliveries, attrgetter("lane"))
+        # The tokens of prompt lanes come back first.
+        lanes = dict(sorted(lanes.items(), key=lambda item: not item[1][0].is_prompt))
         batches = Counter(delivery.batch for delivery in deliveries if delivery.batch is not None)
         finished = grouped((batch for batch, count in batches.items() if batch.left == count), attrgetter("cell"))
         if not all(batch.lease.is_lost or batch.lease.holds() for batch in batches):

@@ -20,6 +20,8 @@ from pushhub.common.clock import utcnow
 logger = logging.getLogger(__name__)
 
 NO_LONGER_OWED = frozenset({Verdict.ACK, Verdict.DROP})
+#: So many acks of a lane are worth a statement of their own, which takes half the time of one for many lanes.
+MANY = 16
 
 
 def write_results(lanes: dict[Lane, list[PushDelivery]]) -> Forwarded:
@@ -29,70 +31,73 @@ def write_results(lanes: dict[Lane, list[PushDelivery]]) -> Forwarded:
     """
     now = utcnow()
     forwarded: list[tuple[list[PushDelivery], Forwarded]] = []
-    unowed: list[PushDelivery] = []
     topic_ids = {lane: usable_topic_id(lane.subscription_id) for lane in lanes if any(map(_is_spent, lanes[lane]))}
     with write_transaction(durable=False):
-        for lane, deliveries in lanes.items():
-            for seek, sought in grouped(deliveries, attrgetter("seek")).items():
-                topic_id = topic_ids.get(lane)
-                if letters := _write_lane(lane, sought, topic_id=topic_id, seek=seek, now=now, unowed=unowed):
-                    forwarded.append((sought, letters))
+        _delete_settled(lanes)
+        for lane, topic_id in topic_ids.items():
+            for seek, sought in grouped(lanes[lane], attrgetter("seek")).items():
+                forwarded.append((sought, _forward_spent(lane, sought, topic_id=topic_id, seek=seek)))
+        letters = {delivery for sought, part in forwarded for delivery in _letters(sought, part)}
+        results = [delivery for deliveries in lanes.values() for delivery in deliveries]
+        unowed = _note_nacks([it for it in results if it.verdict is Verdict.NACK and it not in letters], now=now)
     for delivery in unowed:
         delivery.verdict = Verdict.DROP
     return _marked(forwarded)
 
 
-def _write_lane(
-    lane: Lane,
-    deliveries: Sequence[PushDelivery],
-    *,
-    topic_id: int | None,
-    seek: int,
-    now: datetime,
-    unowed: list[PushDelivery],
-) -> Forwarded | None:
-    """Do as `write_results` with attempts of one lane that had the same `seek`. Return what was forwarded.
-
-    Nacks of messages that are no longer owed are added to `unowed`.
-    """
-    settled_ids = [delivery.message_id for delivery in deliveries if delivery.verdict in NO_LONGER_OWED]
-    if settled_ids:
-        statements.delete_deliveries(
-            subscription_id=lane.subscription_id, region=lane.region, message_ids=settled_ids, seek=seek
-        )
-    last_deliveries = [delivery for delivery in deliveries if _is_spent(delivery)]
-    forwarded = None
-    if last_deliveries:
-        forwarded = forward_dead_letters(
-            subscription_id=lane.subscription_id,
-            region=lane.region,
-            attempts={delivery.message_id: delivery.task.attempt for delivery in last_deliveries},
-            topic_id=topic_id,
-            seek=seek,
-            results={delivery.message_id: delivery.result_text for delivery in last_deliveries},
-        )
-    letters = forwarded.message_ids if forwarded else set()
-    nacked = [
-        delivery for delivery in deliveries if delivery.verdict is Verdict.NACK and delivery.message_id not in letters
-    ]
-    if nacked:
-        unowed += _note_nacks(lane, nacked, seek=seek, now=now)
-    return forwarded
+def _delete_settled(lanes: dict[Lane, list[PushDelivery]]) -> None:
+    few: list[statements.Settled] = []
+    for lane, deliveries in lanes.items():
+        settled = [delivery for delivery in deliveries if delivery.verdict in NO_LONGER_OWED]
+        for seek, group in grouped(settled, attrgetter("seek")).items():
+            ids = [delivery.message_id for delivery in group]
+            if len(ids) < MANY:
+                few += [statements.Settled(*lane, message_id, seek) for message_id in ids]
+            else:
+                statements.delete_deliveries(
+                    subscription_id=lane.subscription_id, region=lane.region, message_ids=ids, seek=seek
+                )
+    statements.delete_settled(few)
 
 
-def _note_nacks(lane: Lane, deliveries: Sequence[PushDelivery], *, seek: int, now: datetime) -> list[PushDelivery]:
-    """Count nacks in the database. Return those of messages that are not owed, as an earlier attempt was acked late."""
-    nacks = [
-        statements.Nack(delivery.message_id, delivery.task.attempt, delivery.result_text) for delivery in deliveries
-    ]
-    count = statements.deliveries_nacked(
-        subscription_id=lane.subscription_id, region=lane.region, nacks=nacks, at=now, seek=seek
+def _forward_spent(lane: Lane, deliveries: Sequence[PushDelivery], *, topic_id: int | None, seek: int) -> Forwarded:
+    spent = [delivery for delivery in deliveries if _is_spent(delivery)]
+    if not spent:
+        return Forwarded()
+    return forward_dead_letters(
+        subscription_id=lane.subscription_id,
+        region=lane.region,
+        attempts={delivery.message_id: delivery.task.attempt for delivery in spent},
+        topic_id=topic_id,
+        seek=seek,
+        results={delivery.message_id: delivery.result_text for delivery in spent},
     )
-    if count == len(nacks):
+
+
+def _letters(deliveries: Sequence[PushDelivery], forwarded: Forwarded) -> list[PushDelivery]:
+    """Return the nacks of messages that were forwarded."""
+    return [it for it in deliveries if it.verdict is Verdict.NACK and it.message_id in forwarded.message_ids]
+
+
+def _note_nacks(deliveries: Sequence[PushDelivery], *, now: datetime) -> list[PushDelivery]:
+    """Count nacks in the database. Return those of messages that are not owed, as an earlier attempt was acked late."""
+    count = statements.note_nacks(
+        [
+            statements.Nack(
+                *delivery.lane, delivery.message_id, delivery.seek, delivery.task.attempt, delivery.result_text
+            )
+            for delivery in deliveries
+        ],
+        at=now,
+    )
+    if count == len(deliveries):
         return []
-    ids = [delivery.message_id for delivery in deliveries]
-    owed = lanerows.still_waiting(subscription_id=lane.subscription_id, region=lane.region, message_ids=ids)
-    return [delivery for delivery in deliveries if delivery.message_id not in owed]
+    unowed: list[PushDelivery] = []
+    for lane, group in grouped(deliveries, attrgetter("lane")).items():
+        ids = [delivery.message_id for delivery in group]
+        owed = lanerows.still_waiting(subscription_id=lane.subscription_id, region=lane.region, message_ids=ids)
+        unowed += [delivery for delivery in group if delivery.message_id not in owed]
+    return unowed
 
 
 def store_results(lanes: dict[Lane, list[PushDelivery]]) -> None:
@@ -120,9 +125,8 @@ def _is_spent(delivery: PushDelivery) -> bool:
 def _marked(forwarded: Iterable[tuple[Sequence[PushDelivery], Forwarded]]) -> Forwarded:
     """Mark the forwarded deliveries as dead letters after the commit, and return everything forwarded."""
     total = Forwarded()
-    for deliveries, letters in forwarded:
-        total.announce += letters.announce
-        for delivery in deliveries:
-            if delivery.verdict is Verdict.NACK and delivery.message_id in letters.message_ids:
-                delivery.verdict = Verdict.DEAD_LETTER
+    for deliveries, part in forwarded:
+        total.announce += part.announce
+        for delivery in _letters(deliveries, part):
+            delivery.verdict = Verdict.DEAD_LETTER
     return total

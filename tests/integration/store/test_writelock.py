@@ -162,13 +162,14 @@ def test_postgresql_ends_the_transaction_of_a_frozen_worker(redis_url: str, monk
     api.put("subscriptions/pushed", PUSHED)
     lane: Any = {"subscription_id": read_subscription(name="projects/shop/subscriptions/pushed").pk, "region": "local"}
     api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}] * 2})
-    nacks = [statements.Nack(delivery.message_id, 1, "500") for delivery in Delivery.objects.all()]
+    rows = list(Delivery.objects.all())
+    nacks = [statements.Nack(**lane, message_id=row.message_id, seek=0, attempts=1, result="500") for row in rows]
     locked, go_on, errors = Event(), Event(), []
 
     def note_nacks() -> None:
         try:
             with writelock.write_transaction(durable=False):
-                statements.deliveries_nacked(**lane, nacks=nacks, at=utcnow(), seek=0)
+                statements.note_nacks(nacks, at=utcnow())
                 locked.set()
                 go_on.wait(600)
                 Project.objects.count()
@@ -183,7 +184,7 @@ def test_postgresql_ends_the_transaction_of_a_frozen_worker(redis_url: str, monk
         assert locked.wait(60)
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SET LOCAL lock_timeout = 60000")
-            statements.delete_deliveries(**lane, message_ids=[nack.message_id for nack in nacks])
+            statements.delete_deliveries(**lane, message_ids=[row.message_id for row in rows])
     finally:
         go_on.set()
         frozen.join(60)

@@ -1,0 +1,86 @@
+"""The results of a settler's turn in the database: those of many lanes by few statements, each for its own lane."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from deliveries.backlog.records import Lane
+from deliveries.models import Delivery
+from deliveries.push.results.storing import MANY, write_results
+from deliveries.push.sending.delivery import PushDelivery
+from deliveries.rules.outcome import Verdict
+from deliveries.rules.taskmessage import DeliverTask
+from tests.restapi import Api
+
+PAST = "1970-01-01T00:00:00Z"
+
+pytestmark = [pytest.mark.django_db(transaction=True)]
+
+
+def push_to(api: Api, names: list[str], *, messages: int = 1) -> None:
+    api.put("topics/orders")
+    for name in names:
+        push = {"pushEndpoint": "https://shop.example/push"}
+        api.put(f"subscriptions/{name}", {"topic": "projects/shop/topics/orders", "pushConfig": push})
+    api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}] * messages})
+
+
+def results(rows: list[Delivery], verdict: Verdict, *, attempt: int = 1) -> dict[Lane, list[PushDelivery]]:
+    lanes: dict[Lane, list[PushDelivery]] = {}
+    for row in rows:
+        lane = Lane(row.subscription_id, row.region)
+        task = DeliverTask(*lane, attempt, {"messageId": str(row.message_id)})
+        delivery = PushDelivery(task, str(row.pk), batch=None, lane=lane, finish=lambda _: None)
+        delivery.settle_as(verdict, "503" if verdict is Verdict.NACK else "")
+        lanes.setdefault(lane, []).append(delivery)
+    return lanes
+
+
+@pytest.mark.parametrize("verdict", [Verdict.ACK, Verdict.NACK])
+def test_a_turn_of_many_lanes_takes_as_few_statements_as_one_of_two(redis_url: str, verdict: Verdict) -> None:
+    api = Api()
+    push_to(api, [f"push-{number}" for number in range(20)])
+    rows = list(Delivery.objects.order_by("pk"))
+    counts = []
+    for part in (rows[:2], rows[2:]):
+        with CaptureQueriesContext(connection) as queries:
+            write_results(results(part, verdict))
+        counts.append(len(queries))
+
+    assert counts[0] == counts[1]
+    if verdict is Verdict.ACK:
+        assert not Delivery.objects.exists()
+    else:
+        assert set(Delivery.objects.values_list("attempts", "last_result")) == {(1, "503")}
+
+
+@pytest.mark.parametrize("messages", [1, MANY])
+def test_a_result_counts_for_its_own_lane_only(redis_url: str, messages: int) -> None:
+    """Each subscription owes the same messages; that of the last one was brought back by a seek."""
+    api = Api()
+    push_to(api, ["acked", "nacked", "waiting", "sought"], messages=messages)
+    rows = {row.subscription.subscription_id: [] for row in Delivery.objects.select_related("subscription")}
+    for row in Delivery.objects.select_related("subscription").order_by("pk"):
+        rows[row.subscription.subscription_id].append(row)
+    before_seek = {**results(rows["sought"], Verdict.ACK), **results(rows["acked"], Verdict.ACK)}
+    api.post("subscriptions/sought:seek", {"time": PAST})
+
+    write_results({**before_seek, **results(rows["nacked"], Verdict.NACK, attempt=7)})
+
+    left = Delivery.objects.select_related("subscription").order_by("pk")
+    owed = [(row.subscription.subscription_id, row.attempts, row.last_result) for row in left]
+    assert sorted(owed) == sorted([("nacked", 7, "503"), ("waiting", 0, ""), ("sought", 0, "")] * messages)
+
+
+def test_a_nack_of_a_message_that_was_acked_late_is_dropped(redis_url: str) -> None:
+    api = Api()
+    push_to(api, ["first", "second"])
+    gone, owed = Delivery.objects.order_by("pk")
+    lanes = results([gone, owed], Verdict.NACK)
+    Delivery.objects.filter(pk=gone.pk).delete()
+
+    write_results(lanes)
+
+    assert [delivery.verdict for [delivery] in lanes.values()] == [Verdict.DROP, Verdict.NACK]
