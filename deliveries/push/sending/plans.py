@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from deliveries.push.sending.httpclient import Client, PreparedEndpoint
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 PLAN_SECONDS = 60.0
 #: The permission to sign is checked again soon, because workers are not notified: a revoked grant must stop pushes
 #: within seconds although the token is valid for an hour, and a missing role may be granted at any time.
-SIGNED_PLAN_SECONDS = 5.0
+RIGHT_SECONDS = 5.0
 #: A plan in use is made anew so long before it ends: its messages would wait behind those of all other plans otherwise.
 RENEWED_SECONDS = 2.0
 #: A token is replaced this long before it expires, so that the receiver never sees an expired one.
@@ -34,6 +34,14 @@ MAX_NAMES = 100_000
 JSON_HEADER = ("Content-Type", "application/json")
 
 
+@dataclass(slots=True)
+class Right:
+    """That an account may be signed for. All plans that push as the account share it."""
+
+    #: On the clock of `time.monotonic`; 0 once it was revoked.
+    valid_until: float
+
+
 @dataclass(frozen=True, slots=True)
 class PushPlan:
     """The plan for one subscription. Without settings the subscription is deleted; with a refusal it cannot push."""
@@ -41,12 +49,17 @@ class PushPlan:
     settings: PushSettings | None
     #: The endpoint with the headers of all pushes; None if nothing is pushed.
     endpoint: PreparedEndpoint | None
-    #: On the clock of `time.monotonic`.
+    #: When the settings are read again, on the clock of `time.monotonic`.
     valid_until: float
+    right: Right | None = None
     #: The reason with which every attempt is nacked, or "".
     refusal: str = ""
     #: The message transforms, which are applied before each push.
     functions: Sequence[Function] = ()
+
+    @property
+    def ends_at(self) -> float:
+        return self.valid_until if self.right is None else min(self.valid_until, self.right.valid_until)
 
 
 class PlanBook:
@@ -65,6 +78,8 @@ class PlanBook:
         self._changed: set[int] | None = None
         #: Subscriptions whose plans are made anew before they end.
         self._renewing: set[int] = set()
+        #: The rights of accounts.
+        self._rights: dict[str, Right] = {}
         self._tokens: dict[tuple[str, str], IdToken] = {}
         #: The last known name of each subscription, deleted or not.
         self._names: dict[int, str] = {}
@@ -75,11 +90,11 @@ class PlanBook:
     def get(self, subscription_id: int, *, now: float) -> PushPlan | None:
         """Return the plan, or None if it must be made first. `now` is on the clock of `time.monotonic`."""
         plan = self._plans.get(subscription_id)
-        return plan if plan is not None and plan.valid_until > now else None
+        return plan if plan is not None and plan.ends_at > now else None
 
     def is_ending(self, subscription_id: int, plan: PushPlan, *, now: float) -> bool:
         """Return once whether a plan ends soon."""
-        if plan.valid_until - now > RENEWED_SECONDS or subscription_id in self._renewing:
+        if plan.ends_at - now > RENEWED_SECONDS or subscription_id in self._renewing:
             return False
         self._renewing.add(subscription_id)
         return True
@@ -100,56 +115,79 @@ class PlanBook:
         self._plans = {}
 
     def load(self, subscription_ids: Iterable[int]) -> None:
-        """Make plans from the database, with two queries and a signature per new token. May raise its errors.
+        """Make plans from the database, or renew the rights of those whose settings are good for a while.
 
-        A subscription that changes meanwhile has no plan afterwards. Only one thread may load.
+        That takes a query for all settings, a query for all accounts, and a signature per new token. It may raise their
+        errors. A subscription that changes meanwhile has no plan afterwards. Only one thread may load.
         """
+        now = self._monotonic()
         ids = set(subscription_ids)
+        plans = [plan for plan in map(self._plans.get, ids) if plan is not None and plan.right is not None]
+        self._renew_rights({plan.settings.service_account_email for plan in plans if plan.settings}, now=now)
+        self._make_all({id_ for id_ in ids if not self._is_good(id_, until=now + RENEWED_SECONDS)})
+        self._renewing -= ids
+
+    def _is_good(self, subscription_id: int, *, until: float) -> bool:
+        plan = self._plans.get(subscription_id)
+        return plan is not None and plan.ends_at > until
+
+    def _renew_rights(self, emails: Iterable[str], *, now: float) -> None:
+        """Look up accounts whose rights have ended or end soon."""
+        rights = self._rights
+        asked = {email for email in emails if email not in rights or rights[email].valid_until - now <= RENEWED_SECONDS}
+        usable = accounts_signable(asked - {""})
+        for email in asked:
+            if email in usable:
+                rights.setdefault(email, Right(0)).valid_until = now + PLAN_SECONDS
+            elif revoked := rights.pop(email, None):
+                revoked.valid_until = 0
+
+    def _make_all(self, ids: set[int]) -> None:
         if not ids:
             return
         # After `forget_all` this dict is no longer used.
         plans = self._plans
         changed = self._changed = set()
+        now = self._monotonic()
         settings_by_id = push_settings(ids)
         for subscription_id, settings in settings_by_id.items():
             self._names.pop(subscription_id, None)  # the name goes to the end, the last to be dropped
             self._names[subscription_id] = settings.name
         while len(self._names) > MAX_NAMES:
             del self._names[next(iter(self._names))]
-        usable = accounts_signable({settings.service_account_email for settings in settings_by_id.values()})
+        self._renew_rights({settings.service_account_email for settings in settings_by_id.values()}, now=now)
         for subscription_id in ids:
-            plans[subscription_id] = self._make(settings_by_id.get(subscription_id), usable)
+            plans[subscription_id] = self._make(settings_by_id.get(subscription_id), now=now)
             # What `forget` notes after this line, it takes out of `plans` itself.
             if subscription_id in changed:
                 plans.pop(subscription_id, None)
-            self._renewing.discard(subscription_id)
         self._changed = None
 
-    def _make(self, settings: PushSettings | None, usable: Container[str]) -> PushPlan:
-        now = self._monotonic()
+    def _make(self, settings: PushSettings | None, *, now: float) -> PushPlan:
         if settings is None or not settings.is_push:
             return PushPlan(settings, None, now + PLAN_SECONDS)
         headers = [] if settings.no_wrapper else [JSON_HEADER]
-        valid_until, refusal = now + PLAN_SECONDS, ""
+        right, valid_until, refusal = None, now + PLAN_SECONDS, ""
         if settings.service_account_email:
-            token = self._token(settings, usable)
-            valid_until = now + SIGNED_PLAN_SECONDS
+            right = self._rights.get(settings.service_account_email)
+            token = self._token(settings, is_usable=right is not None)
+            if right is None:
+                valid_until = now + RIGHT_SECONDS
             if token is None:
                 refusal = Reason.TOKEN_DENIED
             else:
                 headers.append(("Authorization", f"Bearer {token.token}"))
         try:
             endpoint = self._client.prepare(settings.endpoint, headers=headers)
-            functions = () if refusal else settings.transforms
-            return PushPlan(settings, endpoint, valid_until, refusal, functions)
         except ValueError:
-            return PushPlan(settings, None, valid_until, refusal=Reason.INVALID_ENDPOINT)
+            return PushPlan(settings, None, valid_until, right, refusal=Reason.INVALID_ENDPOINT)
+        return PushPlan(settings, endpoint, valid_until, right, refusal, () if refusal else settings.transforms)
 
-    def _token(self, settings: PushSettings, usable: Container[str]) -> IdToken | None:
+    def _token(self, settings: PushSettings, *, is_usable: bool) -> IdToken | None:
         """Return the token of a subscription, reused until shortly before it expires; None if it may not have one."""
         key = (settings.service_account_email, settings.audience)
         cached = self._tokens.get(key)
-        if cached is not None and key[0] in usable and cached.expires_at - self._time() > TOKEN_MARGIN_SECONDS:
+        if cached is not None and is_usable and cached.expires_at - self._time() > TOKEN_MARGIN_SECONDS:
             return cached
         self._tokens.pop(key, None)
         if len(self._tokens) >= MAX_TOKENS:

@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from deliveries.push.sending import plans
 from deliveries.push.sending.httpclient import push_client
 from deliveries.push.sending.plans import PlanBook
-from subscriptions.models import Subscription
+from subscriptions.models import ServiceAccount, Subscription
 from subscriptions.selectors import PushSettings
 from tests.restapi import Api
 
@@ -90,3 +92,64 @@ def test_a_plan_ends_soon_once_until_it_is_made_anew(book: PlanBook, subscriptio
     assert [book.is_ending(subscription.pk, plan, now=now) for now in (soon - 1, soon, soon)] == [False, True, False]
     book.load([subscription.pk])
     assert book.is_ending(subscription.pk, plan, now=soon)
+
+
+@pytest.fixture
+def signed(api: Api) -> list[int]:
+    """Return the ids of twenty subscriptions that push as one account."""
+    assert api.post("serviceAccounts", {"accountId": "pusher"}).status == 200
+    api.create("topics/orders")
+    token = {"serviceAccountEmail": "pusher@shop.iam.gserviceaccount.com"}
+    for number in range(20):
+        push = {"pushEndpoint": OLD, "oidcToken": token}
+        api.create(f"subscriptions/signed-{number}", {"topic": "projects/shop/topics/orders", "pushConfig": push})
+    return list(Subscription.objects.values_list("pk", flat=True))
+
+
+def test_plans_of_one_account_are_renewed_by_one_look_at_the_account(book: PlanBook, signed: list[int]) -> None:
+    now = time.monotonic()
+    book._monotonic = lambda: now
+    book.load(signed)
+    now += plans.RIGHT_SECONDS
+    assert [book.get(pk, now=now) for pk in signed] == [None] * 20
+
+    with CaptureQueriesContext(connection) as queries:
+        for pk in signed:
+            book.load([pk])
+
+    [looked] = [query["sql"] for query in queries]
+    assert "serviceaccount" in looked
+    assert None not in [book.get(pk, now=now) for pk in signed]
+
+
+def test_a_revoked_right_ends_the_plans_of_all_subscriptions_of_the_account(book: PlanBook, signed: list[int]) -> None:
+    """Within the time for which rights are kept. A right that is granted again counts as soon."""
+    now = time.monotonic()
+    book._monotonic = lambda: now
+    book.load(signed)
+    ServiceAccount.objects.update(disabled=True)
+    assert book.get(signed[0], now=now + plans.RIGHT_SECONDS) is None
+    now += plans.RIGHT_SECONDS - plans.RENEWED_SECONDS
+    book.load(signed[:1])
+    refused = book.get(signed[0], now=now)
+    assert refused is not None
+    assert (refused.refusal, refused.functions) == ("token_denied", ())
+    assert [book.get(pk, now=now) for pk in signed[1:]] == [None] * 19
+
+    ServiceAccount.objects.update(disabled=False)
+    now += plans.RIGHT_SECONDS
+    assert book.get(signed[0], now=now) is None
+    book.load(signed)
+    assert {plan.refusal for pk in signed if (plan := book.get(pk, now=now))} == {""}
+
+
+def test_settings_are_read_again_however_often_rights_are_renewed(book: PlanBook, signed: list[int]) -> None:
+    """The notice of a change may have got lost."""
+    began = now = time.monotonic()
+    book._monotonic = lambda: now
+    book.load(signed)
+    Subscription.objects.update(push_endpoint=NEW)
+    while now < began + plans.PLAN_SECONDS:
+        now += plans.RIGHT_SECONDS
+        book.load(signed)
+    assert {plan.settings.endpoint for pk in signed if (plan := book.get(pk, now=now)) and plan.settings} == {NEW}
