@@ -93,15 +93,15 @@ class HttpConnection(RequestReader):
                 client=client_of(request.address),
             )
         except ResourceExhausted as error:
-            self._refuse_busy(error)
+            self._refuse_exhausted(error)
         else:
             turn.add_done_callback(lambda turn: self._call_in_loop(self._had_turn, turn))
 
     def _had_turn(self, turn: Future[None]) -> None:
         if not turn.cancelled() and isinstance(error := turn.exception(), ResourceExhausted):
-            self._refuse_busy(error)
+            self._refuse_exhausted(error)
 
-    def _refuse_busy(self, error: ResourceExhausted) -> None:
+    def _refuse_exhausted(self, error: ResourceExhausted) -> None:
         from subscriptions.api.errors import error_body
 
         self._refuse(429, orjson.dumps(error_body(error)).decode(), content_type="application/json; charset=UTF-8")

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import httptools
 from django.core.signing import BadSignature
 
+from pushhub.common.errors import ResourceExhausted
 from pushhub.common.peers import last_forwarded
 from pushhub.runtime.httpserver import forwarding
 from pushhub.runtime.httpserver.admission import Admission
@@ -101,6 +102,10 @@ class RequestReader(asyncio.Protocol):
         """Send an error without the application, and end the connection."""
         raise NotImplementedError
 
+    def _refuse_exhausted(self, error: ResourceExhausted) -> None:
+        """Do as `_refuse`, with the API's form of the error."""
+        raise NotImplementedError
+
     # Called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -119,7 +124,7 @@ class RequestReader(asyncio.Protocol):
         self._address, self._client = address, client_of(address)
         self._is_counted = self._server.addresses.enter(self._client)
         if not self._is_counted:
-            self._refuse(429, "Too many connections from this address.")
+            self._refuse_exhausted(ResourceExhausted("Too many connections at once: close some, or try again later."))
             self._transport.close()
 
     def _forwarded(self, first: bytes) -> bytes:

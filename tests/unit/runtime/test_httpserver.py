@@ -597,6 +597,24 @@ def test_connections_are_counted_by_address() -> None:
     assert connections.enter("c")
 
 
+def test_a_connection_too_many_is_refused_in_the_words_of_the_api() -> None:
+    async def test(server: HttpServer) -> None:
+        first, second = [await connected(server) for _ in range(2)]
+        status, fields, body = await answered(second)
+        error = orjson.loads(body)["error"]
+        assert (status, fields["content-type"]) == (429, "application/json; charset=UTF-8")
+        assert (error["status"], error["message"]) == (
+            "RESOURCE_EXHAUSTED",
+            "Too many connections at once: close some, or try again later.",
+        )
+        first[1].write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert (await answered(first))[0] == 200
+        for _, writer in (first, second):
+            writer.close()
+
+    run(test, limits=Limits(head_seconds=30, body_seconds=30, idle_seconds=30, connections=1))
+
+
 @pytest.mark.parametrize(
     ("address", "client"),
     [
