@@ -26,7 +26,7 @@ from bench import machine
 from bench.__main__ import prepare_django
 from bench.message import HELLO, Publisher
 from bench.postgresql import postgresql
-from bench.processes import ROOT, BenchError, family, nginx, say, used_seconds, wait_until
+from bench.processes import ROOT, BenchError, family, fork_modules, nginx, say, used_seconds, wait_until
 from pushhub.capacity.model import PARTS, PATH, Load
 
 CHECKED = ROOT / "bench" / "results" / "capacity.json"
@@ -57,7 +57,7 @@ class Meter:
     def read(self) -> Figures:
         cpu = {f"{part}_us": used_seconds(*family(pid)) * 1e6 for part, pid in self.pids.items()}
         info = self.deployment.redis.info("stats")
-        [(wal_bytes, wal_flushes)] = _rows("SELECT pg_current_wal_lsn() - '0/0', wal_sync FROM pg_stat_wal")
+        [(wal_bytes, wal_flushes)] = database_rows("SELECT pg_current_wal_lsn() - '0/0', wal_sync FROM pg_stat_wal")
         return cpu | {
             "http_bytes": _loopback_bytes(),
             "redis_bytes": info["total_net_input_bytes"] + info["total_net_output_bytes"],
@@ -66,7 +66,7 @@ class Meter:
         }
 
 
-def _rows(statement: str) -> list[tuple[Any, ...]]:
+def database_rows(statement: str) -> list[tuple[Any, ...]]:
     from django.db import connection
 
     with connection.cursor() as cursor:
@@ -80,12 +80,12 @@ def _loopback_bytes() -> float:
 
 
 def _postmaster() -> int:
-    [(folder,)] = _rows("SHOW data_directory")
+    [(folder,)] = database_rows("SHOW data_directory")
     return int(Path(folder, "postmaster.pid").read_text().split()[0])
 
 
 @contextmanager
-def running(fanout: int, *, workers: int = 1) -> Iterator[tuple[Any, Any, Meter]]:
+def running(fanout: int, *, workers: int = 1, **settings: str) -> Iterator[tuple[Any, Any, Meter]]:
     """Run all processes, with `fanout` push subscriptions; yield the stand, the endpoint and the meter."""
     from bench.stand import stand
     from tests.ports import free_port
@@ -93,6 +93,7 @@ def running(fanout: int, *, workers: int = 1) -> Iterator[tuple[Any, Any, Meter]
     with ExitStack() as stack:
         endpoint = stack.enter_context(nginx(free_port()))
         deployment = stack.enter_context(stand())
+        deployment.env.update(settings)
         web = stack.enter_context(deployment.web())
         maintenance = stack.enter_context(deployment.maintenance())
         push = [stack.enter_context(deployment.worker(f"bench{number}")).pid for number in range(workers)]
@@ -187,7 +188,7 @@ def stored_bytes(count: int) -> Figures:
         for wait in (0, count):
             deployment.publish(wait)
             tables = [model._meta.db_table for model in (Message, Delivery)]
-            sizes.append([_rows(f"SELECT pg_total_relation_size('{table}')")[0][0] for table in tables])
+            sizes.append([database_rows(f"SELECT pg_total_relation_size('{table}')")[0][0] for table in tables])
     message, delivery = ((full - empty) / count for empty, full in zip(*sizes, strict=True))
     return {"message": round(message - len(HELLO)), "delivery": round(delivery)}
 
@@ -239,6 +240,8 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="compare the model with runs of 1, 2 and 4 push workers")
     parser.add_argument("--quick", action="store_true", help="small counts, to try the harness: writes no results")
     arguments = parser.parse_args()
+    if arguments.quick:
+        fork_modules()
     with postgresql() as url, tempfile.TemporaryDirectory(prefix="pushhub-bench-") as folder:
         os.environ |= {"PUSHHUB_DATABASE_URL": url}
         prepare_django(folder, on_postgresql=True)

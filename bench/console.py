@@ -17,6 +17,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -58,8 +59,9 @@ def main() -> int:
     options = parser.parse_args()
     with ExitStack() as stack:
         if options.postgresql:
-            os.environ.update(PUSHHUB_DATABASE_URL=stack.enter_context(postgresql()), BENCH_ON_POSTGRESQL="1")
-        prepare_django(stack.enter_context(tempfile.TemporaryDirectory(prefix="pushhub-bench-")))
+            os.environ["PUSHHUB_DATABASE_URL"] = stack.enter_context(postgresql())
+        folder_of_settings = stack.enter_context(tempfile.TemporaryDirectory(prefix="pushhub-bench-"))
+        prepare_django(folder_of_settings, on_postgresql=options.postgresql)
         from bench.stand import stand
 
         folder = stack.enter_context(stand()).folder
@@ -79,7 +81,7 @@ def fill(folder: Path, *, scale: float) -> None:
         ("attempts", lambda: _attempts(Path(settings.JOURNAL), int(ATTEMPTS * scale))),
         ("dead letters", lambda: _dead_letters(int(DEAD_LETTERS * scale))),
         ("lanes", _lanes),
-        ("statistics", lambda: _insert("ANALYZE", [])),
+        ("statistics", lambda: execute("ANALYZE", [])),
     ):
         began = time.monotonic()
         step()
@@ -110,30 +112,35 @@ def _subscriptions(count: int) -> None:
 
 def _waiting(count: int, subscriptions: int) -> None:
     """Half of the deliveries for one subscription, the rest for all of them."""
-    from deliveries.rules.ids import first_id_at
     from subscriptions.models import Subscription, Topic
 
-    topic = Topic.objects.earliest("pk").pk
     busy = Subscription.objects.get(subscription_id=BUSY).pk
+    result = "CASE i %% 3 WHEN 0 THEN '' ELSE '503' END"
+    each = (
+        f"{subscription}, 'local', i %% 3, NULL, {result}" for subscription in (busy, f"{busy} + i %% {subscriptions}")
+    )
+    insert_waiting(count // 2, topic=Topic.objects.earliest("pk").pk, deliveries=each)
+
+
+def insert_waiting(count: int, *, topic: int, deliveries: Iterable[str]) -> None:
+    """Insert messages of the last hour, and a delivery of each for each of these lists of SQL expressions of `i`."""
+    from deliveries.rules.ids import first_id_at
+
     first = first_id_at(int((time.time() - 3000) * 1000))
-    half = count // 2
-    # Ids are 4,096 to a millisecond: these messages are of the last hour.
-    step = max(int(2900 * 1000 / half), 1) << 12
+    # Ids are 4,096 to a millisecond.
+    step = max((2900 * 1000 << 12) // count, 1)
     data = b"x'7b7d'" if _is_sqlite() else b"'\\x7b7d'"
-    _insert(
+    execute(
         "INSERT INTO deliveries_message (id, topic_id, region, data, attributes, ordering_key) "
         + NUMBERS
         + f"SELECT %s + i * %s, {topic}, 'local', {data.decode()}, '{{\"color\":\"red\"}}', '' FROM n",
-        [half, first, step],
+        [count, first, step],
     )
     columns = "(message_id, subscription_id, region, attempts, last_attempt_at, last_result)"
-    result = "CASE i %% 3 WHEN 0 THEN '' ELSE '503' END"
-    for subscription in (str(busy), f"{busy} + i %% {subscriptions}"):
-        _insert(
-            f"INSERT INTO deliveries_delivery {columns} "
-            + NUMBERS
-            + f"SELECT %s + i * %s, {subscription}, 'local', i %% 3, NULL, {result} FROM n",
-            [half, first, step],
+    for values in deliveries:
+        execute(
+            f"INSERT INTO deliveries_delivery {columns} " + NUMBERS + f"SELECT %s + i * %s, {values} FROM n",
+            [count, first, step],
         )
 
 
@@ -143,7 +150,7 @@ def _dead_letters(count: int) -> None:
 
     busy = Subscription.objects.get(subscription_id=BUSY).pk
     columns = "message_id, subscription_id, source_id, attempts, result, replaced, is_kept"
-    _insert(
+    execute(
         f"INSERT INTO deliveries_deadletter ({columns}) "
         f"SELECT id, {busy}, id, 5, CASE id / 4096 %% 3 WHEN 0 THEN '503' WHEN 1 THEN '404' ELSE 'connect_failed' END, "
         "'', false FROM deliveries_message ORDER BY id LIMIT %s",
@@ -151,7 +158,7 @@ def _dead_letters(count: int) -> None:
     )
 
 
-def _insert(statement: str, parameters: list[int]) -> None:
+def execute(statement: str, parameters: list[int]) -> None:
     from django.db import connection
 
     # PostgreSQL takes the CTE before INSERT as well as after it; SQLite wants it before SELECT, as here.
@@ -210,7 +217,7 @@ def _metrics(subscriptions: int) -> None:
     moments = [("metricminute", now - back * minute) for back in range(1, 11)]
     moments += [("metrichour", now.replace(minute=0) - back * hour) for back in range(1, 13)]
     for table, at in moments:
-        _insert(
+        execute(
             f"INSERT INTO deliveries_{table} ({columns}, latency_us_max, buckets) {NUMBERS}"
             f"SELECT {others}, 'push', '{_stored(at)}', 'ack', 204, "
             f"'endpoint.example.com', 50, 5000, 500000, 20000, '{histogram}' FROM n",
@@ -222,7 +229,7 @@ def _metrics(subscriptions: int) -> None:
     )
     for back in range(3):
         at = _stored(now - back * minute)
-        _insert(
+        execute(
             f"INSERT INTO deliveries_gaugeminute ({columns}) {NUMBERS}SELECT {others}, '{at}', "
             f"100, 3000, 3, 10, CASE WHEN i < {FAILING} THEN 2000 ELSE 0 END, 0, 0 FROM n",
             [subscriptions - 1],
@@ -340,10 +347,10 @@ class Cost:
 def measure() -> int:
     """Print the time and the queries of each page, for a superuser and for a viewer; return 1 if one is too slow."""
     slow = 0
-    for reader, client in _readers().items():
+    for reader, client in readers().items():
         print(f"{reader:36} {'ms':>8} {'CPU ms':>8} {'queries':>8}")
         for name, path in pages().items():
-            cost = _page(client, f"/admin/{path}")
+            cost = page_cost(client, f"/admin/{path}")
             slow += cost.cpu_ms > LIMIT_MS
             share = f"  {cost.cpu_ms / 10 / LIVE_SECONDS:.2f} % of a core a viewer" if name.endswith(", live") else ""
             mark = "  SLOW" if cost.cpu_ms > LIMIT_MS else ""
@@ -352,7 +359,7 @@ def measure() -> int:
     return 1 if slow else 0
 
 
-def _readers() -> dict[str, Client]:
+def readers() -> dict[str, Client]:
     from django.contrib.auth.models import Permission, User
     from django.test import Client
 
@@ -370,7 +377,7 @@ def _readers() -> dict[str, Client]:
     return readers
 
 
-def _page(client: Client, address: str) -> Cost:
+def page_cost(client: Client, address: str) -> Cost:
     from django.db import connection
     from django.test.utils import CaptureQueriesContext
 

@@ -1,9 +1,9 @@
-"""Draws small SVGs: histories of lanes, push window and rate over time on a logarithmic scale, and bars."""
+"""Draws small SVGs: lines on a logarithmic scale, such as push window and rate of a lane over time, and bars."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
@@ -12,10 +12,12 @@ from bench.lane import Sample
 
 COLUMNS = 2
 WIDTH, HEIGHT, MARGIN, HEAD = 420, 120, 40, 44
-#: The scale goes from here to the largest window.
+#: The scale of lanes goes from here to the largest window.
 LOWEST, HIGHEST = 0.01, 30_000.0
-LINES = (0.1, 1, 10, 100, 1000, 10_000)
 WINDOW, RATE = "#1f6feb", "#2da44e"
+#: The colours of a panel's lines, in their order.
+COLOURS = (WINDOW, RATE, "#cf222e", "#8250df")
+Points = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,31 @@ class Panel:
     figures: str
     seconds: float
     samples: Sequence[Sample]
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """A panel with named lines; x is a share of the width, and y logarithmic, from `lowest` to `highest`.
+
+    The labels below stand at equal distances from the left end to the right one.
+    """
+
+    title: str
+    figures: str
+    lines: Mapping[str, Points]
+    labels: Sequence[str]
+    lowest: float
+    highest: float
+
+    def y(self, value: float) -> float:
+        """Return the distance of a value from the top of the drawing."""
+        within = min(max(value, self.lowest), self.highest)
+        return round(HEIGHT * (1 - math.log(within / self.lowest) / math.log(self.highest / self.lowest)), 1)
+
+    def grid(self) -> list[float]:
+        """Return the powers of ten between the ends of the scale."""
+        first, last = math.floor(math.log10(self.lowest)) + 1, math.ceil(math.log10(self.highest))
+        return [10.0**power for power in range(first, last)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,50 +102,68 @@ def _head(width: float, height: float) -> list[str]:
 
 
 def draw(panels: Sequence[Panel]) -> str:
+    """Return the histories of lanes."""
+    legend = (
+        f'<tspan fill="{WINDOW}">push window</tspan>, '
+        f'<tspan fill="{RATE}">deliveries a second</tspan>; seconds from left to right'
+    )
+    return _draw([_lines_of(panel) for panel in panels], legend)
+
+
+def draw_lines(panels: Sequence[Lines]) -> str:
+    """Return panels of lines, whose names stand below each."""
+    return _draw(panels, "")
+
+
+def _draw(panels: Sequence[Lines], legend: str) -> str:
     rows = -(-len(panels) // COLUMNS)
     width, height = COLUMNS * (WIDTH + 2 * MARGIN), rows * (HEIGHT + HEAD + MARGIN) + MARGIN
-    parts = [
-        *_head(width, height),
-        f'<text x="{MARGIN}" y="20"><tspan fill="{WINDOW}">push window</tspan>, '
-        f'<tspan fill="{RATE}">deliveries a second</tspan>; seconds from left to right</text>',
-    ]
+    parts = _head(width, height)
+    if legend:
+        parts.append(f'<text x="{MARGIN}" y="20">{legend}</text>')
     for number, panel in enumerate(panels):
         x = number % COLUMNS * (WIDTH + 2 * MARGIN) + MARGIN
         y = number // COLUMNS * (HEIGHT + HEAD + MARGIN) + MARGIN + HEAD
-        parts += _panel(panel, x, y)
+        parts += _panel(panel, x, y, has_names=not legend)
     return "\n".join([*parts, "</svg>\n"])
 
 
-def _panel(panel: Panel, x: float, y: float) -> list[str]:
+def _lines_of(panel: Panel) -> Lines:
+    samples = panel.samples
+    window = [(sample.now_ms / panel.seconds / 1000, sample.window) for sample in samples]
+    rate = [
+        (end.now_ms / panel.seconds / 1000, (end.sent - start.sent) * 1000 / (end.now_ms - start.now_ms))
+        for start, end in pairwise(samples)
+    ]
+    labels = [f"{panel.seconds * part / 4:g}" for part in range(5)]
+    return Lines(panel.title, panel.figures, {"window": window, "rate": rate}, labels, LOWEST, HIGHEST)
+
+
+def _panel(panel: Lines, x: float, y: float, *, has_names: bool) -> list[str]:
     parts = [
         f'<g transform="translate({x} {y})">',
         f'<text y="-24" font-weight="bold">{escape(panel.title)}</text>',
         f'<text y="-9">{escape(panel.figures)}</text>',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="none" stroke="#999"/>',
     ]
-    for value in LINES:
-        at = _height(value)
+    for value in panel.grid():
+        at, text = panel.y(value), _number(value)
         parts.append(
-            f'<path d="M0 {at}H{WIDTH}" stroke="#ddd"/><text x="-4" y="{at + 4:.0f}" text-anchor="end">{value:g}</text>'
+            f'<path d="M0 {at}H{WIDTH}" stroke="#ddd"/><text x="-4" y="{at + 4:.0f}" text-anchor="end">{text}</text>'
         )
-    for part in range(5):
-        seconds = panel.seconds * part / 4
-        parts.append(f'<text x="{WIDTH * part / 4}" y="{HEIGHT + 14}" text-anchor="middle">{seconds:g}</text>')
-    samples = panel.samples
-    window = [(sample.now_ms, sample.window) for sample in samples]
-    rate = [
-        (end.now_ms, (end.sent - start.sent) * 1000 / (end.now_ms - start.now_ms)) for start, end in pairwise(samples)
-    ]
-    parts += [_line(window, panel.seconds, WINDOW), _line(rate, panel.seconds, RATE), "</g>"]
-    return parts
+    for number, label in enumerate(panel.labels):
+        at = WIDTH * number / (len(panel.labels) - 1)
+        parts.append(f'<text x="{at}" y="{HEIGHT + 14}" text-anchor="middle">{escape(label)}</text>')
+    for colour, points in zip(COLOURS, panel.lines.values(), strict=False):
+        text = " ".join(f"{share * WIDTH:.0f},{panel.y(value)}" for share, value in points)
+        parts.append(f'<polyline points="{text}" fill="none" stroke="{colour}"/>')
+    if has_names:
+        names = [
+            f'<tspan fill="{colour}">{escape(name)}</tspan>' for colour, name in zip(COLOURS, panel.lines, strict=False)
+        ]
+        parts.append(f'<text x="{WIDTH / 2}" y="{HEIGHT + 30}" text-anchor="middle">{", ".join(names)}</text>')
+    return [*parts, "</g>"]
 
 
-def _line(points: Iterable[tuple[float, float]], seconds: float, colour: str) -> str:
-    text = " ".join(f"{now_ms / seconds / 1000 * WIDTH:.0f},{_height(value)}" for now_ms, value in points)
-    return f'<polyline points="{text}" fill="none" stroke="{colour}"/>'
-
-
-def _height(value: float) -> float:
-    """Return the distance of a value from the top of the drawing."""
-    within = min(max(value, LOWEST), HIGHEST)
-    return round(HEIGHT * (1 - math.log(within / LOWEST) / math.log(HIGHEST / LOWEST)), 1)
+def _number(value: float) -> str:
+    return f"{value:g}" if value < 100_000 else f"{value / 1000:g}k" if value < 1e6 else f"{value / 1e6:g}M"

@@ -200,7 +200,7 @@ NGINX = """
 worker_processes 1; daemon off; pid {folder}/nginx.pid; error_log {folder}/nginx.log;
 events {{ worker_connections 16000; }}
 http {{
-  access_log off; keepalive_requests 1000000000; keepalive_timeout 300; {temporary}
+  access_log off; keepalive_requests 1000000000; keepalive_timeout 300; client_max_body_size 0; {temporary}
   server {{
     listen 127.0.0.1:{port} backlog=8192;
     location / {{ return 204; }}

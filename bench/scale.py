@@ -10,6 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from bench.capacity import CHECKED, LOADS
+from bench.fleetplots import read_panels
+from bench.limits import LIMITS
+from bench.limits import RESULTS as LIMITS_RESULTS
 from bench.pages import put_block, table
 from bench.processes import ROOT
 from pushhub.capacity.command import main as print_capacity
@@ -48,23 +51,17 @@ def costs_table(measured: Mapping[str, Any]) -> str:
 def check_table(measured: Mapping[str, Any], checked: Mapping[str, Any]) -> str:
     one = replace(LOADS["plain"], rate=1)
     model_us = {part: spent(measured["costs"][f"{part}_us"], one) for part in PARTS}
-
-    def model_rate(run: Mapping[str, Any]) -> float:
-        """Return the rate at which the cores are full, or Redis' one, or those of the workers."""
-        everything_us = (sum(model_us.values()) + run["load_us"]) / checked["cores"]
-        return 1e6 / max(everything_us, model_us["redis"], model_us["push"] / run["workers"])
-
-    heads = ["push workers", "messages/s", "by the model", "idle", *(f"{part}, µs" for part in PARTS)]
-    rows = [
-        [
-            str(run["workers"]),
-            f"{run['per_second']:,}",
-            f"{model_rate(run):,.0f}",
-            f"{run['idle_percent']} %",
-            *(f"{run['us'][part]:.0f} ({model_us[part]:.0f})" for part in PARTS),
-        ]
-        for run in checked["runs"]
-    ]
+    heads = ["push workers", "messages/s", "by the model", "idle", "others", *(f"{part}, µs" for part in PARTS)]
+    rows = []
+    for run in checked["runs"]:
+        cores, rate = checked["cores"], run["per_second"]
+        # What is neither idle nor ours: the kernel's own threads and interrupts, and other programs.
+        others = 1 - run["idle_percent"] / 100 - rate * (sum(run["us"].values()) + run["load_us"]) / 1e6 / cores
+        everything_us = (sum(model_us.values()) + run["load_us"]) / cores / (1 - others)
+        modelled = 1e6 / max(everything_us, model_us["redis"], model_us["push"] / run["workers"])
+        parts = [f"{run['us'][part]:.0f} ({model_us[part]:.0f})" for part in PARTS]
+        shares = [f"{run['idle_percent']} %", f"{100 * others:.0f} %"]
+        rows.append([str(run["workers"]), f"{rate:,}", f"{modelled:,.0f}", *shares, *parts])
     return table(heads, rows)
 
 
@@ -83,6 +80,22 @@ def paper_table(measured: Mapping[str, Any]) -> str:
         ["dollars a month", *(f"{_dollars(need):,}" for need in plans)],
     ]
     return table(["messages/s", *(f"{rate:,}" for rate in RATES)], rows)
+
+
+def limits_table(measured: Mapping[str, Any]) -> str:
+    """Return a line for each row of bench/limits.py, with those that were not measured."""
+    rows = []
+    for name, limit in LIMITS.items():
+        result = measured.get(name)
+        figures = dict(result["figures"]) if result else {}
+        beyond = figures.pop("beyond", "")
+        text = "; ".join(f"{key}: {_plain(value)}" for key, value in figures.items()) or "not measured"
+        rows.append([f"{limit.count:,} {limit.what} (`{name}`)", text, beyond])
+    return table(["limit", "figures", "beyond"], rows)
+
+
+def _plain(value: float | None) -> str:
+    return "-" if value is None else f"{value:,}"
 
 
 def _short(value: float) -> str:
@@ -121,6 +134,8 @@ def blocks() -> dict[str, str]:
         "check": check_table(measured, checked),
         "paper": paper_table(measured),
         "example": example(),
+        "simulated": table(["simulated", "figures"], [[panel.title, panel.figures] for panel in read_panels()]),
+        "limits": limits_table(json.loads(LIMITS_RESULTS.read_text())),
     }
 
 

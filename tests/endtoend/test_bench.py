@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.limits import LIMITS
 from bench.rows import ROWS
 from deliveries.pipeline import needs
 from tests.programs import bench_programs, postgresql_programs
@@ -50,6 +51,17 @@ def test_the_costs_of_the_capacity_model_are_measured(flags: list[str]) -> None:
     assert done.returncode == 0, done.stderr
     results = json.loads(done.stdout)
     assert results["runs"][0]["us"]["push"] > 0 if flags else sum(results["costs"]["push_us"].values()) > 0
+
+
+@pytest.mark.parametrize("row", LIMITS)
+def test_each_limit_is_measured(row: str) -> None:
+    if missing := _missing(POSTGRESQL):
+        pytest.skip(missing)
+    command = [sys.executable, "-m", "bench.limits", row, "--count=20"]
+    env = os.environ | {"TMPDIR": TEMPORARY}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "beyond" in json.loads(done.stdout)
 
 
 def _missing(names: list[str]) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench import capacity, scale
+from bench import capacity, fleetplots, scale
+from bench.drawing import draw_lines
 from pushhub.capacity.model import spent
 
 
@@ -12,6 +13,12 @@ def test_the_page_has_the_tables_that_follow_from_the_results() -> None:
     page = scale.PAGE.read_text()
     for name, block in scale.blocks().items():
         assert f"{scale.MARK.format(name=name)}\n\n{block}\n\n" in page
+
+
+def test_the_picture_is_that_of_the_figures() -> None:
+    panels = fleetplots.read_panels()
+    assert len(panels) > len(fleetplots.SCENARIOS)
+    assert fleetplots.PICTURE.read_text() == draw_lines(panels)
 
 
 def test_costs_are_those_of_which_the_loads_were_made() -> None:
