@@ -138,7 +138,7 @@ class PlanBook:
         usable = accounts_signable(asked - {""})
         for email in asked:
             if email in usable:
-                rights.setdefault(email, Right(0)).valid_until = now + PLAN_SECONDS
+                rights.setdefault(email, Right(0)).valid_until = now + RIGHT_SECONDS
             elif revoked := rights.pop(email, None):
                 revoked.valid_until = 0
 
