@@ -167,7 +167,7 @@ def ordering_keys(count: int) -> Figures:
     with running(0, workers=0) as (deployment, endpoint, _):
         deployment.subscribe(endpoint.url, enableMessageOrdering=True)
         for start in range(0, 2 * count, 1000):
-            keys = [f"key-{number % count}" for number in range(start, start + 1000)]
+            keys = [f"key-{number % count}" for number in range(start, min(start + 1000, 2 * count))]
             publish_message(topic=get_topic(name=TOPIC), messages=[NewMessage(HELLO, ATTRIBUTES, key) for key in keys])
         received = endpoint.received()
         with deployment.worker() as worker:
@@ -319,16 +319,17 @@ async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
 
 
 def _clone_subscriptions(count: int, *, topic: str) -> None:
-    """Add subscriptions like the first one to a topic, of the topic's project."""
+    """Add subscriptions like the first one to a topic, of the topic's project, with their lanes."""
+    from deliveries.receivers import on_created
     from subscriptions.models import Subscription
     from subscriptions.selectors import get_topic
 
     first, row = Subscription.objects.earliest("pk"), get_topic(name=topic)
     values = {field.attname: getattr(first, field.attname) for field in first._meta.concrete_fields}
     values |= {"id": None, "topic_id": row.pk, "project_id": row.project_id}
-    Subscription.objects.bulk_create(
-        (Subscription(**values | {"subscription_id": f"clone-{number}"}) for number in range(count)), batch_size=2000
-    )
+    clones = (Subscription(**values | {"subscription_id": f"clone-{number}"}) for number in range(count))
+    for clone in Subscription.objects.bulk_create(clones, batch_size=2000):
+        on_created(None, subscription_id=clone.pk)
 
 
 def _create(deployment: Stand) -> str:
