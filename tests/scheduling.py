@@ -45,7 +45,6 @@ LONGEST = (
     "spark jobs",
     "spark",
     "spark kills",
-    "tests/pipeline/test_spread.py",
     "tests/pipeline/test_cluster.py",
     "tests/pipeline/test_examples.py",
     "tests/chaos/test_power.py",

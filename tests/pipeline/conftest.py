@@ -25,10 +25,17 @@ def store_ports() -> dict[ObjectStore, int]:
 
 
 @pytest.fixture(scope="session")
-def spark(store_ports: dict[ObjectStore, int], django_db_setup: None, redis_server: str) -> Iterator[SparkSession]:
-    """A small local session. All tests of this process have the same database and Redis, and so have its tasks."""
+def needs_spark() -> None:
+    """Skip the tests that start Spark in processes of their own where PySpark or Java is missing."""
     if missing := needs.missing():
         pytest.skip(missing)
+
+
+@pytest.fixture(scope="session")
+def spark(
+    needs_spark: None, store_ports: dict[ObjectStore, int], django_db_setup: None, redis_server: str
+) -> Iterator[SparkSession]:
+    """A small local session. All tests of this process have the same database and Redis, and so have its tasks."""
     from pyspark.java_gateway import ensure_callback_server_started
 
     quick = {"spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "false"}

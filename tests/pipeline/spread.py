@@ -1,4 +1,4 @@
-"""How the jobs spread over executors: `python -m tests.pipeline.spread MESSAGES` prints the table of docs/pipeline.md.
+"""How the jobs spread over executors: `python -m tests.pipeline.spread MESSAGES`, for docs/pipeline-design.md.
 
 Each job runs on a standalone master with one, two and four executors of one core. MESSAGES are archived and compacted,
 and a quarter of them replayed and ingested, with 97 ordering keys; eight times as many events are counted.
@@ -28,44 +28,50 @@ class Spread:
 
     seconds: Mapping[str, float]
     works: Mapping[str, Work]
+    #: The address on which the driver listened.
+    driver: str
 
 
-def spread(folder: Path, *, executors: int, messages: int, environment: Mapping[str, str], java: str = "") -> Spread:
-    """Do every job on a cluster. `environment` has the database and Redis. The segments are in `folder`/segments.
+def spread(folder: Path, *, master: str, executors: int, messages: int, environment: Mapping[str, str]) -> Spread:
+    """Do every job on a cluster. `environment` has the database and Redis, and settings of Spark and a secret.
 
-    `java` has options for the driver and the executors.
+    The segments are in `folder`/segments.
     """
     write_rows(folder / "rows", messages // PROJECTS)
     (folder / "events").mkdir()
     conf = SETTINGS.format(executors=executors, memory=EXECUTOR_MEMORY, folder=folder / "events")
-    if java:
-        conf += "".join(f",spark.{role}.extraJavaOptions={java}" for role in ("driver", "executor"))
-    secret = folder / "secret"
-    secret.write_text(SECRET)
-    with standalone(folder, executors=executors) as url:
-        env = os.environ | {
-            "DJANGO_SETTINGS_MODULE": "pushhub.settings",
-            "PUSHHUB_SPARK_MASTER": url,
-            "PUSHHUB_SPARK_CONF": conf,
-            "PUSHHUB_SPARK_SECRET_FILE": str(secret),
-            "PUSHHUB_SECRET_KEY": "x",
-            **environment,
-            "PUSHHUB_ARCHIVE": str(folder / "archive"),
-            "PUSHHUB_JOURNAL": "off",
-        }
-        command = [sys.executable, "-W", "ignore", "-m", "tests.pipeline.spread_job", str(folder), str(messages)]
-        ended = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=3000, check=False)
+    more = environment.get("PUSHHUB_SPARK_CONF", "")
+    settings = {**environment, "PUSHHUB_SPARK_CONF": f"{more},{conf}" if more else conf}
+    ended = jobs_run(folder, master=master, messages=messages, environment=settings)
     assert ended.returncode == 0, ended.stderr[-3000:]
     [log] = (folder / "events").iterdir()
-    return Spread(json.loads(ended.stdout.splitlines()[-1]), work_in(log))
+    report = json.loads(ended.stdout.splitlines()[-1])
+    return Spread(report["seconds"], work_in(log), report["driver"])
+
+
+def jobs_run(
+    folder: Path, *, master: str, messages: int, environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run the driver of every job, which knows the master's address, and `environment`."""
+    env = os.environ | {
+        "DJANGO_SETTINGS_MODULE": "pushhub.settings",
+        "PUSHHUB_SPARK_MASTER": master,
+        "PUSHHUB_SECRET_KEY": "x",
+        **environment,
+        "PUSHHUB_ARCHIVE": str(folder / "archive"),
+        "PUSHHUB_JOURNAL": "off",
+    }
+    command = [sys.executable, "-W", "ignore", "-m", "tests.pipeline.spread_job", str(folder), str(messages)]
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=3000, check=False)
 
 
 def write_rows(folder: Path, count: int) -> None:
-    """Write the rows of the ingests, in several files."""
+    """Write the rows of the ingests, in several files, of which the first ends with a line that is no row."""
     folder.mkdir()
     for number in range(FILES):
         rows = [{"n": n, "key": f"k{n % KEYS}", "text": "x" * 200} for n in range(number, count, FILES)]
-        (folder / f"{number}.json").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        lines = [*map(json.dumps, rows), *(["no row"] if number == 0 else [])]
+        (folder / f"{number}.json").write_text("".join(f"{line}\n" for line in lines))
 
 
 def main(messages: int) -> None:
@@ -89,7 +95,13 @@ def main(messages: int) -> None:
         for executors in (1, 2, 4):
             with TemporaryDirectory() as name, stand() as stood:
                 _write(Path(name) / "segments", messages // 2500)
-                done = spread(Path(name), executors=executors, messages=messages, environment=stood.env)
+                secret = Path(name) / "secret"
+                secret.write_text(SECRET)
+                environment = {**stood.env, "PUSHHUB_SPARK_SECRET_FILE": str(secret)}
+                with standalone(Path(name), executors=executors) as url:
+                    done = spread(
+                        Path(name), master=url, executors=executors, messages=messages, environment=environment
+                    )
             for job in JOBS:
                 rate = rows.get(job, messages // PROJECTS) / done.seconds[job]
                 tasks = " ".join(str(count) for _, count in sorted(done.works[job].tasks.items()))

@@ -1,4 +1,5 @@
-"""The driver that tests/pipeline/spread.py starts on a cluster: it does every job once, and prints the seconds of each.
+"""The driver that tests/pipeline/spread.py starts on a cluster: it does every job once, and prints the seconds of
+each and the address on which it listened.
 
 python -m tests.pipeline.spread_job FOLDER MESSAGES
 """
@@ -63,8 +64,9 @@ def main(folder: Path, messages: int) -> None:
         call_command("pipeline", "ingest", str(folder / "rows"), *words)
     with timed("rollup"):
         Rollup(folder / "segments", session=session).once()
+    driver = session.conf.get("spark.driver.host")
     session.stop()
-    print(json.dumps(seconds))
+    print(json.dumps({"seconds": seconds, "driver": driver}))
 
 
 def publish(count: int) -> None:

@@ -2,47 +2,42 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from deliveries.models import ArchiveFile, Delivery, Message, MetricMinute, PublishPart
-from deliveries.pipeline import classarchive, needs
-from deliveries.publish.service import publish_message
-from deliveries.rules.payload import NewMessage
-from subscriptions.selectors import get_topic
+from deliveries.models import Delivery, Message, MetricMinute, PublishPart
+from deliveries.pipeline import classarchive
 from subscriptions.services.subscriptions import create_subscription
 from subscriptions.services.topics import create_topic
-from tests.pipeline.ground import QUICK_JAVA, metrics_of, segments_make, truth_of
+from tests.pipeline.ground import QUICK_JAVA, archived_by_duckdb, counted_by_duckdb, metrics_of, segments_make
+from tests.pipeline.spread import JOBS, jobs_run, spread
 from tests.ports import free_port, wait_for
 from tests.workers import ROOT, database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-TOPIC = "projects/shop/topics/orders"
-WORKER = "projects/shop/subscriptions/worker"
+#: The topic that is replayed.
+TOPIC = "projects/p0/topics/orders"
+WORKER = "projects/p0/subscriptions/worker"
+EXECUTORS = 4
+MESSAGES = 1600
+#: A task of the rollup returns sums; of the other jobs, what it wrote.
+MOST_RESULT_BYTES = {"rollup": 1_000_000}
 #: The web pages of the master and the workers get free ports.
 PAGES = {"SPARK_MASTER_WEBUI_PORT": "0", "SPARK_WORKER_WEBUI_PORT": "0"}
-#: Two small executors, one with each worker.
-SMALL = "spark.cores.max=2,spark.executor.cores=1,spark.executor.memory=512m"
 
 
 @pytest.fixture(scope="module")
-def compose() -> dict[str, Any]:
-    if missing := needs.missing():
-        pytest.skip(missing)
+def compose(needs_spark: None) -> dict[str, Any]:
     services: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
     return services
 
@@ -151,65 +146,43 @@ class Cluster:
             process.wait(timeout=60)
 
 
-class Work:
-    """A hundred messages to archive and replay, six rows to ingest, one of them invalid, and segments to count."""
-
-    def __init__(self, folder: Path, redis_url: str) -> None:
-        self.folder = folder
-        self.redis_url = redis_url
-        create_topic(name=TOPIC, topic={})
-        create_subscription(name=WORKER, subscription={"topic": TOPIC})
-        messages = [NewMessage(str(number).encode(), {}) for number in range(100)]
-        publish_message(topic=get_topic(name=TOPIC), messages=messages)
-        self.rows = folder / "rows.parquet"
-        bodies: list[str | None] = [f"row {number}" for number in range(5)]
-        pq.write_table(pa.table({"body": [*bodies, None]}), self.rows)
-        self.segments = segments_make(folder / "segments", range(4), seed=8)
-
-    def run(self, master: str, *, conf: str, secret_file: str) -> subprocess.CompletedProcess[str]:
-        """Do all of it in a process that knows the master's address and, if there is one, the secret."""
-        env = os.environ | {
-            "DJANGO_SETTINGS_MODULE": "pushhub.settings",
-            "PUSHHUB_SPARK_MASTER": master,
-            "PUSHHUB_SPARK_CONF": f"{conf},{SMALL},spark.executor.extraJavaOptions={QUICK_JAVA}",
-            "PUSHHUB_SPARK_SECRET_FILE": secret_file,
-            "PUSHHUB_DATABASE_URL": database_url(),
-            "PUSHHUB_REDIS_URL": self.redis_url,
-            "PUSHHUB_SECRET_KEY": "x",
-            "PUSHHUB_ARCHIVE": str(self.folder / "archive"),
-            "PUSHHUB_JOURNAL": str(self.folder / "segments"),
-        }
-        command = [sys.executable, "-W", "ignore", "-m", "tests.pipeline.cluster_job", TOPIC, str(self.rows)]
-        return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=900, check=False)
-
-    def assert_complete(self) -> None:
-        assert sum(row.rows for row in ArchiveFile.objects.all()) == 100
-        published = Counter(bytes(row.data).decode() for row in Message.objects.all())
-        once, twice = [f"row {number}" for number in range(5)], [str(number) for number in range(100)]
-        assert published == Counter([*once, *twice, *twice])
-        assert Delivery.objects.count() == 205
-        assert PublishPart.objects.filter(job__job_id="replayed").count() > 1
-        assert sum(row.rejected for row in PublishPart.objects.all()) == 1
-        assert "is empty" in Path(f"{self.rows}.rejected").read_text()
-        assert metrics_of(MetricMinute) == truth_of(self.segments, seconds=60)
-
-
-def test_a_cluster_on_other_machines_runs_every_job(compose: dict[str, Any], redis_url: str, tmp_path: Path) -> None:
-    """Given the master and two workers of the compose file in a network of their own, and a driver that knows only the
-    master's address, then its jobs run on both workers; a driver without the secret is refused.
+def test_a_cluster_on_other_machines_runs_every_job_on_all_executors(
+    compose: dict[str, Any], redis_url: str, tmp_path: Path
+) -> None:
+    """Given the master and two workers of the compose file in a network of their own, with four executors of one core,
+    and a driver that knows only the master's address, when each job runs, then by Spark's event log each executor has
+    finished tasks of it, and what DuckDB counts in the archive and in the segments is what was published and counted.
+    A driver without the secret is refused.
     """
-    work, conf = Work(tmp_path, redis_url), compose["rollup"]["environment"]["PUSHHUB_SPARK_CONF"]
+    create_topic(name=TOPIC, topic={})
+    create_subscription(name=WORKER, subscription={"topic": TOPIC})
+    segments = segments_make(tmp_path / "segments", range(4 * EXECUTORS), seed=3, count=5)
+    own = "".join(f",spark.{role}.extraJavaOptions={QUICK_JAVA}" for role in ("driver", "executor"))
+    environment = {
+        "PUSHHUB_DATABASE_URL": database_url(),
+        "PUSHHUB_REDIS_URL": redis_url,
+        "PUSHHUB_SPARK_CONF": compose["rollup"]["environment"]["PUSHHUB_SPARK_CONF"] + own,
+    }
     # The driver without the secret tries for a minute, meanwhile the other one works.
     with Cluster(compose, tmp_path) as cluster, ThreadPoolExecutor() as pool:
-        refused = pool.submit(work.run, cluster.url, conf=conf, secret_file="")
-        process = work.run(cluster.url, conf=conf, secret_file=str(cluster.secret))
+        refused = pool.submit(jobs_run, tmp_path, master=cluster.url, messages=MESSAGES, environment=environment)
+        environment = {**environment, "PUSHHUB_SPARK_SECRET_FILE": str(cluster.secret)}
+        done = spread(tmp_path, master=cluster.url, executors=EXECUTORS, messages=MESSAGES, environment=environment)
 
     assert refused.result().returncode != 0, refused.result().stdout
     assert "All masters are unresponsive" in refused.result().stderr
-    assert process.returncode == 0, process.stderr[-3000:]
-    report = json.loads(process.stdout.splitlines()[-1])
-    assert report == {"archived": 100, "executors": 2, "driver": cluster.driver_address}
-    work.assert_complete()
+    assert done.driver == cluster.driver_address
     begun = [path.read_text() for path in tmp_path.glob("work-*/app-*/*/stderr")]
-    assert len(begun) == 2
+    assert len(begun) == EXECUTORS
     assert all(option in text for option in classarchive.options() for text in begun)
+    assert {job: len(done.works[job].tasks) for job in JOBS} == dict.fromkeys(JOBS, EXECUTORS)
+    for job in JOBS:
+        assert done.works[job].result_bytes < MOST_RESULT_BYTES.get(job, 20_000), job
+    topics = {f"projects/p{number}/topics/orders": MESSAGES // 4 for number in range(4)}
+    assert archived_by_duckdb(tmp_path / "archive") == topics
+    # All of them, one topic's again, and two ingests of as many rows.
+    assert Message.objects.count() == MESSAGES + 3 * MESSAGES // 4
+    assert Delivery.objects.count() == 2 * MESSAGES // 4
+    assert sum(row.rejected for row in PublishPart.objects.all()) == 2
+    assert "no row" in Path(f"{tmp_path / 'rows'}.rejected").read_text()
+    assert metrics_of(MetricMinute) == counted_by_duckdb(segments, seconds=60)

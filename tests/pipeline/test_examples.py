@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from deliveries.models import Delivery
-from deliveries.pipeline import needs
 from deliveries.pipeline.session import WORKERS
 from pushhub.common.names import subscription_name, topic_name
 from subscriptions.models import Subscription, Topic
@@ -25,11 +24,10 @@ NOTEBOOK = Path("docs/examples/totals.py")
 SPARK_GAVE_UP = "Timed out while waiting for the Python worker to connect back"
 
 
+@pytest.mark.usefixtures("needs_spark")
 @pytest.mark.parametrize("remote", ["", "local[2]"], ids=["classic", "connect"])
 def test_the_notebook_streams_adds_up_and_publishes_back(server: GrpcServer, tmp_path: Path, remote: str) -> None:
     """Given the value of SPARK_REMOTE, without which Spark is classic, then the notebook does the same."""
-    if missing := needs.missing():
-        pytest.skip(missing)
     if remote:
         pytest.importorskip("zstandard", reason="Spark Connect's client needs it: make install-tests")
     environment = os.environ | {

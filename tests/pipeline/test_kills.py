@@ -26,6 +26,7 @@ from deliveries.backlog.records import Lane
 from deliveries.models import ArchiveFile, Delivery, Message, MetricDay, MetricHour, MetricMinute, PublishJob, Segment
 from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
+from deliveries.telemetry.counting.rollup import Rollup
 from subscriptions.models import Subscription
 from subscriptions.selectors import get_topic
 from subscriptions.services.subscriptions import create_subscription
@@ -40,6 +41,7 @@ from tests.pipeline.ground import (
     metrics_of,
     segments_make,
 )
+from tests.pipeline.killed_stream import write_messages
 from tests.ports import wait_for
 from tests.workers import ROOT, database_url
 
@@ -61,7 +63,10 @@ WHOLE_FIRST = HALF_FIRST[::-1]
 
 @pytest.fixture
 def killed(spark: SparkSession, redis_url: str, tmp_path: Path, settings: Any) -> Callable[..., None]:
-    """Return a function that runs a command, kills it at a random moment of its progress, and lets it end at last."""
+    """Return a function that runs a command, kills it at a random moment of its progress, and at last runs it here.
+
+    A rollup is then run with the session of all tests, which the command would end.
+    """
     settings.ARCHIVE, settings.SPARK_MASTER = str(tmp_path / "archive"), "local[2]"
     for topic in TOPICS:
         create_topic(name=topic, topic={})
@@ -84,12 +89,10 @@ def killed(spark: SparkSession, redis_url: str, tmp_path: Path, settings: Any) -
             with (tmp_path / "killed.log").open("a") as log:
                 process = start(["tests.pipeline.killed", *words], environment, log)
                 kill_when(lambda at=moment: progress() >= at, process, kill)  # type: ignore[misc]
-        if words[0] != "rollup":
+        if words[0] == "rollup":
+            Rollup(tmp_path / "segments", session=spark).once()
+        else:
             call_command("pipeline", *words)
-            return
-        # In this process it would end the session of all tests, and handle the signals.
-        with (tmp_path / "killed.log").open("a") as log:
-            assert start(["tests.pipeline.killed", *words], environment, log).wait() == 0
 
     return run
 
@@ -186,8 +189,8 @@ def test_a_rollup_counts_what_duckdb_finds_in_the_segments(
 def test_a_stream_of_a_subscription_has_what_was_published(
     spark: SparkSession, server: GrpcServer, tmp_path: Path
 ) -> None:
-    """Given a stream from a subscription to files, when its driver is killed at a random moment, and then runs to the
-    end, then DuckDB finds each message in the files, and none is left.
+    """Given a stream from a subscription to files, when its driver is killed at a random moment, and another runs to
+    the end, then DuckDB finds each message in the files, and none is left.
     """
     create_topic(name=TOPICS[0], topic={})
     create_subscription(name=WORKER, subscription={"topic": TOPICS[0]})
@@ -210,8 +213,7 @@ def test_a_stream_of_a_subscription_has_what_was_published(
         with (tmp_path / "killed.log").open("a") as log:
             kill_when(lambda at=moment, of=count: of() >= at, start(words, environment, log), kill)  # type: ignore[misc]
         end_leases()
-    with (tmp_path / "killed.log").open("a") as log:
-        assert start([*words, "to the end"], environment, log).wait() == 0
+    write_messages(spark, server.address, WORKER, tmp_path, to_the_end=True)
 
     assert not Delivery.objects.exists()
     logs = (tmp_path / "out" / "_spark_metadata").glob("[0-9]*")

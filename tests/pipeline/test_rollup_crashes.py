@@ -13,14 +13,13 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from deliveries.models import Segment
-from deliveries.pipeline import needs
 from deliveries.telemetry.counting.rollup import only_runner
 from tests.pipeline.crashing import KEYS_A_TRANSACTION
 from tests.pipeline.ground import QUICK_SPARK, assert_counted, segments_make, truth_of
 from tests.ports import wait_for
 from tests.workers import ROOT, database_url
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("needs_spark")]
 
 #: Generous: the machine may be busy.
 PROCESS_SECONDS = 600
@@ -51,12 +50,6 @@ class RollupProcess:
             self._process.kill()
             self._process.wait()
         return self._process.returncode, errors
-
-
-@pytest.fixture(autouse=True)
-def _spark() -> None:
-    if missing := needs.missing():
-        pytest.skip(missing)
 
 
 def test_a_killed_rollup_goes_on_and_stops_quietly(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tests.ports import wait_for
 from tests.workers import ROOT, database_url
 
 
+@pytest.mark.usefixtures("needs_spark")
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
@@ -25,7 +26,7 @@ from tests.workers import ROOT, database_url
         ("PUSHHUB_SPARK_MEMORY", "lots", "Invalid maximum heap size: -Xmxlots"),
     ],
 )
-def test_a_wrong_setting_is_one_line(spark: object, name: str, value: str, reason: str, tmp_path: Path) -> None:
+def test_a_wrong_setting_is_one_line(name: str, value: str, reason: str, tmp_path: Path) -> None:
     """Given settings with which Java's launcher, Java itself or Spark fails."""
     environment = {
         "DJANGO_SETTINGS_MODULE": "pushhub.settings",
