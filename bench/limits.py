@@ -308,7 +308,7 @@ async def _hold_streams(deployment: Stand, pid: int, count: int) -> Figures:
         "open": count - ended,
         "a core, when idle": round(idle / QUIET_SECONDS, 3),
         "messages/s": round(received / took),
-        "beyond": "the connections of an address and open files",
+        "beyond": "no limit of its own; a process that is full answers later",
     }
 
 
