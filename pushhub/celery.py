@@ -15,6 +15,7 @@ from kombu import Queue
 from kombu.transport import TRANSPORT_ALIASES
 
 from deliveries.rules.shards import SHARDS
+from pushhub.common.redisclient import shared_url
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
 # `manage.py migrate` has run Django's checks. In a worker they would import the pages of the console and of the API.
@@ -43,7 +44,7 @@ DEAD_LETTERS_SECONDS = 5
 
 
 def broker_url(redis_url: str) -> str:
-    """Return the broker's URL, without a password. Only logs need it: the transport connects to PUSHHUB_REDIS_URL."""
+    """Return the broker's URL, without a password. Only logs need it: the transport connects by itself."""
     parts = urlsplit(redis_url)
     if parts.scheme == "unix":
         return f"pushhub+socket://{parts.path}"
@@ -63,7 +64,7 @@ def every_by_shard(seconds: float, task: str) -> dict[str, dict[str, Any]]:
 
 app = Celery("pushhub", task_cls="pushhub.leases:TimedTask")
 app.conf.update(
-    broker_url=broker_url(settings.REDIS_URL),
+    broker_url=broker_url(shared_url()),
     # Wait for an unreachable Redis without limit, so that nobody has to restart the worker.
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,

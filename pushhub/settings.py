@@ -15,7 +15,7 @@ from pushhub import __version__
 from pushhub.common import environment as env
 from pushhub.common.databases import database_config
 from pushhub.common.errors import InvalidArgument
-from pushhub.common.redisurls import SENTINEL_SCHEMES
+from pushhub.common.redisurls import SENTINEL_SCHEMES, is_cluster
 
 VERSION = __version__
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -55,16 +55,38 @@ def _secret_key() -> str:
 def _redis_url() -> str:
     """Return the configured URL, or the socket of the embedded Redis that `make up` starts in the data folder."""
     configured = env.secret("REDIS_URL")
-    if configured and not configured.startswith(("redis://", "rediss://", "unix://", *SENTINEL_SCHEMES)):
-        raise env.SettingError("PUSHHUB_REDIS_URL: give redis://host:port/0, rediss:// for TLS, or unix:///path")
-    if configured.startswith(SENTINEL_SCHEMES) and "master" not in parse_qs(urlsplit(configured).query):
-        raise env.SettingError("PUSHHUB_REDIS_URL: name the primary, as in sentinel://host,host2/0?master=name")
+    if is_cluster(configured) and (urlsplit(configured).path.strip("/") or "0") != "0":
+        raise env.SettingError("PUSHHUB_REDIS_URL: a Cluster has one database only, whose number is 0")
+    if configured and not is_cluster(configured):
+        _check_redis_url("REDIS_URL", configured)
     if configured:
         return _with_redis_password(configured, env.secret("REDIS_PASSWORD"))
     socket = DATA_DIR / "redis.sock"
     if len(str(socket)) > 100:  # a UNIX socket's path holds 107 bytes at most
         socket = Path(tempfile.gettempdir()) / f"pushhub-{hashlib.sha256(str(socket).encode()).hexdigest()[:16]}.sock"
     return f"unix://{socket}"
+
+
+def _broker_url() -> str:
+    """Return the URL of the Redis beside a Cluster; "" without a Cluster."""
+    configured = env.secret("BROKER_URL")
+    if not is_cluster(REDIS_URL):
+        if configured:
+            raise env.SettingError("PUSHHUB_BROKER_URL: it is for a Redis beside the Cluster of PUSHHUB_REDIS_URL")
+        return ""
+    if not configured:
+        raise env.SettingError(
+            "PUSHHUB_BROKER_URL is not set: give a single Redis, redis://host:port/0, for Celery beside the Cluster"
+        )
+    _check_redis_url("BROKER_URL", configured)
+    return configured
+
+
+def _check_redis_url(name: str, url: str) -> None:
+    if not url.startswith(("redis://", "rediss://", "unix://", *SENTINEL_SCHEMES)):
+        raise env.SettingError(f"PUSHHUB_{name}: give redis://host:port/0, rediss:// for TLS, or unix:///path")
+    if url.startswith(SENTINEL_SCHEMES) and "master" not in parse_qs(urlsplit(url).query):
+        raise env.SettingError(f"PUSHHUB_{name}: name the primary, as in sentinel://host,host2/0?master=name")
 
 
 def _with_redis_password(url: str, password: str) -> str:
@@ -119,6 +141,7 @@ SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_PROXY el
 CLIENT_CONNECTIONS = env.number("CLIENT_CONNECTIONS", 0 if BEHIND_PROXY else 2000)
 
 REDIS_URL = _redis_url()
+BROKER_URL = _broker_url()
 #: The folder of the embedded Redis, and what servers save there when they stop.
 REDIS_FOLDER = DATA_DIR / "redis"
 REDIS_SAVES = "*.rdb"
@@ -132,7 +155,7 @@ BACKLOG_LIMIT = env.number("BACKLOG_LIMIT", 4000, least=10)
 #: The memory that the messages of all subscriptions may take in Redis.
 REDIS_MB = env.number("REDIS_MB", 256, least=1)
 #: Into how many cells the lanes are divided. All keys that a script touches are of one cell (backlog/records.py).
-CELLS = env.number("CELLS", 1, least=1, most=1024)
+CELLS = env.number("CELLS", 64 if BROKER_URL else 1, least=2 if BROKER_URL else 1, most=1024)
 ANONYMOUS = env.member("ANONYMOUS")
 for _name, (_host, _port) in (("HTTP", HTTP_ADDRESS), ("GRPC", GRPC_ADDRESS)):
     if ANONYMOUS and EMULATOR == "OFF" and not env.is_loopback(_host):

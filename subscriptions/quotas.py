@@ -20,7 +20,7 @@ from django.conf import settings
 from redis.commands.core import Script
 
 from pushhub.common.errors import ResourceExhausted
-from pushhub.common.redisclient import connect_to_redis
+from pushhub.common.redisclient import connect_to_redis, shared_url
 from pushhub.common.rows import row_or_none
 from subscriptions.models import Project
 
@@ -194,7 +194,7 @@ def _charge(project: str, charges: Sequence[Charge], *, forced: bool = False) ->
     args: list[str | float] = ["1" if forced else ""]
     for charge, limit in limited:
         args += [limit / charge.quota.seconds, limit, charge.cost]
-    refused = _buckets(settings.REDIS_URL).take(keys, args)
+    refused = _buckets(shared_url()).take(keys, args)
     if refused:
         quota, limit = limited[refused - 1][0].quota, limited[refused - 1][1]
         raise _exceeded(project, quota, limit)

@@ -35,6 +35,10 @@ class RedisServer:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
     def start(self) -> None:
         self._process = subprocess.Popen([*embedded.command(socket=self._socket, folder=self._folder), *self._options])
         with redis.Redis(unix_socket_path=str(self._socket)) as client:

@@ -50,6 +50,7 @@ LONGEST = (
     "tests/chaos/test_power.py",
     "tests/integration/api/test_outages.py",
     "tests/integration/push/test_redis_outages.py",
+    "tests/integration/push/test_redis_cluster.py",
     "tests/integration/push/test_sentinel.py",
     "tests/integration/push/test_injected_faults.py",
     "tests/integration/test_outages.py",
@@ -109,6 +110,7 @@ LONGEST = (
 WAITING = frozenset(
     {
         "tests/chaos/test_storms.py",
+        "tests/integration/backlog/test_redis_cluster.py",
         "tests/integration/push/test_authentication.py",
         "tests/integration/push/test_dead_letters.py",
         "tests/integration/push/test_delivery.py",
@@ -117,6 +119,7 @@ WAITING = frozenset(
         "tests/integration/push/test_injected_faults.py",
         "tests/integration/push/test_late_acks.py",
         "tests/integration/push/test_outages.py",
+        "tests/integration/push/test_redis_cluster.py",
         "tests/integration/push/test_redis_outages.py",
         "tests/integration/push/test_remote_control.py",
         "tests/integration/push/test_sentinel.py",

@@ -91,7 +91,7 @@ def note_arrival(pushed: Pushed) -> None:
         "data": pushed.data.decode(errors="replace")[:SHOWN_CHARACTERS],
     }
     key = _key(pushed.subscription)
-    pipe = default_backlog().client.pipeline()
+    pipe = default_backlog().shared.pipeline()
     pipe.lpush(key, json.dumps(arrival))
     pipe.ltrim(key, 0, ARRIVALS_KEPT - 1)
     pipe.expire(key, KEPT_SECONDS)
@@ -100,7 +100,7 @@ def note_arrival(pushed: Pushed) -> None:
 
 def arrivals(subscription: str) -> list[dict[str, str]]:
     """Return the last pushes of a subscription that arrived, the latest first; may raise redis.RedisError."""
-    return [json.loads(arrival) for arrival in default_backlog().client.lrange(_key(subscription), 0, -1)]
+    return [json.loads(arrival) for arrival in default_backlog().shared.lrange(_key(subscription), 0, -1)]
 
 
 def _key(subscription: str) -> str:

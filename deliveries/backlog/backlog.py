@@ -10,7 +10,7 @@ import redis
 from django.conf import settings
 
 from deliveries.backlog.codes import STATE_CODES, Mode
-from deliveries.backlog.connection import redis_client
+from deliveries.backlog.connection import Steps, cells_client, redis_client
 from deliveries.backlog.lanestate import (
     SUMMARY_CODES,
     LaneState,
@@ -38,7 +38,7 @@ from deliveries.backlog.records import (
     queue_key,
     settings_text,
 )
-from deliveries.backlog.scripts import Call, Scripts, call_all, call_each
+from deliveries.backlog.scripts import Call, Clients, answered, call_all, try_each
 from deliveries.backlog.workerverbs import WorkerVerbs, fields_of
 from deliveries.rules.shards import is_in
 from deliveries.rules.taskmessage import task_parts
@@ -56,13 +56,14 @@ class Backlog(WorkerVerbs):
         self,
         client: redis.Redis | None = None,
         *,
+        clients: Clients | None = None,
         limit: int | None = None,
         dice: Callable[[], float] = random.random,
         draw_generation: Callable[[], str] = draw_generation,
     ) -> None:
-        super().__init__()
-        self.client = client or redis_client()
-        self.scripts = Scripts(self.client)
+        """`client` is for all keys. By default the clients are those of the settings."""
+        own = Clients(client, client) if client else Clients(cells_client(), redis_client())
+        super().__init__(clients or own)
         self.limit = limit or settings.BACKLOG_LIMIT
         #: Numbers in [0, 1) for the jitter of countdowns.
         self._dice = dice
@@ -73,12 +74,14 @@ class Backlog(WorkerVerbs):
 
         Redis runs the calls of a round trip one after the other, and may answer nobody else meanwhile.
         """
+        steps = Steps()
         calls: list[tuple[list[str], list[Any]]] = []
         weight = 0
         for offer, lanes, messages in split_offers(offers):
             call_weight = weigh_offer(lanes, messages)
             if calls and weight + call_weight > MAX_OFFER_WEIGHT:
-                call_all(self.client, self.scripts.offer, calls)
+                with steps:
+                    call_all(self.clients, self.scripts.offer, calls)
                 calls, weight = [], 0
             keys = [offered.lane.root for offered in lanes]
             settings_texts = [settings_text(offered.mode, offered.limits) for offered in lanes]
@@ -86,7 +89,9 @@ class Backlog(WorkerVerbs):
             calls.append((keys, [*fixed, *settings_texts, *_flat(messages)]))
             weight += call_weight
         if calls:
-            call_all(self.client, self.scripts.offer, calls)
+            with steps:
+                call_all(self.clients, self.scripts.offer, calls)
+        steps.end()
 
     def offer_page(
         self,
@@ -117,7 +122,10 @@ class Backlog(WorkerVerbs):
         self, settlements: dict[Lane, Settlement], *, dice: float, finished: Mapping[str, Sequence[str]]
     ) -> dict[Lane, LaneFlow]:
         """End the leases of a batch. `finished` has the batches that are done by the key of their worker's record."""
-        return self.settle_and_take(settlements, dice=dice, finished=finished, takes=[])[0]
+        flows, _ = self.settle_and_take(settlements, dice=dice, finished=finished, takes=[])
+        if left := settlements.keys() - flows.keys():
+            raise redis.ConnectionError(f"the nodes of {len(left)} lanes are away")
+        return flows
 
     def settle_and_take(
         self,
@@ -127,7 +135,10 @@ class Backlog(WorkerVerbs):
         finished: Mapping[str, Sequence[str]],
         takes: Sequence[Take],
     ) -> tuple[dict[Lane, LaneFlow], list[Taken]]:
-        """Settle, and take messages from queues in the last round trip (take.lua)."""
+        """Settle, and take messages from queues in the last round trip (take.lua).
+
+        On a Cluster, lanes whose nodes are away have no flow, and are to be settled again.
+        """
         places = {(take.region, take.cell) for take in takes}
         calls: list[Call] = [
             (
@@ -141,20 +152,20 @@ class Backlog(WorkerVerbs):
         done = [("HDEL", work, *fields_of(batches)) for work, batches in finished.items() if batches]
         replies = []
         while len(calls) > SETTLED_TOGETHER:
-            replies += call_each(self.client, calls[:SETTLED_TOGETHER])
+            replies += try_each(self.clients, calls[:SETTLED_TOGETHER])
             calls = calls[SETTLED_TOGETHER:]
-        replies += call_each(self.client, calls, then=done)
+        replies += try_each(self.clients, calls, then=done)
         flows = {
             lane: LaneFlow(
                 int(window), int(pause), int(spare), int(now_ms), Late.parse(names, generation), bool(is_prompt)
             )
-            for lane, (_settled, _page, window, pause, spare, now_ms, names, generation, is_prompt) in zip(
-                settlements, replies, strict=False
+            for lane, (_settled, _page, window, pause, spare, now_ms, names, generation, is_prompt) in answered(
+                settlements, replies
             )
         }
         taken = [
             Taken(take.batch, messages, int(epoch), take.cell)
-            for take, (messages, epoch) in zip(takes, replies[len(settlements) :], strict=True)
+            for take, (messages, epoch) in answered(takes, replies[len(settlements) :])
         ]
         return flows, taken
 
@@ -163,7 +174,7 @@ class Backlog(WorkerVerbs):
         tokens: dict[Lane, list[int]] = {}
         for start in range(0, len(lanes), LANES_TOGETHER):
             chunk = lanes[start : start + LANES_TOGETHER]
-            replies = call_all(self.client, self.scripts.tokens, [([lane.root], []) for lane in chunk])
+            replies = call_all(self.clients, self.scripts.tokens, [([lane.root], []) for lane in chunk])
             tokens |= {lane: [int(name) for name in names] for lane, names in zip(chunk, replies, strict=True)}
         return tokens
 
@@ -193,8 +204,11 @@ class Backlog(WorkerVerbs):
             )
             for wanted in configurations
         ]
+        steps = Steps()
         for start in range(0, len(calls), MAX_CONFIGURED):
-            call_all(self.client, self.scripts.configure, calls[start : start + MAX_CONFIGURED])
+            with steps:
+                call_all(self.clients, self.scripts.configure, calls[start : start + MAX_CONFIGURED])
+        steps.end()
 
     def lease(
         self, lane: Lane, *, count: int, duration_ms: int, countdown_ms: tuple[int, int], puller: str = ""

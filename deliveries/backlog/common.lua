@@ -96,6 +96,29 @@ local DELIVERY_BYTES, USUAL_BYTES = 150, 1000
 -- Returns the name of the lane whose keys begin with this text.
 local function lane_of(key) return string.sub(key, #PREFIX + 1) end
 
+-- Claims the cell for this server of a Redis Cluster, before anything else is done in it. ph:primary has the id of the shard that
+-- wrote the cell, and the run id of its server. Another server of the shard was its replica, or has restarted, and may lack the
+-- last writes, as in claim.lua: what PushHub has in the cell is deleted, as if Redis had been wiped. From another shard, the cell has
+-- moved here with all of its keys. While its slot moves, a missing key is an error: nothing has been done yet, and the
+-- caller tries again. A Redis before 7.2 does not tell its shard; there, a cell that has moved is deleted, too.
+local function claim_cell()
+  redis.call('EXISTS', PREFIX .. 'never')
+  local owner = redis.call('GET', PREFIX .. 'primary')
+  local run = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
+  if owner and string.match(owner, '%w+$') == run then return end
+  local own = redis.pcall('CLUSTER', 'MYSHARDID')
+  own = type(own) == 'string' and own or ''
+  local shard = owner and string.match(owner, '^(%w+) ')
+  if not shard or shard == own then
+    local slot = redis.call('CLUSTER', 'KEYSLOT', PREFIX)
+    local count = redis.call('CLUSTER', 'COUNTKEYSINSLOT', slot)
+    for _, key in ipairs(redis.call('CLUSTER', 'GETKEYSINSLOT', slot, count)) do
+      if string.sub(key, 1, #PREFIX) == PREFIX then redis.call('UNLINK', key) end
+    end
+  end
+  redis.call('SET', PREFIX .. 'primary', own .. ' ' .. run)
+end
+
 local function now_ms()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from deliveries.backlog.connection import beside_an_outage
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_agrees, lane_configuration
 from deliveries.backlog.lanestate import LaneSummary
@@ -37,16 +38,18 @@ LOST_MS = 15_000
 SUSPECTS_SECONDS = 90
 
 
-def rebuild() -> int:
-    """Tell Redis about every lane with waiting deliveries, after a wipe. Return the number of lanes."""
-    waiting = [Lane(row.subscription_id, row.region) for row in lanerows.all_lanes_waiting()]
+def rebuild(cells: Collection[int] | None = None) -> int:
+    """Tell Redis about every lane with waiting deliveries, after a wipe of these cells or all. Return how many."""
+    lanes_waiting = [Lane(row.subscription_id, row.region) for row in lanerows.all_lanes_waiting()]
+    waiting = [lane for lane in lanes_waiting if cells is None or lane.cell in cells]
     settings_by_id = settings_of({lane.subscription_id for lane in waiting})
     lanes = {lane: settings_by_id[lane.subscription_id] for lane in waiting if lane.subscription_id in settings_by_id}
     # A lane that a publisher has used since the wipe already reads the database. It must not read it twice, or its
     # messages would come twice.
     _lanes_tell(lanes)
-    default_backlog().note_regions({lane.region for lane in lanes})
-    default_backlog().mark_alive()
+    with beside_an_outage():
+        default_backlog().note_regions({lane.region for lane in lanes})
+    default_backlog().mark_alive(cells)
     logger.info("Redis rebuilt from the database: %d backlogs", len(lanes))
     return len(lanes)
 
@@ -108,8 +111,8 @@ def audit_tokens(known: Mapping[Lane, LaneSummary] | None = None, *, shard: int 
     generations = {lane: summary.generation for lane, summary in known.items() if summary.outstanding}
     tokens = backlog.tokens(list(generations))
     held = backlog.held({lane.region for lane in generations}) if generations else set()
-    missed_at = backlog.client.hgetall(suspects_key)
-    seconds, microseconds = backlog.client.time()
+    missed_at = backlog.shared.hgetall(suspects_key)
+    seconds, microseconds = backlog.shared.time()
     now_ms = seconds * 1000 + microseconds // 1000
     suspects: dict[str, int] = {}
     repaired = 0
@@ -125,7 +128,7 @@ def audit_tokens(known: Mapping[Lane, LaneSummary] | None = None, *, shard: int 
             logger.warning("lane %s: nobody held %d of its tokens", lane.key, len(lost))
             repaired += backlog.repair(lane, lost, generation=generations[lane])
     if missed_at or suspects:
-        pipe = backlog.client.pipeline()
+        pipe = backlog.shared.pipeline()
         pipe.delete(suspects_key)
         if suspects:
             pipe.hset(suspects_key, mapping={task: str(at_ms) for task, at_ms in suspects.items()})

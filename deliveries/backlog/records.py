@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -350,12 +350,12 @@ class Health:
         return cls(bool(wiped), int(put_back), silences, bool(holds), int(bytes_held))
 
     @classmethod
-    def of_all(cls, healths: Sequence[Health]) -> Health:
-        """Return what heartbeats in all cells reveal together. The first cell has the regions."""
+    def of_all(cls, healths: Collection[Health]) -> Health:
+        """Return what heartbeats in cells reveal together. Only the first cell has regions."""
         return cls(
             any(health.was_wiped for health in healths),
             sum(health.put_back for health in healths),
-            healths[0].silent_regions,
+            {name: seconds for health in healths for name, seconds in health.silent_regions.items()},
             all(health.holds_lease for health in healths),
             sum(health.bytes_held for health in healths),
         )

@@ -45,13 +45,13 @@ def audit_regions() -> list[Unserved]:
         )
     backlog.forget_regions([name for name in silent if name not in backlogs and name not in settings.REGIONS])
     rows = [[region.region, region.seconds, region.backlogs] for region in unserved]
-    backlog.client.set(KEY, orjson.dumps(rows), ex=KEY_SECONDS)
+    backlog.shared.set(KEY, orjson.dumps(rows), ex=KEY_SECONDS)
     return unserved
 
 
 def regions_unserved() -> list[Unserved]:
     """Return the result of the last audit. May raise redis.RedisError."""
-    rows = default_backlog().client.get(KEY)
+    rows = default_backlog().shared.get(KEY)
     return [Unserved(*row) for row in orjson.loads(rows)] if isinstance(rows, bytes) else []
 
 

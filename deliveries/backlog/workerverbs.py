@@ -8,8 +8,9 @@ from math import inf
 from typing import Any, NamedTuple, cast
 
 import orjson
-import redis
+from django.conf import settings
 
+from deliveries.backlog.connection import Steps
 from deliveries.backlog.records import (
     Health,
     PageRequest,
@@ -19,9 +20,10 @@ from deliveries.backlog.records import (
     queue_key,
     work_key,
 )
-from deliveries.backlog.scripts import Scripts, call_all, ring
+from deliveries.backlog.scripts import Clients, Scripts, Verb, answered, call_all, ring, try_each
 from deliveries.rules.taskmessage import body_of, parse_body
 from pushhub.common.redisclient import CELLS_KEY
+from pushhub.common.redisurls import is_cluster
 
 #: Redis keeps the last changes of settings of each cell, so that deleted subscriptions don't take room for ever.
 CHANGES_KEPT = 10_000
@@ -63,30 +65,43 @@ def fields_of(batches: Sequence[str]) -> list[str]:
 class WorkerVerbs:
     """The part of a backlog for workers."""
 
-    client: redis.Redis
-    scripts: Scripts
     limit: int
 
-    def __init__(self) -> None:
-        #: The bytes of each cell at the last heartbeat.
-        self._bytes: list[int] = []
+    def __init__(self, clients: Clients) -> None:
+        self.clients = clients
+        #: The client for the keys of cells, and for what all of them share.
+        self.client, self.shared = clients
+        self.scripts = Scripts(clients)
+        #: The bytes of each cell when it was last known.
+        self._bytes: dict[int, int] = {}
 
     def fetch(self, region: str, cell: int, *, worker: str, batch: str, count: int, lease: str) -> Fetched:
         """Take messages of a cell, pump its lanes that are due, and claim the pages that they want (fetch.lua)."""
-        return self._fetch_each(region, [(cell, lease)], worker=worker, batch=batch, count=count)[0]
+        return self._fetch_each(region, {cell: lease}, worker=worker, batch=batch, count=count)[cell]
 
-    def look(self, region: str, *, worker: str, leases: Sequence[str]) -> list[Fetched]:
-        """Do as `fetch` in every cell, in one round trip and without taking messages: cells that have some ring."""
-        return self._fetch_each(region, list(enumerate(leases)), worker=worker, batch="", count=0)
+    def look(self, region: str, *, worker: str, leases: Sequence[str]) -> dict[int, Fetched]:
+        """Do as `fetch` in every cell, in one round trip and without taking messages: cells that have some ring.
+
+        Cells whose nodes of a Cluster are away are left out, unless all are.
+        """
+        return self._fetch_each(region, dict(enumerate(leases)), worker=worker, batch="", count=0)
 
     def _fetch_each(
-        self, region: str, leases: Sequence[tuple[int, str]], *, worker: str, batch: str, count: int
-    ) -> list[Fetched]:
+        self, region: str, leases: Mapping[int, str], *, worker: str, batch: str, count: int
+    ) -> dict[int, Fetched]:
         calls = [
             ([queue_key(region, cell=cell), work_key(worker, cell=cell)], [region, batch, count, self.limit, lease])
-            for cell, lease in leases
+            for cell, lease in leases.items()
         ]
-        return [Fetched.parse(reply) for reply in call_all(self.client, self.scripts.fetch, calls)]
+        replies = self._try_cells(self.scripts.fetch, calls)
+        return {cell: Fetched.parse(reply) for cell, reply in answered(leases, replies)}
+
+    def _try_cells(self, script: Verb, calls: Sequence[tuple[Sequence[str], Sequence[Any]]]) -> list[Any]:
+        """Return the replies of a script's calls in cells, with the errors of some; raise one if all have failed."""
+        replies = try_each(self.clients, [(script, keys, args) for keys, args in calls])
+        if replies and all(isinstance(reply, Exception) for reply in replies):
+            raise replies[0]
+        return replies
 
     def sort_in(self, region: str, message: bytes) -> None:
         """Put a task message into its cell's queue. Raises ValueError, TypeError or KeyError for another message."""
@@ -114,23 +129,25 @@ class WorkerVerbs:
         """Renew the heartbeat of a worker that has the same lease in every cell, or of a caller that is none."""
         leases = [Lease(lease, is_new_lease)] * len(all_cells())
         healths = self.beats(worker, oldest_job_seconds=oldest_job_seconds, leases=leases, regions=regions)
-        return Health.of_all(healths)
+        return Health.of_all(healths.values())
 
     def beats(
         self, worker: str, *, oldest_job_seconds: float, leases: Sequence[Lease], regions: Iterable[str]
-    ) -> list[Health]:
+    ) -> dict[int, Health]:
         """Renew a worker's heartbeat and lease in every cell, and put back what dead workers held (beat.lua).
 
-        The worker serves these regions. Return what became of each cell; the first one knows the regions.
+        The worker serves these regions. Return what became of each cell; the first one knows the regions. Cells whose
+        nodes of a Cluster are away are left out, unless all are.
         """
         fixed = [worker, DEAD_AFTER_MS, round(oldest_job_seconds * 1000)]
         calls: list[tuple[list[str], list[Any]]] = []
         for cell, lease in enumerate(leases):
-            others = sum(self._bytes) - self._bytes[cell] if len(self._bytes) > 1 else ""
+            others = sum(self._bytes.values()) - self._bytes.get(cell, 0) if len(self._bytes) > 1 else ""
             args = [*fixed, lease.name, int(lease.is_new), LEASE_MS, others, *(regions if cell == 0 else ())]
             calls.append(([cell_key(cell, "workers")], args))
-        healths = [Health.parse(reply) for reply in call_all(self.client, self.scripts.beat, calls)]
-        self._bytes = [health.bytes_held for health in healths]
+        replies = self._try_cells(self.scripts.beat, calls)
+        healths = {cell: Health.parse(reply) for cell, reply in answered(all_cells(), replies)}
+        self._bytes |= {cell: health.bytes_held for cell, health in healths.items()}
         return healths
 
     def regions_silent(self) -> dict[str, float]:
@@ -157,7 +174,7 @@ class WorkerVerbs:
         """Sign a worker off, with its lease of each cell. Return false if it has batches, which others take over."""
         leases = leases or {}
         calls = [([work_key(worker, cell=cell)], [worker, leases.get(cell, "")]) for cell in all_cells()]
-        return all(call_all(self.client, self.scripts.leave, calls))
+        return all(call_all(self.clients, self.scripts.leave, calls))
 
     def finish(self, worker: str, batch: str, *, cell: int = 0) -> None:
         """Remove the record of a batch without anything to settle."""
@@ -167,7 +184,7 @@ class WorkerVerbs:
         """Return all deliveries in a queue or with a worker (held.lua). This is slow, for the audit only."""
         names = list(regions)
         calls = [([cell_key(cell, "workers")], names) for cell in all_cells()]
-        return {task.decode() for tasks in call_all(self.client, self.scripts.held, calls) for task in tasks}
+        return {task.decode() for tasks in call_all(self.clients, self.scripts.held, calls) for task in tasks}
 
     def announce_change(self, subscription_id: int) -> None:
         """Make all workers read this subscription's settings again before its next push (announce.lua)."""
@@ -179,12 +196,21 @@ class WorkerVerbs:
         members = self.client.zrangebyscore(cell_key(cell, "changed"), f"({epoch}", "+inf")
         return [int(cast(bytes, member)) for member in members]
 
-    def mark_alive(self) -> None:
-        """Mark that Redis knows all lanes, and the number of cells. A wipe of Redis removes the marks."""
-        self.client.set(CELLS_KEY, len(all_cells()))
-        for cell in all_cells():
-            self.client.set(cell_key(cell, "alive"), 1)
+    def mark_alive(self, cells: Iterable[int] | None = None) -> None:
+        """Mark that Redis knows all lanes of cells, and the number of all cells. A wipe of Redis removes the marks."""
+        marks = {cell_key(cell, "alive"): 1 for cell in (all_cells() if cells is None else cells)}
+        steps = Steps()
+        for key, value in {CELLS_KEY: len(all_cells()), **marks}.items():
+            with steps:
+                self.client.set(key, value)
+        steps.end()
+
+    def disown_cells(self) -> None:
+        """Delete what a Cluster has: each cell is emptied before its next use, as if its last writes were lost."""
+        if is_cluster(settings.REDIS_URL):
+            for cell in all_cells():
+                self.client.set(cell_key(cell, "primary"), "")
 
     def ring(self, region: str, *, cell: int = 0) -> None:
         """Make a worker look at a cell for messages of a region: one that sleeps, or the next one that is about to."""
-        ring(self.client, region, [cell])
+        ring(self.shared, region, [cell])

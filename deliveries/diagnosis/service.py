@@ -70,8 +70,8 @@ def diagnose_subscription(subscription: Subscription, *, caller: Principal, send
     Raises ResourceExhausted while too many others wait for something.
     """
     step_aside_or_refuse()
-    with impatient_redis() as client:
-        status = subscription_status(subscription, backlog=Backlog(client))
+    with impatient_redis() as clients:
+        status = subscription_status(subscription, backlog=Backlog(clients=clients))
     steps = {step.name: step for step in _steps(subscription, status, caller, send_probe=send_probe)}
     order = ORDER if subscription.push_endpoint else [name for name in ORDER if name not in OF_PUSHES]
     reached = [steps.get(name) or skipped(name, _("An earlier step fails.")) for name in order]

@@ -157,7 +157,7 @@ def _condition(
         return outcomes.condition, lane
     if pushes:
         return condition, lane
-    if used_up(backlog.client, [SUBSCRIBER], project=subscription.project.project_id):
+    if used_up(backlog.shared, [SUBSCRIBER], project=subscription.project.project_id):
         return Condition.QUOTA_USED, lane
     return (Condition.PULLED if any(view.outstanding for view in lanes) else Condition.UNPULLED), lane
 
@@ -165,16 +165,16 @@ def _condition(
 def _notices(
     subscription: Subscription, backlog: Backlog, lanes: Sequence[LaneView], clock: Clock, *, is_idle: bool
 ) -> Iterator[Notice]:
-    if maintenance_in(backlog.client).status != Status.OK:
+    if maintenance_in(backlog.shared).status != Status.OK:
         yield Notice(Condition.NO_MAINTENANCE)
     condition, lane = worst_lane(lanes)
     if is_idle and subscription.push_endpoint and condition is Condition.NO_WORKER:
         yield Notice(condition, lane=lane)
-    yield from quota_notices(backlog.client, [ADMINISTRATOR], subscription.project.project_id)
+    yield from quota_notices(backlog.shared, [ADMINISTRATOR], subscription.project.project_id)
     if subscription.topic is None:
         yield Notice(Condition.TOPIC_DELETED)
     else:
-        yield from quota_notices(backlog.client, [PUBLISH_REQUESTS, PUBLISHER], subscription.topic.project.project_id)
+        yield from quota_notices(backlog.shared, [PUBLISH_REQUESTS, PUBLISHER], subscription.topic.project.project_id)
     if subscription.expiration_ttl_seconds is not None:
         used_at = max(subscription.active_at, subscription.updated_at)
         ends = used_at + timedelta(seconds=subscription.expiration_ttl_seconds)
@@ -202,7 +202,7 @@ def topic_notices(topic: Topic) -> list[Notice]:
     notices = [Notice(Condition.DATABASE_DOWN, cause=cause)] if cause else []
     quotas = [PUBLISH_REQUESTS, PUBLISHER, ADMINISTRATOR]
     try:
-        notices += quota_notices(default_backlog().client, quotas, topic.project.project_id)
+        notices += quota_notices(default_backlog().shared, quotas, topic.project.project_id)
     except redis.RedisError as error:
         outage_or_raise(error)
     return notices

@@ -26,6 +26,8 @@ class Service:
                 "PUSHHUB_DATA": str(settings.DATA_DIR),
                 "PUSHHUB_DATABASE_URL": database_url(),
                 "PUSHHUB_REDIS_URL": settings.REDIS_URL,
+                "PUSHHUB_BROKER_URL": settings.BROKER_URL,
+                "PUSHHUB_CELLS": str(settings.CELLS),
                 "PUSHHUB_SECRET_KEY": settings.SECRET_KEY,
                 "PUSHHUB_REGION": settings.REGION,
                 "PUSHHUB_BACKLOG_LIMIT": str(settings.BACKLOG_LIMIT),

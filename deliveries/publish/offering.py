@@ -8,6 +8,7 @@ from typing import Any
 
 import redis
 
+from deliveries.backlog.connection import Steps
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import configure_lane, lane_offered
 from deliveries.backlog.records import Lane, Offer
@@ -36,10 +37,14 @@ def offer_all(requests: Sequence[Published]) -> None:
 
 def _offer_all(requests: Sequence[Published]) -> None:
     ordered = _first_of_ordered(requests)
+    steps = Steps()
     try:
         for lane, (first_id, subscriber) in ordered.items():
-            configure_lane(lane, subscriber, action="more", from_id=first_id)
-        default_backlog().offer(_offers(requests))
+            with steps:
+                configure_lane(lane, subscriber, action="more", from_id=first_id)
+        with steps:
+            default_backlog().offer(_offers(requests))
+        steps.end()
     except redis.RedisError as error:
         logger.warning("the audit will offer messages", exc_info=error)
         note_lost(

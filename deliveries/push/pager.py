@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from deliveries.backlog.connection import beside_an_outage
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.paging import page_in
 from deliveries.backlog.records import Lane, PageRequest
@@ -69,5 +70,6 @@ class Pager:
 
 def _read(request: PageRequest) -> None:
     """Read a page, unless another worker has brought it meanwhile or the lane no longer wants it."""
-    if default_backlog().wants(request):
-        page_in(request)
+    with beside_an_outage():  # the lane asks again
+        if default_backlog().wants(request):
+            page_in(request)

@@ -22,7 +22,7 @@ def reject(text: str, *, reason: str) -> None:
     logger.error("rejected a task message: %s", reason)
     row = orjson.dumps({"at": time.time(), "reason": reason, "message": text})
     try:
-        pipe = default_backlog().client.pipeline()
+        pipe = default_backlog().shared.pipeline()
         pipe.lpush(REJECTED_KEY, row)
         pipe.ltrim(REJECTED_KEY, 0, MAX_KEPT - 1)
         pipe.execute()
@@ -32,4 +32,4 @@ def reject(text: str, *, reason: str) -> None:
 
 def rejected(limit: int = 100) -> list[dict[str, object]]:
     """Return the newest rejected messages, for the console."""
-    return [orjson.loads(row) for row in default_backlog().client.lrange(REJECTED_KEY, 0, limit - 1)]
+    return [orjson.loads(row) for row in default_backlog().shared.lrange(REJECTED_KEY, 0, limit - 1)]

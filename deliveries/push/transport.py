@@ -29,7 +29,7 @@ from deliveries.backlog.scripts import source
 from deliveries.backlog.workerverbs import Fetched
 from deliveries.push.alarm import MIN_SECONDS, Alarm
 from deliveries.rules.taskmessage import QUEUE_PREFIX, parse_own
-from pushhub.common.redisclient import connect_to_redis
+from pushhub.common.redisclient import connect_to_redis, shared_url
 
 #: The longest sleep on the bell, and so the longest delay after a lost ring. pump.lua has the same number.
 MAX_SLEEP_SECONDS = 2.0
@@ -53,11 +53,11 @@ class Fetcher(Protocol):
     def room(self) -> int:
         """Return how many messages the worker takes now."""
 
-    def fetch(self, region: str, cell: int, *, room: int, is_own: bool) -> tuple[str, Fetched]:
-        """Fetch from a cell. Return the batch's name and the reply."""
+    def fetch(self, region: str, cell: int, *, room: int, is_own: bool) -> tuple[str, Fetched | None]:
+        """Fetch from a cell. Return the batch's name and the reply; None if the cell's node of a Cluster is away."""
 
-    def look(self, region: str, *, is_own: bool) -> list[Fetched]:
-        """Do as `fetch` in every cell, without taking messages; cells that have some ring."""
+    def look(self, region: str, *, is_own: bool) -> dict[int, Fetched]:
+        """Do as `fetch` in every cell whose node is there, without taking messages; cells that have some ring."""
 
     def fetched(self, batch: str, messages: list[bytes], *, epoch: int, pages: list[bytes], cell: int = 0) -> None:
         """Called for each reply; the messages themselves follow one by one."""
@@ -146,8 +146,8 @@ class Channel(BaseChannel):  # type: ignore[misc]
         self._fetch_sha = ""
 
     def _get_pool(self, asynchronous: bool = False) -> Any:
-        """Return a pool for PUSHHUB_REDIS_URL. kombu's own URLs lack the options of TLS, and its Sentinels a claim."""
-        pool = connect_to_redis(settings.REDIS_URL, seconds=REPLY_SECONDS, health_check_interval=30).connection_pool
+        """Return a pool for the broker. kombu's own URLs lack the options of TLS, and its Sentinels a claim."""
+        pool = connect_to_redis(shared_url(), seconds=REPLY_SECONDS, health_check_interval=30).connection_pool
         self.keyprefix_fanout: str = self.keyprefix_fanout.format(db=pool.connection_kwargs.get("db", 0))
         if asynchronous:
             pool.connection_class = _watched(pool.connection_class, self)
@@ -282,7 +282,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
     def _look(self, fetcher: Fetcher) -> None:
         self._look_at = monotonic() + MAX_SLEEP_SECONDS
         for region in self._served:
-            for cell, reply in enumerate(fetcher.look(region, is_own=region in self._regions)):
+            for cell, reply in fetcher.look(region, is_own=region in self._regions).items():
                 self._deliver_batch(fetcher, _Fetch(region, "", 1, cell), reply)
 
     def _fetch_rung(self, fetcher: Fetcher, region: str, cell: int) -> None:
@@ -291,7 +291,8 @@ class Channel(BaseChannel):  # type: ignore[misc]
             fetcher.ring(region, cell=cell)
             return
         batch, reply = fetcher.fetch(region, cell, room=room, is_own=region in self._regions)
-        self._deliver_batch(fetcher, _Fetch(region, batch, room, cell), reply)
+        if reply is not None:
+            self._deliver_batch(fetcher, _Fetch(region, batch, room, cell), reply)
 
     def _wake_after(self, seconds: float, cell: int) -> None:
         """Set the alarm for the next lane of a cell that is due.

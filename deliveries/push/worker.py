@@ -17,6 +17,7 @@ from typing import Any
 import redis
 from django.conf import settings
 
+from deliveries.backlog.connection import beside_an_outage
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import PageRequest, Take, Taken, all_cells, bell_key, work_key
 from deliveries.backlog.workerverbs import CHANGES_KEPT, Fetched
@@ -101,17 +102,21 @@ class PushWorker:
         self._was_full = room <= 0
         return max(min(room, FETCH_SIZE), 0)
 
-    def fetch(self, region: str, cell: int, *, room: int, is_own: bool) -> tuple[str, Fetched]:
+    def fetch(self, region: str, cell: int, *, room: int, is_own: bool) -> tuple[str, Fetched | None]:
         self._note(region, is_own=is_own)
         lease = self.leases[cell]
         batch = self._requests.add(lease, cell=cell)
         backlog = default_backlog()
-        return batch, backlog.fetch(region, cell, worker=self.name, batch=batch, count=room, lease=lease.name)
+        with beside_an_outage():
+            return batch, backlog.fetch(region, cell, worker=self.name, batch=batch, count=room, lease=lease.name)
+        return batch, None
 
-    def look(self, region: str, *, is_own: bool) -> list[Fetched]:
+    def look(self, region: str, *, is_own: bool) -> dict[int, Fetched]:
         self._note(region, is_own=is_own)
         leases = [lease.name for lease in self.leases]
-        return default_backlog().look(region, worker=self.name, leases=leases)
+        with beside_an_outage():
+            return default_backlog().look(region, worker=self.name, leases=leases)
+        return {}
 
     def _note(self, region: str, *, is_own: bool) -> None:
         if is_own:
@@ -149,7 +154,8 @@ class PushWorker:
 
     def sort_in(self, region: str, message: bytes) -> None:
         try:
-            default_backlog().sort_in(region, message)
+            with beside_an_outage():  # the audit finds the message again
+                default_backlog().sort_in(region, message)
         except (ValueError, TypeError, KeyError):
             self.undecodable(message)
 
@@ -243,7 +249,7 @@ class PushWorker:
     def _tell_of_room(self) -> None:
         if self._was_full and not self._stopping:
             try:
-                default_backlog().client.lpush(bell_key(self.name), "1")
+                default_backlog().shared.lpush(bell_key(self.name), "1")
             except redis.RedisError:
                 logger.debug("no ring: Redis is away")
 

@@ -28,7 +28,7 @@ CURSOR_KEY = "ph:sweep"
 
 def sweep_settled() -> int:
     """Delete messages without deliveries and return their number. Each run continues where the last one stopped."""
-    client = default_backlog().client
+    client = default_backlog().shared
     before_id = min(first_id_at(time.time_ns() // 1_000_000 - SETTLED_GRACE_MS), archived_before())
     after_id = int(client.get(CURSOR_KEY) or 0)
     deleted = idle = 0

@@ -6,8 +6,8 @@ import asyncio
 from functools import cache
 
 import redis
-import redis.asyncio
 from django.conf import settings
+from redis.exceptions import RedisClusterException
 
 from deliveries.backlog.records import pull_bell
 from pushhub.common.redisclient import connect_to_redis_in_loop
@@ -28,7 +28,7 @@ class Bell:
         sleep = max(min(seconds, LONGEST_SLEEP_SECONDS), 0.01)
         try:
             await self._client.brpop([pull_bell(subscription_id)], timeout=sleep)
-        except (redis.RedisError, OSError):
+        except (redis.RedisError, RedisClusterException, OSError):
             await asyncio.sleep(sleep)
 
 

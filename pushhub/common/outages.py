@@ -82,7 +82,7 @@ REDIS = (
     (exceptions.NoPermissionError, Cause.REDIS_REFUSES),
     (exceptions.ReadOnlyError, Cause.REDIS_READ_ONLY),
     (exceptions.OutOfMemoryError, Cause.REDIS_FULL),
-    ((exceptions.MasterDownError, exceptions.ClusterDownError), Cause.REDIS_AWAY),
+    (exceptions.ClusterError, Cause.REDIS_AWAY),
     ((exceptions.ConnectionError, exceptions.TimeoutError, exceptions.InvalidResponse), Cause.REDIS_AWAY),
 )
 #: By the first word of Redis' answer, for errors to which redis-py gives no class of their own. In a pipeline, redis-py

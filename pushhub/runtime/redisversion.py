@@ -7,33 +7,43 @@ import re
 import redis
 from django.conf import settings
 
-from pushhub.common.redisclient import CELLS_KEY, connect_to_redis
+from pushhub.common.redisclient import CELLS_KEY, connect_to_redis, shared_url
+from pushhub.common.redisurls import is_cluster
 
 #: Older servers lack commands that PushHub uses.
 OLDEST_VERSION = (6, 2)
 #: Older servers of Redis and Valkey get no security fixes any more.
 OLDEST_MAINTAINED_VERSION = (7, 2)
-#: Modes of servers in which PushHub can't use them. Its scripts use keys of several of a cluster's slots.
-UNUSABLE_MODES = {
-    "cluster": "a Cluster: PushHub needs a single Redis, or a primary with replicas",
+#: Modes of servers whose URLs have another scheme.
+OTHER_MODES = {
+    "cluster": "a Cluster: give redis+cluster://host:port,host2:port in PUSHHUB_REDIS_URL, and PUSHHUB_BROKER_URL",
     "sentinel": "a Sentinel: give sentinel://host:port/0?master=name",
 }
+#: What redis-py says of a server that is none of a Cluster.
+NO_CLUSTER = "Cluster mode is not enabled"
 #: How long a server may take to tell its version.
 INFO_SECONDS = 2.0
 
 
 class UnusableRedisError(RuntimeError):
-    """PushHub can't use the server: it lacks commands, is no single Redis, or is used with another PUSHHUB_CELLS."""
+    """PushHub can't use the server: it lacks commands, is of another kind, or is used with another PUSHHUB_CELLS."""
 
 
 def version_line(url: str) -> str:
     """Return one line on the version of the server at `url`; UnusableRedisError if PushHub can't use it."""
+    name = "PUSHHUB_BROKER_URL" if url == settings.BROKER_URL else "PUSHHUB_REDIS_URL"
     # Not claimed: a Cluster or a Sentinel would refuse that.
     with connect_to_redis(url, seconds=INFO_SECONDS, redis_connect_func=None) as client:
-        info = client.info("server")
+        try:
+            info = client.info("server")
+        except redis.ConnectionError as error:
+            if NO_CLUSTER in str(error):
+                raise UnusableRedisError(f"{name} names no Cluster: give redis://host:port/0") from None
+            raise
     # Valkey has a name of its own for the mode, and also reports the version of Redis that it is compatible with.
-    if why := UNUSABLE_MODES.get(info.get("server_mode") or info.get("redis_mode", "")):
-        raise UnusableRedisError(f"PUSHHUB_REDIS_URL names {why}")
+    why = OTHER_MODES.get(info.get("server_mode") or info.get("redis_mode", ""))
+    if why and not is_cluster(url):
+        raise UnusableRedisError(f"{name} names {why}")
     name, text = ("Valkey", info["valkey_version"]) if "valkey_version" in info else ("Redis", info["redis_version"])
     version = tuple(int(part) for part in re.findall(r"\d+", text)[:2])
     if version < OLDEST_VERSION:
@@ -41,6 +51,14 @@ def version_line(url: str) -> str:
     if version < OLDEST_MAINTAINED_VERSION:
         return f"{name} {text}: it works, but gets no security fixes any more; use 7.2 or newer"
     return f"{name} {text}"
+
+
+def check_redis() -> str:
+    """Return one line on the versions of the settings' servers; UnusableRedisError if PushHub can't use one of them."""
+    urls = dict.fromkeys([settings.REDIS_URL, shared_url()])
+    line = "; beside the Cluster, ".join(version_line(url) for url in urls)
+    check_cells(settings.REDIS_URL)
+    return line
 
 
 def check_cells(url: str) -> None:

@@ -26,12 +26,13 @@ from django.db import connections
 
 from deliveries.pipeline import needs
 from pushhub.common import environment as env
+from pushhub.common.redisclient import shared_url
 from pushhub.runtime import embedded, processes
 from pushhub.runtime.crew import Crew, StartError
 from pushhub.runtime.development import load_or_create_secret
 from pushhub.runtime.forking import Child, fork_and_call, import_everything
 from pushhub.runtime.preparation import PreparationError, prepare_database, wait_for_preparation
-from pushhub.runtime.redisversion import UnusableRedisError, check_cells, version_line
+from pushhub.runtime.redisversion import UnusableRedisError, check_redis
 from pushhub.runtime.sparkinstall import SparkInstall
 from subscriptions.transforms.systemcalls import why_unrestricted
 
@@ -142,12 +143,13 @@ def wait_for_redis(crew: Crew) -> None:
     """Wait for Redis. Raises StartError if it doesn't answer or is too old."""
     url = settings.REDIS_URL
     if env.secret("REDIS_URL"):
+        names = "PUSHHUB_REDIS_URL" + (" or PUSHHUB_BROKER_URL" if settings.BROKER_URL else "")
         address = url.partition("?")[0].rpartition("@")[2]
         wait_until(
             crew,
-            lambda: processes.answers_redis(url),
+            lambda: all(map(processes.answers_redis, {url, shared_url()})),
             seconds=REDIS_SECONDS,
-            otherwise=f"the Redis of PUSHHUB_REDIS_URL does not answer within {REDIS_SECONDS:.0f} s: {address}",
+            otherwise=f"the Redis of {names} does not answer within {REDIS_SECONDS:.0f} s: {address}",
         )
         crew.say(f"ready: Redis at {address}")
     else:
@@ -155,8 +157,7 @@ def wait_for_redis(crew: Crew) -> None:
         otherwise = f"the embedded Redis does not answer: see {log}"
         wait_until(crew, crew.is_ready, seconds=REDIS_SECONDS, otherwise=otherwise)
     try:
-        crew.say(version_line(url))
-        check_cells(url)
+        crew.say(check_redis())
     except UnusableRedisError as error:
         raise StartError(str(error)) from None
     except redis.RedisError as error:

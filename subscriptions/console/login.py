@@ -22,6 +22,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 
 from pushhub.common import throttle
+from pushhub.common.redisclient import shared_url
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class LoginForm(AdminAuthenticationForm):
         if not name or not self.cleaned_data.get("password") or self.request is None:
             return super().clean()
         limits = limits_of(self.request, name)
-        where = {"redis_url": settings.REDIS_URL, "secret": settings.SECRET_KEY}
+        where = {"redis_url": shared_url(), "secret": settings.SECRET_KEY}
         seconds = throttle.attempt(limits, **where)
         if seconds:
             log.warning("a login from %s was refused after too many wrong passwords", client_address(self.request))

@@ -230,7 +230,7 @@ def cluster_node(folder: Path, port: int) -> AbstractContextManager[Any]:
 @pytest.mark.parametrize(
     ("server", "words"),
     [
-        (cluster_node, "PUSHHUB_REDIS_URL names a Cluster: PushHub needs a single Redis"),
+        (cluster_node, "PUSHHUB_REDIS_URL names a Cluster: give redis+cluster://host:port,host2:port"),
         (sentinel, "PUSHHUB_REDIS_URL names a Sentinel: give sentinel://host:port/0?master=name"),
     ],
     ids=["cluster", "sentinel"],

@@ -91,6 +91,9 @@ def read(tmp_path: Path, *command: str, **settings: str) -> subprocess.Completed
     )  # fmt: skip
 
 
+CLUSTER = "rediss+cluster://one:6379,two"
+
+
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
@@ -99,6 +102,14 @@ def read(tmp_path: Path, *command: str, **settings: str) -> subprocess.Completed
         ({"SECRET_KEY": "x", "ANONYMOUS": "user:me@here", "HTTP": "0.0.0.0:8000"}, "PUSHHUB_ANONYMOUS lets callers in"),
         ({"SECRET_KEY": "x", "ANONYMOUS": "user:me@here", "BEHIND_PROXY": "on"}, "PUSHHUB_ANONYMOUS lets callers in"),
         ({"SECRET_KEY": "x", "REDIS_URL": "localhost"}, "PUSHHUB_REDIS_URL: give redis://host:port/0"),
+        ({"SECRET_KEY": "x", "REDIS_URL": CLUSTER}, "PUSHHUB_BROKER_URL is not set: give a single Redis, redis://host"),
+        ({"SECRET_KEY": "x", "REDIS_URL": f"{CLUSTER}/1"}, "PUSHHUB_REDIS_URL: a Cluster has one database only"),
+        ({"SECRET_KEY": "x", "BROKER_URL": "redis://b"}, "PUSHHUB_BROKER_URL: it is for a Redis beside the Cluster"),
+        ({"SECRET_KEY": "x", "REDIS_URL": CLUSTER, "BROKER_URL": CLUSTER}, "PUSHHUB_BROKER_URL: give redis://host"),
+        (
+            {"SECRET_KEY": "x", "REDIS_URL": CLUSTER, "BROKER_URL": "redis://b", "CELLS": "1"},
+            "PUSHHUB_CELLS='1': give 2 or more",
+        ),
         ({"SECRET_KEY": "x", "DATABASE_URL": "nonsense://x"}, "PUSHHUB_DATABASE_URL: give postgres://"),
         ({"SECRET_KEY_FILE": "/nonexistent"}, "PUSHHUB_SECRET_KEY_FILE='/nonexistent': No such file"),
     ],
@@ -129,12 +140,14 @@ def test_passwords_are_added_to_the_urls(tmp_path: Path) -> None:
         ("redis://redis/1", "redis://:p%40w@redis/1"),
         ("unix:///run/redis.sock", "unix://:p%40w@/run/redis.sock"),
         ("redis://pushhub:own@redis/0", "redis://pushhub:own@redis/0"),
+        (f"{CLUSTER}/0?ssl_ca_certs=/ca.pem", "rediss+cluster://:p%40w@one:6379,two/0?ssl_ca_certs=/ca.pem"),
     ],
 )
 def test_the_password_of_redis_is_that_of_the_urls_user(tmp_path: Path, url: str, whole: str) -> None:
     file = tmp_path / "password"
     file.write_text("p@w\n")
-    done = read(tmp_path / "data", SECRET_KEY="x", REDIS_URL=url, REDIS_PASSWORD_FILE=str(file))
+    beside = {"BROKER_URL": "redis://b"} if url.startswith(CLUSTER) else {}
+    done = read(tmp_path / "data", SECRET_KEY="x", REDIS_URL=url, REDIS_PASSWORD_FILE=str(file), **beside)
     assert done.stdout.startswith(f"{whole} "), (done.stdout, done.stderr)
 
 

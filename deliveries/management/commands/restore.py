@@ -10,6 +10,7 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 
 from deliveries.backlog.connection import redis_client
+from deliveries.backlog.default import default_backlog
 from deliveries.backup.restoring import restore_backup
 from pushhub.common.commands import OperatorCommand
 from pushhub.common.redisclient import empty_redis
@@ -35,6 +36,7 @@ class Command(OperatorCommand):
             save.unlink()
         try:
             empty_redis(redis_client())
+            default_backlog().disown_cells()
         except redis.RedisError:
             self.stderr.write("Redis is away. Unless it is the embedded one, empty it before PushHub starts.")
         self.stdout.write("restored. If there is an archive, run `pushhub pipeline archive adopt`.")

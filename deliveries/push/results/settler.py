@@ -34,6 +34,8 @@ OnSettled = Callable[[Sequence[PushDelivery], Mapping[Lane, LaneFlow]], None]
 
 #: Results per turn: a longer transaction would hold SQLite's write lock too long.
 TURN_SIZE = 1000
+#: Results for a node of a Cluster that is away wait so long for their next try. Other results don't.
+NODE_AWAY_SECONDS = 0.5
 #: Lanes per turn that are not prompt. Each takes a script of its own: if a turn had a thousand of them, the prompt
 #: lanes would wait for their tokens.
 LOW_LANES = 64
@@ -204,10 +206,15 @@ class Settler:
             if len(lanes) > 1:
                 return self._settle_apart(lanes)
             logger.exception("Redis refused %d results; they will be tried again", len(deliveries))
-            self._refused += deliveries
-            self._retry_at = time.monotonic() + LAST_PAUSE_SECONDS
-            return self._leave_turn(deliveries)
+            return self._put_off(deliveries, seconds=LAST_PAUSE_SECONDS)
         self._gathering.settled(flows)
+        if len(flows) < len(lanes):
+            # Nodes of a Cluster are away: the results of their cells wait, and those of others go on.
+            self._put_off(
+                [delivery for delivery in deliveries if delivery.lane not in flows], seconds=NODE_AWAY_SECONDS
+            )
+            deliveries = [delivery for delivery in deliveries if delivery.lane in flows]
+            batches = Counter(delivery.batch for delivery in deliveries if delivery.batch is not None)
         for batch, count in batches.items():
             batch.left -= count
         self._leave_turn(deliveries)
@@ -246,6 +253,12 @@ class Settler:
         logger.exception("%d lanes could not be settled together; settling them one by one", len(lanes))
         for deliveries in lanes.values():
             self._settle(deliveries)
+
+    def _put_off(self, deliveries: Sequence[PushDelivery], *, seconds: float) -> None:
+        """Keep results that Redis did not take for a later turn."""
+        self._refused += deliveries
+        self._retry_at = time.monotonic() + seconds
+        self._leave_turn(deliveries)
 
     def _leave_turn(self, deliveries: Sequence[PushDelivery]) -> None:
         """Remove these deliveries from the current turn, because they are settled or wait for a retry."""

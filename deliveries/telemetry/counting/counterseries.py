@@ -11,10 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-import redis
-from django.conf import settings
-
-from deliveries.backlog.connection import client_of
+from deliveries.backlog.default import default_backlog
 from deliveries.models import CounterSample
 from deliveries.rules.histogram import SCALE
 from deliveries.store.writelock import write_transaction
@@ -40,8 +37,9 @@ def sample_counters(*, clock: Clock = utcnow) -> int:
     the counters, and a counter whose sample has changed since is left to the next call.
     """
     samples = dict(CounterSample.objects.values_list("field", "value"))
-    client: redis.Redis = client_of(settings.REDIS_URL)
-    values = {value.field: value for value in read_counters(client) if value.kind.is_sampled(value.labels)}
+    values = {
+        value.field: value for value in read_counters(default_backlog().clients) if value.kind.is_sampled(value.labels)
+    }
     grown = [value for value in values.values() if samples.get(value.field) != value.value]
     # The growth is that of the minute before; most of it lies in the minute that began half a minute before that.
     at = floor(clock() - timedelta(seconds=30), MINUTE)

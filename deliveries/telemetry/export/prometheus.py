@@ -112,8 +112,8 @@ def metrics_text(*, clock: Clock = utcnow) -> str:
 
 def _counter_values() -> list[CounterValue]:
     try:
-        with impatient_redis() as client:
-            return list(read_counters(client))
+        with impatient_redis() as clients:
+            return list(read_counters(clients))
     except redis.RedisError as error:
         logger.warning("the counters cannot be read", exc_info=error)
         return []
@@ -124,8 +124,8 @@ def _remove_deleted(values: list[CounterValue], resources: ResourceNames) -> Non
     deleted = [value.field for value in values if resources.of(value.kind.resource, value.resource_id) is None]
     if deleted:
         try:
-            with impatient_redis() as client:
-                remove_counters(client, deleted)
+            with impatient_redis() as clients:
+                remove_counters(clients, deleted)
         except redis.RedisError as error:
             logger.warning("counters of deleted resources stay", exc_info=error)
 

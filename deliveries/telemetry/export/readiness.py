@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,6 +17,7 @@ from django.db import connection
 from deliveries.backlog.records import PREFIX, all_cells, cell_key
 from deliveries.backlog.regions import KEY as AUDIT_KEY
 from deliveries.backlog.regions import KEY_SECONDS as AUDIT_KEPT_SECONDS
+from deliveries.backlog.scripts import Clients
 from deliveries.backlog.timed import oldest_sent
 from deliveries.backlog.workerverbs import DEAD_AFTER_MS
 from deliveries.store.trial import refusal, seconds_to_store
@@ -24,7 +27,7 @@ from deliveries.telemetry.export.probes import Component, Probes, Status
 from deliveries.telemetry.journal.alarm import alarms
 from deliveries.telemetry.series.coverage import counting
 from pushhub.common.background import STUCK_SECONDS
-from pushhub.common.redisclient import connect_to_redis
+from pushhub.common.redisclient import connect_to_redis, shared_url
 
 #: What this check writes, and when Redis forgets it.
 WRITTEN_KEY = f"{PREFIX}readiness"
@@ -50,9 +53,9 @@ def database() -> Component:
 def redis_writes() -> Component:
     """Check that a key can be written."""
     began = time.monotonic()
-    with impatient_redis() as client:
-        client.set(WRITTEN_KEY, 1, ex=KEY_SECONDS)
-        pipe = client.pipeline(transaction=False)
+    with impatient_redis() as clients:
+        clients.shared.set(WRITTEN_KEY, 1, ex=KEY_SECONDS)
+        pipe = clients.cells.pipeline(transaction=False)
         for cell in all_cells():
             pipe.get(cell_key(cell, "bytes"))
         backlog_bytes = sum(int(held or 0) for held in pipe.execute())
@@ -62,7 +65,8 @@ def redis_writes() -> Component:
 
 def push_workers() -> Component:
     """Push workers that gave a sign of life lately, in all regions, and whether they get their jobs done."""
-    with impatient_redis() as client:
+    client: Any
+    with impatient_redis() as (client, _):
         seconds, microseconds = client.time()
         now_ms = seconds * 1000 + microseconds / 1000
         # When each worker last gave a sign of life, and how old its oldest job was then (beat.lua).
@@ -84,7 +88,7 @@ def push_workers() -> Component:
 
 def maintenance() -> Component:
     """Check the maintenance workers by the time of the last audit, and by the timed tasks that are not done."""
-    with impatient_redis() as client:
+    with impatient_redis() as (_, client):
         audit, oldest = maintenance_in(client), oldest_sent(client)
     figures = {**audit.figures, "oldest_job_seconds": oldest.seconds if oldest else 0.0}
     if audit.status == Status.OK and oldest and oldest.seconds > AUDIT_LATE_SECONDS:
@@ -105,7 +109,7 @@ def maintenance_in(client: redis.Redis) -> Component:
 
 def journal() -> Component:
     """Check for stopped journals, whose attempts the metrics lack, and for segments that wait for the bucket."""
-    with impatient_redis() as client:
+    with impatient_redis() as (_, client):
         current = alarms(client)
     # Several workers of a machine may report the same segments.
     waiting = max((alarm.waiting for alarm in current), default=0)
@@ -158,6 +162,10 @@ def overall(components: dict[str, Component]) -> Status:
     return next((status for status in (Status.UNAVAILABLE, Status.DEGRADED) if status in statuses), Status.OK)
 
 
-def impatient_redis() -> redis.Redis:
-    """Return a client that gives up at once; the ordinary one waits for a busy Redis."""
-    return connect_to_redis(settings.REDIS_URL, seconds=REDIS_SECONDS)
+@contextmanager
+def impatient_redis() -> Iterator[Clients]:
+    """Yield clients that give up at once; the ordinary ones wait for a busy Redis."""
+    with ExitStack() as stack:
+        urls = dict.fromkeys([settings.REDIS_URL, shared_url()])
+        clients = [stack.enter_context(connect_to_redis(url, seconds=REDIS_SECONDS)) for url in urls]
+        yield Clients(clients[0], clients[-1])

@@ -45,7 +45,7 @@ def sound(*, reason: str, since: float, lost: int = 0, waiting: int = 0) -> None
     """Raise an alarm of this process, or repeat it."""
     row = {"reason": reason, "since": since, "lost": lost, "waiting": waiting, "at": time.time()}
     try:
-        default_backlog().client.hset(KEY, _process(of_bucket=bool(waiting)), orjson.dumps(row).decode())
+        default_backlog().shared.hset(KEY, _process(of_bucket=bool(waiting)), orjson.dumps(row).decode())
     except redis.RedisError as error:
         logger.warning("the journal's alarm is only in the log", exc_info=error)
 
@@ -53,14 +53,14 @@ def sound(*, reason: str, since: float, lost: int = 0, waiting: int = 0) -> None
 def clear(*, of_bucket: bool = False) -> None:
     """End the alarm of this process about its journal, or about the bucket."""
     try:
-        default_backlog().client.hdel(KEY, _process(of_bucket=of_bucket))
+        default_backlog().shared.hdel(KEY, _process(of_bucket=of_bucket))
     except redis.RedisError as error:
         logger.warning("the journal's alarm ends by itself in a minute", exc_info=error)
 
 
 def alarms(client: redis.Redis | None = None) -> list[Alarm]:
     """Return the alarms of all processes. Raises redis.RedisError."""
-    client = client or default_backlog().client
+    client = client or default_backlog().shared
     current = []
     rows: dict[Any, Any] = client.hgetall(KEY)
     for name, text in rows.items():

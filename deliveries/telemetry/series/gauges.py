@@ -36,7 +36,7 @@ def take_gauges(*, clock: Clock = utcnow) -> int:
     now = clock()
     at = now.replace(second=0, microsecond=0)
     waiting = _waiting()
-    streams = open_streams(default_backlog().client)
+    streams = open_streams(default_backlog().shared)
     subscriptions = dict(_names({*waiting, *streams}, at))
     states = _states(subscriptions)
     unserved = _unserved()

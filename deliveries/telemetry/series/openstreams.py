@@ -17,7 +17,7 @@ import orjson
 import redis
 from django.conf import settings
 
-from deliveries.backlog.connection import client_of
+from deliveries.backlog.connection import redis_client
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def tell() -> None:
     _told_at = time.monotonic()
     try:
         with _lock:  # of two calls, the later one has the later counts
-            client = client_of(settings.REDIS_URL)
+            client = redis_client()
             if _counts:
                 row = {"at": time.time(), "streams": dict(_counts)}
                 client.hset(KEY, _process(), orjson.dumps(row, option=orjson.OPT_NON_STR_KEYS).decode())

@@ -27,6 +27,7 @@ from django.conf import settings
 
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.records import all_cells, cell_key
+from deliveries.backlog.scripts import Clients
 from deliveries.rules.histogram import bucket_of
 from deliveries.rules.outcome import FILTER, ResponseClass, Verdict, response_class
 from deliveries.telemetry import kinds
@@ -43,6 +44,7 @@ from deliveries.telemetry.events import (
 )
 from deliveries.telemetry.kinds import COUNTERS, Kind
 from pushhub.common.background import IDLE_SECONDS, BackgroundThread
+from pushhub.common.redisclient import shared_url
 
 logger = logging.getLogger(__name__)
 
@@ -135,7 +137,7 @@ class Counters:
 
 def counters() -> Counters | None:
     """Return the counters of this process, or None where metrics are off."""
-    return _counters_of(os.getpid(), settings.REDIS_URL) if settings.METRICS else None
+    return _counters_of(os.getpid(), shared_url()) if settings.METRICS else None
 
 
 @cache
@@ -146,9 +148,9 @@ def _counters_of(_pid: int, redis_url: str) -> Counters:
     return created
 
 
-def read_counters(client: redis.Redis) -> Iterator[CounterValue]:
+def read_counters(clients: Clients) -> Iterator[CounterValue]:
     """Yield every counter in Redis. May raise redis.RedisError."""
-    for name, value in chain.from_iterable(client.hscan_iter(key, count=SCAN_SIZE) for key in _keys()):
+    for name, value in chain.from_iterable(client.hscan_iter(key, count=SCAN_SIZE) for client, key in _keys(clients)):
         field = name.decode()
         kind_name, resource_id, *labels = field.split("|")
         kind = COUNTERS.get(kind_name)
@@ -156,17 +158,18 @@ def read_counters(client: redis.Redis) -> Iterator[CounterValue]:
             yield CounterValue(kind, int(resource_id), tuple(labels), int(value), field)
 
 
-def remove_counters(client: redis.Redis, fields: Iterable[str]) -> None:
+def remove_counters(clients: Clients, fields: Iterable[str]) -> None:
     """Remove the counters of deleted resources."""
     names = list(fields)
     for start in range(0, len(names), SCAN_SIZE):
-        for key in _keys():
+        for client, key in _keys(clients):
             client.hdel(key, *names[start : start + SCAN_SIZE])
 
 
-def _keys() -> dict[str, None]:
+def _keys(clients: Clients) -> list[tuple[redis.Redis, str]]:
     """Return the hashes of all counters. Some of those of subscriptions are with their cells (places.lua)."""
-    return dict.fromkeys([KEY, *(cell_key(cell, "counters") for cell in all_cells())])
+    keys = dict.fromkeys(cell_key(cell, "counters") for cell in all_cells())
+    return [(clients.shared, KEY), *((clients.cells, key) for key in keys if key != KEY)]
 
 
 def _attempts(counts: Counts, event: Attempts) -> None:

@@ -167,12 +167,12 @@ def test_a_frozen_worker_loses_its_lease_in_the_cell_that_missed_it(backlog: Bac
     backlog.beat("other", lease="other/1", is_new_lease=True)
     leases = [Lease(f"frozen/{cell}", True) for cell in range(CELLS)]
     healths = backlog.beats("frozen", oldest_job_seconds=0, leases=leases, regions=["here"])
-    assert all(health.holds_lease for health in healths)
+    assert all(health.holds_lease for health in healths.values())
     backlog.client.zincrby(cell_key(CELL, "leases"), -workerverbs.LEASE_MS - 1, f"frozen/{CELL}")
     backlog.beat("other", lease="other/1")
     leases = [lease._replace(is_new=False) for lease in leases]
     healths = backlog.beats("frozen", oldest_job_seconds=0, leases=leases, regions=["here"])
-    assert [cell for cell, health in enumerate(healths) if not health.holds_lease] == [CELL]
+    assert [cell for cell, health in healths.items() if not health.holds_lease] == [CELL]
 
 
 def test_the_cells_of_a_region_take_turns(backlog: Backlog) -> None:
@@ -191,9 +191,9 @@ def test_a_wiped_cell_is_noticed(backlog: Backlog) -> None:
 def test_counters_of_all_cells_are_read(backlog: Backlog, settings: Any) -> None:
     field = "subscription_expired_ack_deadlines_count|21|pull"
     backlog.client.hset(cell_key(CELL, "counters"), field, 3)
-    assert [(value.resource_id, value.value) for value in read_counters(backlog.client)] == [(21, 3)]
-    remove_counters(backlog.client, [field])
-    assert not list(read_counters(backlog.client))
+    assert [(value.resource_id, value.value) for value in read_counters(backlog.clients)] == [(21, 3)]
+    remove_counters(backlog.clients, [field])
+    assert not list(read_counters(backlog.clients))
 
 
 @pytest.mark.parametrize(

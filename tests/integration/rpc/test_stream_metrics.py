@@ -26,7 +26,7 @@ ACK_LATENCY = "subscription_ack_latency_seconds"
 def counted() -> Counter[tuple[str, ...]]:
     """Return the counters of subscriptions by name and labels; a latency without its bucket."""
     total: Counter[tuple[str, ...]] = Counter()
-    for value in read_counters(default_backlog().client):
+    for value in read_counters(default_backlog().clients):
         if value.labels[-1:] != ("sum",):
             labels = value.labels[:-1] if value.kind.is_distribution else value.labels
             total[value.kind.field, *labels] += value.value

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
+from deliveries.backlog.default import default_backlog
 from deliveries.rules.outcome import FILTER, Reason, Verdict
 from deliveries.telemetry.events import DeadLettered, Event, Extended, Sent, Settled
 from deliveries.telemetry.journal.files import journals
@@ -47,7 +47,7 @@ def test_the_counters_of_events(redis_url: str) -> None:
     counters = Counters(redis_url)
     counters.take(EVENTS)
     counters.close()
-    values = {value.field: value.value for value in read_counters(redis.Redis.from_url(redis_url))}
+    values = {value.field: value.value for value in read_counters(default_backlog().clients)}
     counted = {
         f"{value}|7|{labels}": count
         for value, labels, count in (
@@ -148,7 +148,7 @@ def test_an_error_of_a_sink_keeps_no_event_from_the_others(
     counters = Counters(redis_url)
     observe(EVENTS, Broken(), counters)
     counters.close()
-    assert any(True for _ in read_counters(redis.Redis.from_url(redis_url)))
+    assert any(True for _ in read_counters(default_backlog().clients))
     assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == [
         "events are missing in Broken"
     ]

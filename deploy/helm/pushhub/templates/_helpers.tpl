@@ -28,7 +28,9 @@ app.kubernetes.io/component: {{ .name }}
 {{- with .Values.journal.bucket }}
 - {name: PUSHHUB_JOURNAL_BUCKET, value: {{ . | quote }}}
 {{- end }}
-{{- range $name, $key := dict "SECRET_KEY" "secret_key" "DATABASE_URL" "database_url" "REDIS_URL" "redis_url" "METRICS_TOKEN" "metrics_token" "FLOWER_LOGIN" "flower_login" }}
+{{- $secrets := dict "SECRET_KEY" "secret_key" "DATABASE_URL" "database_url" "REDIS_URL" "redis_url" "METRICS_TOKEN" "metrics_token" "FLOWER_LOGIN" "flower_login" }}
+{{- if .Values.secrets.brokerUrl }}{{ $_ := set $secrets "BROKER_URL" "broker_url" }}{{ end }}
+{{- range $name, $key := $secrets }}
 - {name: PUSHHUB_{{ $name }}_FILE, value: /run/secrets/pushhub/{{ $key }}}
 {{- end }}
 {{- range $name, $value := .Values.settings }}
