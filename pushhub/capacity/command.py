@@ -58,6 +58,8 @@ def _lines(load: Load, needs: Mapping[str, Any]) -> Iterator[str]:
         enough = f"{need['oneIsEnoughFor']:,}/s"
         yield f"{part:<12} {need['processes']:>9,} {need['cores']:>11,.2f} {enough:>20}"
     database, network = needs["postgresql"], needs["network"]
+    is_cluster = needs["parts"]["redis"]["processes"] > needs["deployments"]
+    redis = "a Redis Cluster" if is_cluster else "one Redis"
     rows = {
         "cores": f"{needs['cores']:,} in all, of which {UTILISATION:.0%} are used",
         "PostgreSQL": f"{_scaled(database['storedBytes'], 'B')} stored, {database['writesPerSecond']:,} writes/s, "
@@ -65,7 +67,7 @@ def _lines(load: Load, needs: Mapping[str, Any]) -> Iterator[str]:
         "network": f"{_scaled(network['httpBitsPerSecond'], 'bit')}/s of HTTP, "
         f"{_scaled(network['redisBitsPerSecond'], 'bit')}/s of Redis",
         "endpoints": f"{needs['outstandingRequests']:,} requests at a time",
-        "deployments": f"{needs['deployments']:,}: {needs['fullFirst']} is the part of one that is full first",
+        "deployments": f"{needs['deployments']:,}, each with one PostgreSQL and {redis}",
     }
     yield from (f"{name:<12} {text}" for name, text in rows.items())
     yield "costs        measured on {cpu} at {at}, commit {commit}".format(**needs["measured"])

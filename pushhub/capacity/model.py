@@ -23,8 +23,6 @@ WORKER_OUTSTANDING = 40_000
 PAGE_BYTES = 8192
 #: The parts whose CPU is measured, and the least number of processes of each.
 PARTS = {"web": 2, "push": 2, "maintenance": 2, "redis": 1, "postgresql": 1}
-#: The parts of which a deployment has one. Where one is not enough, several deployments share the topics.
-SINGLE = ("redis", "postgresql")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +96,8 @@ def plan(load: Load, measured: Mapping[str, Any]) -> dict[str, Any]:
         "network": {
             f"{name}BitsPerSecond": round(8 * spent(costs[f"{name}_bytes"], load)) for name in ("http", "redis")
         },
-        "deployments": max(needs[part].processes for part in SINGLE),
-        "fullFirst": min(SINGLE, key=lambda part: needs[part].enough_for),
+        # A deployment has one PostgreSQL. Several Redis are a Cluster.
+        "deployments": needs["postgresql"].processes,
     }
 
 

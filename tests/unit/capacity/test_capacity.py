@@ -45,11 +45,14 @@ def test_slow_endpoints_need_workers_that_hold_their_requests() -> None:
     assert needs["parts"]["push"]["processes"] == 3
 
 
-def test_several_deployments_share_what_one_redis_or_one_postgresql_cannot_take() -> None:
-    needs = plan(Load(100_000), measured())
-    assert (needs["deployments"], needs["fullFirst"]) == (4, "redis")
-    needs = plan(Load(100_000), measured(redis_us=1, postgresql_us=400))
-    assert (needs["deployments"], needs["fullFirst"]) == (5, "postgresql")
+def test_several_deployments_share_what_one_postgresql_cannot_take() -> None:
+    assert plan(Load(100_000), measured(postgresql_us=400))["deployments"] == 5
+
+
+@pytest.mark.parametrize(("rate", "redis"), [("1000", "one Redis"), ("1000000", "a Redis Cluster")])
+def test_several_redis_are_a_cluster(rate: str, redis: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([f"--rate={rate}"]) == 0
+    assert f"each with one PostgreSQL and {redis}\n" in capsys.readouterr().out
 
 
 def test_messages_are_stored_for_as_long_as_they_are_kept() -> None:
