@@ -28,8 +28,6 @@ ON_POSTGRESQL = os.environ.get("BENCH_ON_POSTGRESQL") == "1"
 
 def main() -> int:
     arguments = _arguments()
-    # An exception lets the context managers stop their processes.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     raise_file_limit()
     if arguments.quick:
         fork_modules()
@@ -125,6 +123,8 @@ def prepare_django(folder: str, *, on_postgresql: bool = ON_POSTGRESQL) -> None:
     """Set up Django with the settings of `make up`. Each row then uses a stand of its own."""
     import django
 
+    # An exception lets the context managers stop their processes.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     for name in [name for name in os.environ if name.startswith("PUSHHUB_") and name != "PUSHHUB_DATABASE_URL"]:
         del os.environ[name]
     os.environ.update(
