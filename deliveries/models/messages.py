@@ -25,7 +25,13 @@ class Message(models.Model):
     class Meta:
         verbose_name = _("message")
         verbose_name_plural = _("messages")
-        indexes = [models.Index(fields=["topic", "id"], name="message_topic")]
+        indexes = [
+            models.Index(fields=["topic", "id"], name="message_topic"),
+            # Finds the last message of an ordering key, behind which the next one comes.
+            models.Index(
+                fields=["topic", "ordering_key", "id"], name="message_key", condition=models.Q(ordering_key__gt="")
+            ),
+        ]
 
     def __str__(self) -> str:
         return str(self.pk)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import secrets
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -138,17 +140,9 @@ def _are_one_slice(requests: Sequence[Request]) -> bool:
 
 
 def _insert(requests: Sequence[Request]) -> list[Published]:
-    ids = iter(take_message_ids(sum(len(request.messages) for request in requests)))
     published = [
-        Published(
-            request.topic,
-            list(islice(ids, len(request.messages))),
-            request.messages,
-            request.owed,
-            request.region,
-            publishes=request.publishes,
-        )
-        for request in requests
+        Published(request.topic, ids, request.messages, request.owed, request.region, publishes=request.publishes)
+        for request, ids in zip(requests, _draw_ids(requests), strict=True)
     ]
     messages = [
         row for request, stored in zip(requests, published, strict=True) for row in _message_rows(request, stored.ids)
@@ -167,12 +161,35 @@ def _insert(requests: Sequence[Request]) -> list[Published]:
     return published
 
 
+def _draw_ids(requests: Sequence[Request]) -> list[list[int]]:
+    """Return the ids of each request's messages. Those of an ordering key come after all that wait.
+
+    The key's last message may have been published by a process whose clock is ahead, or was before it restarted.
+    """
+    drawn = iter(take_message_ids(sum(len(request.messages) for request in requests)))
+    ids = [list(islice(drawn, len(request.messages))) for request in requests]
+    places: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
+    for number, request in enumerate(requests):
+        for index, message in enumerate(request.messages):
+            if message.ordering_key:
+                places[request.topic.pk, message.ordering_key].append((number, index))
+    for key, last_id in statements.last_of_keys(list(places)).items():
+        number, index = places[key][0]
+        if last_id >= ids[number][index]:
+            after = _message_ids.take_after(last_id, len(places[key]), dice=random.random())  # noqa: S311 - jitter
+            for (number, index), message_id in zip(places[key], after, strict=True):
+                ids[number][index] = message_id
+    return ids
+
+
 def _fan_out(request: Request) -> Published:
     """Store a request in several transactions, between which others write."""
+    keys = {(request.topic.pk, message.ordering_key) for message in request.messages if message.ordering_key}
     ids = fan_out(
         len(request.messages),
         request.recipients(),
         region=request.region,
+        after=max(statements.last_of_keys(list(keys)).values(), default=0),
         insert_messages=lambda ids: statements.insert_messages(_message_rows(request, ids)),
     )
     return Published(request.topic, ids, request.messages, request.owed, request.region)

@@ -1,4 +1,5 @@
-"""Message ids: 63-bit numbers that contain the publish time, so that ids are in the order of publishing.
+"""Message ids: 63-bit numbers that contain the publish time, so that ids are in the order of publishing:
+for ordering keys always (publish/storing.py), for others as far as clocks agree.
 
 Bits from the top: 41 of milliseconds since 2020-01-01, 10 of the process' random number, 12 of a counter. If two
 processes have the same number, the database's primary key refuses an id that exists, and the publisher draws a new one.
@@ -39,6 +40,15 @@ class MessageIds:
                 ids.append(self._compose(self._last_ms, self._counter))
                 self._counter += 1
             return ids
+
+    def take_after(self, last_id: int, count: int, *, dice: float) -> list[int]:
+        """Return increasing ids after one that a process took whose clock is ahead of this one's.
+
+        They are of the next millisecond. `dice`, in [0, 1), keeps them apart from ids that others take there.
+        """
+        with self._lock:
+            first = self._compose((last_id >> TIME_SHIFT) + 1 + EPOCH_MS, int(dice * COUNTER_SIZE))
+        return list(range(first, first + count))
 
     def renumber(self, *, node: int) -> None:
         """Go on under another number, after the database has refused an id that existed."""

@@ -8,6 +8,7 @@ names the ids, so that the deliveries of a publish that failed or crashed can be
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -63,11 +64,19 @@ def slices(rows: Iterator[statements.DeliveryRow]) -> Iterator[list[statements.D
 
 
 def fan_out(
-    count: int, owed: Sequence[tuple[int, Sequence[int]]], *, region: str, insert_messages: Callable[[list[int]], None]
+    count: int,
+    owed: Sequence[tuple[int, Sequence[int]]],
+    *,
+    region: str,
+    after: int,
+    insert_messages: Callable[[list[int]], None],
 ) -> list[int]:
-    """Store the deliveries of `count` messages, then the messages by `insert_messages`; return the message ids."""
+    """Store the deliveries of `count` messages, then the messages by `insert_messages`.
+
+    Return the message ids, which are larger than the id `after`.
+    """
     began = time.monotonic()
-    pending = _begin(count)
+    pending = _begin(count, after=after)
     try:
         for rows in slices(delivery_rows(pending.ids, owed, region=region)):
             slice_began = time.monotonic()
@@ -104,12 +113,17 @@ def remove_abandoned(*, clock: Clock = utcnow) -> int:
     return len(rows)
 
 
-def _begin(count: int) -> PendingPublish:
+def _begin(count: int, *, after: int) -> PendingPublish:
     with write_transaction():
-        ids = _message_ids.take(count, now_ms=time.time_ns() // 1_000_000)
+        ids = _draw_ids(count, after=after)
         while _are_taken(ids):
-            ids = _message_ids.take(count, now_ms=time.time_ns() // 1_000_000)
+            ids = _draw_ids(count, after=after)
         return PendingPublish.objects.create(first_id=ids[0], last_id=ids[-1], ids=ids)
+
+
+def _draw_ids(count: int, *, after: int) -> list[int]:
+    ids = _message_ids.take(count, now_ms=time.time_ns() // 1_000_000)
+    return ids if ids[0] > after else _message_ids.take_after(after, count, dice=random.random())  # noqa: S311 - jitter
 
 
 def _are_taken(ids: Sequence[int]) -> bool:

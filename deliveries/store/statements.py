@@ -191,6 +191,19 @@ def note_nacks(nacks: Sequence[Nack], *, at: datetime) -> int:
     )
 
 
+def last_of_keys(keys: Sequence[tuple[int, str]]) -> dict[tuple[int, str], int]:
+    """Return the id of the last message of each topic and ordering key that has messages. Keys are not empty."""
+    if not keys:
+        return {}
+    table, parameters = rows_table(keys, ("topic_id", "ordering_key"), ("bigint", "text"))
+    rows = fetch_rows(
+        "SELECT k.topic_id, k.ordering_key, (SELECT max(m.id) FROM deliveries_message m WHERE m.topic_id = k.topic_id"
+        f" AND m.ordering_key = k.ordering_key AND m.ordering_key > '') FROM {table} AS k",
+        parameters,
+    )
+    return {(topic_id, key): last_id for topic_id, key, last_id in rows if last_id is not None}
+
+
 def read_page(*, subscription_id: int, region: str, from_id: int, limit: int, inline_bytes: int) -> list[PageRow]:
     """Return the next deliveries of a lane in publish order, with their messages but without larger payloads."""
     rows = fetch_rows(

@@ -32,8 +32,8 @@ SENTINEL_SECONDS = 1.0
 REDIS_PORT, SENTINEL_PORT = 6379, 26379
 #: The schemes of URLs of several servers that are reached by TLS.
 TLS_SCHEMES = ("sentinels", "rediss+cluster")
-#: Each stream that waits for messages has a connection. redis-py's limit of a Cluster is 100.
-CONNECTIONS_IN_LOOP = 10_000
+#: Each thread has a connection, and each stream that waits for messages. redis-py's limit is 100.
+MAX_CONNECTIONS = 10_000
 #: Options of the URL that begin so are for the Sentinels: `sentinel_username`, `sentinel_password`.
 SENTINEL_PREFIX = "sentinel_"
 #: Has the run id of the server that wrote the data.
@@ -56,7 +56,8 @@ def connect_to_redis(url: str, *, seconds: float, **options: Any) -> redis.Redis
     """
     if is_cluster(url):
         return cast(redis.Redis, _connect_to_cluster(url, seconds=min(seconds, NODE_SECONDS)))
-    options = {"socket_timeout": seconds, "socket_connect_timeout": min(seconds, CONNECT_SECONDS)} | options
+    timeouts = {"socket_timeout": seconds, "socket_connect_timeout": min(seconds, CONNECT_SECONDS)}
+    options = {**timeouts, "max_connections": MAX_CONNECTIONS, **options}
     if url.startswith("unix://"):
         return redis.Redis.from_url(url, **options)
     options = {"redis_connect_func": _claim} | options
@@ -71,8 +72,10 @@ def connect_to_redis_in_loop(url: str) -> redis.asyncio.Redis:
     if is_cluster(url):
         return cast(redis.asyncio.Redis, _connect_to_cluster_in_loop(url))
     if not url.startswith(SENTINEL_SCHEMES):
-        return redis.asyncio.Redis.from_url(url)
-    client: redis.asyncio.Redis = _connect_to_primary(url, redis.asyncio.sentinel.Sentinel)
+        return redis.asyncio.Redis.from_url(url, max_connections=MAX_CONNECTIONS)
+    client: redis.asyncio.Redis = _connect_to_primary(
+        url, redis.asyncio.sentinel.Sentinel, max_connections=MAX_CONNECTIONS
+    )
     return client
 
 
@@ -85,7 +88,7 @@ def _connect_to_cluster_in_loop(url: str) -> redis.asyncio.cluster.RedisCluster:
     nodes, options = _parse_nodes(url)
     startup_nodes = [redis.asyncio.cluster.ClusterNode(*node) for node in nodes]
     return redis.asyncio.cluster.RedisCluster(
-        startup_nodes=startup_nodes, require_full_coverage=False, max_connections=CONNECTIONS_IN_LOOP, **options
+        startup_nodes=startup_nodes, require_full_coverage=False, max_connections=MAX_CONNECTIONS, **options
     )
 
 

@@ -27,6 +27,7 @@ from deliveries.telemetry.counting.lag import keeps_up
 from pushhub.common import background
 from pushhub.common import environment as env
 from pushhub.common.redisclient import connect_to_redis
+from pushhub.common.redisurls import is_cluster
 from pushhub.runtime.redisversion import UnusableRedisError, check_redis
 from subscriptions.transforms.systemcalls import why_unrestricted
 
@@ -87,7 +88,7 @@ def answers_redis(redis_url: str) -> bool:
     """Whether the Redis at `redis_url` answers; of a Cluster, any node. A PING would go to all of them."""
     try:
         with connect_to_redis(redis_url, seconds=CHECK_SECONDS, redis_connect_func=None) as client:
-            return bool(client.time())
+            return bool(client.time() if is_cluster(redis_url) else client.ping())
     except redis.RedisError:
         return False
 

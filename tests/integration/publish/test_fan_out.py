@@ -249,8 +249,8 @@ def test_large_publishes_leave_the_threads_to_others_and_beyond_a_few_are_refuse
 def test_ids_of_large_publishes_are_unique(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes may draw the same ids in one millisecond; a delivery must never meet a stranger's message."""
     with transaction.atomic():
-        taken = fanout._begin(10)
+        taken = fanout._begin(10, after=0)
     real, clash = fanout._message_ids.take, [taken.ids]
     monkeypatch.setattr(fanout._message_ids, "take", lambda *a, **k: clash.pop() if clash else real(*a, **k))
-    assert set(fanout._begin(10).ids).isdisjoint(taken.ids)
+    assert set(fanout._begin(10, after=0).ids).isdisjoint(taken.ids)
     assert not clash

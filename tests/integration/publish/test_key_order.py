@@ -1,0 +1,79 @@
+"""Ids of an ordering key are in the order of its publishes, whatever the clocks of the processes that publish say."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from deliveries.models import Message
+from deliveries.publish import storing
+from deliveries.publish.service import publish_message
+from deliveries.publish.storing import Request, commit_requests, owed_by
+from deliveries.rules.ids import MessageIds, publish_time_ms
+from deliveries.rules.payload import NewMessage
+from deliveries.store import fanout
+from subscriptions.models import Topic
+from subscriptions.selectors import get_topic, subscriptions_of_topic
+from tests.restapi import Api
+
+pytestmark = [pytest.mark.django_db(transaction=True)]
+
+AHEAD_MS = 120_000
+
+
+@pytest.fixture
+def topic(api: Api) -> Iterator[Topic]:
+    """Yield a topic whose last message of the key "a" was published by a process with a clock two minutes ahead."""
+    api.create("topics/orders")
+    api.create("subscriptions/all", {"topic": "projects/shop/topics/orders"})
+    ahead = MessageIds(node=1).take(1, now_ms=time.time_ns() // 1_000_000 + AHEAD_MS)
+    topic = get_topic(name="projects/shop/topics/orders")
+    Message.objects.create(pk=ahead[0], topic=topic, region="local", data=b"first", ordering_key="a")
+    yield topic
+
+
+def last_id() -> int:
+    return max(Message.objects.filter(ordering_key="a").values_list("pk", flat=True))
+
+
+def publish(topic: Topic, key: str, count: int = 1) -> list[int]:
+    messages = [NewMessage(b"later", {}, key)] * count
+    return [int(name) for name in publish_message(topic=topic, messages=messages)]
+
+
+def test_a_later_message_of_a_key_has_a_larger_id(topic: Topic) -> None:
+    before = last_id()
+    ids = publish(topic, "a", 3) + publish(topic, "a", 2)
+    assert ids == sorted({before, *ids})[1:]
+
+
+def test_other_messages_keep_the_time_of_their_publish(topic: Topic) -> None:
+    """Of other keys, without a key, and of other topics."""
+    [after] = publish(topic, "a")
+    others = publish(topic, "b") + publish(topic, "")
+    limit = time.time_ns() // 1_000_000 + 1000
+    assert publish_time_ms(after) > limit
+    assert max(map(publish_time_ms, others)) <= limit
+
+
+def test_requests_that_are_committed_together_keep_their_order(topic: Topic) -> None:
+    before = last_id()
+    subscribers = subscriptions_of_topic(topic.pk)
+    requests = [
+        Request(topic, messages, "local", owed_by(subscribers, messages))
+        for key in ("a", "b", "a")
+        for messages in [[NewMessage(b"x", {}, key)] * 2]
+    ]
+    first, other, second = (list(published.ids) for published in commit_requests(requests))
+    assert [before, *first, *second] == sorted({before, *first, *second})
+    assert max(other) < before
+
+
+def test_a_large_publish_comes_after_the_last_message_of_its_key(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = last_id()
+    monkeypatch.setattr(storing, "SLICE_ROWS", 1)
+    monkeypatch.setattr(fanout, "SLICE_ROWS", 1)
+    ids = publish(topic, "a", 3)
+    assert [before, *ids] == sorted({before, *ids})
