@@ -15,7 +15,7 @@ from django.db import connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
-from deliveries.backlog import backlog, scripts
+from deliveries.backlog import scripts
 from subscriptions.iam import epoch
 from tests.drivererrors import as_django_raises
 
@@ -26,8 +26,7 @@ CALLS = (
     ("database", BaseDatabaseWrapper, "_commit"),
     ("Redis", redis.Redis, "execute_command"),
     ("Redis", redis.client.Pipeline, "execute"),
-    ("Redis", scripts, "call_each"),
-    ("Redis", backlog, "call_each"),
+    ("Redis", scripts, "_send_together"),
 )
 #: Called for each call, with the name of what it belongs to and the method; raises the fault.
 Note = Callable[[str, str], None]

@@ -243,8 +243,8 @@ def test_a_subscription_that_cannot_be_prepared_delays_no_other(
     book = stand.worker.stages.engine.plans
     make = book._make
 
-    def make_or_fail(settings: Any, usable: Any) -> Any:
-        return fail() if settings is not None and settings.name.endswith("/paged") else make(settings, usable)
+    def make_or_fail(settings: Any, *, now: float) -> Any:
+        return fail() if settings is not None and settings.name.endswith("/paged") else make(settings, now=now)
 
     # Given a subscription whose plan cannot be made, on the topic of another subscription
     with monkeypatch.context() as broken:
