@@ -10,6 +10,7 @@ from typing import Any
 
 import redis
 
+from deliveries.backlog.connection import client_of
 from tests.ports import free_port, wait_for
 from tests.redisserver import RedisServer
 
@@ -125,8 +126,14 @@ def redis_cluster(folder: Path) -> Iterator[RedisCluster]:
         yield cluster
 
 
-def use_cluster(cluster: RedisCluster, broker_url: str, cells: int, *, settings: Any, monkeypatch: Any) -> None:
-    """Let this process, and those that a test starts, use the Cluster. What is beside it is in another Redis."""
-    for name, value in (("REDIS_URL", cluster.url), ("BROKER_URL", broker_url), ("CELLS", cells)):
-        setattr(settings, name, value)
-        monkeypatch.setenv(f"PUSHHUB_{name}", str(value))
+@contextmanager
+def cluster_in_use(
+    folder: Path, broker_url: str, cells: int, *, settings: Any, monkeypatch: Any
+) -> Iterator[RedisCluster]:
+    """Let this process, and those that a test starts, use a Cluster. What is beside it is in another Redis."""
+    with redis_cluster(folder) as cluster:
+        for name, value in (("REDIS_URL", cluster.url), ("BROKER_URL", broker_url), ("CELLS", cells)):
+            setattr(settings, name, value)
+            monkeypatch.setenv(f"PUSHHUB_{name}", str(value))
+        yield cluster
+        client_of(cluster.url).close()

@@ -45,7 +45,7 @@ from deliveries.rules.taskmessage import task_parts
 
 #: Lanes that are read in one round trip, lanes that are configured in one, and keys that one step of a search looks at.
 LANES_TOGETHER, MAX_CONFIGURED, SCANNED = 4000, 200, 10_000
-#: Lanes that are settled in one round trip. A lane takes about 0.2 ms, and Redis serves nobody else meanwhile.
+#: Lanes that a single Redis settles in one round trip. A lane takes about 0.2 ms, in which Redis serves nobody else.
 SETTLED_TOGETHER = 8
 
 
@@ -150,11 +150,7 @@ class Backlog(WorkerVerbs):
         ]
         calls += [(self.scripts.take, [queue_key(take.region, cell=take.cell), take.work], take[1:5]) for take in takes]
         done = [("HDEL", work, *fields_of(batches)) for work, batches in finished.items() if batches]
-        replies = []
-        while len(calls) > SETTLED_TOGETHER:
-            replies += try_each(self.clients, calls[:SETTLED_TOGETHER])
-            calls = calls[SETTLED_TOGETHER:]
-        replies += try_each(self.clients, calls, then=done)
+        replies = try_each(self.clients, calls, then=done, together=SETTLED_TOGETHER)
         flows = {
             lane: LaneFlow(
                 int(window), int(pause), int(spare), int(now_ms), Late.parse(names, generation), bool(is_prompt)

@@ -158,11 +158,18 @@ def call_each(clients: Clients, calls: Sequence[Call], *, then: Sequence[Sequenc
     return replies
 
 
-def try_each(clients: Clients, calls: Sequence[Call], *, then: Sequence[Sequence[Any]] = ()) -> list[Any]:
-    """Do as `call_each`, but return the errors of calls to nodes of a Cluster in place of their replies."""
-    commands = [("EVALSHA", script.sha, len(keys), *keys, *args) for script, keys, args in calls]
-    send = _send_to_nodes if isinstance(clients.cells, Cluster) else _send_together
-    replies = send(clients.cells, calls, [*commands, *then])
+def try_each(
+    clients: Clients, calls: Sequence[Call], *, then: Sequence[Sequence[Any]] = (), together: int | None = None
+) -> list[Any]:
+    """Do as `call_each`, but return the errors of calls to nodes of a Cluster in place of their replies.
+
+    A single Redis gets `together` commands in a round trip, if that is given.
+    """
+    commands = [*(("EVALSHA", script.sha, len(keys), *keys, *args) for script, keys, args in calls), *then]
+    if isinstance(clients.cells, Cluster):
+        replies = _send_to_nodes(clients.cells, calls, commands)
+    else:
+        replies = _send_together(clients.cells, calls, commands, together=together or len(commands))
     return replies[: len(calls)] if settings.CELLS == 1 else _rung(clients.shared, calls, replies)
 
 
@@ -175,8 +182,10 @@ def answered(asked: Iterable[Item], replies: Iterable[Any]) -> Iterator[tuple[It
             yield item, reply
 
 
-def _send_together(client: redis.Redis, calls: Sequence[Call], commands: Sequence[Sequence[Any]]) -> list[Any]:
-    """Send commands in one round trip, and raise the first error.
+def _send_together(
+    client: redis.Redis, calls: Sequence[Call], commands: Sequence[Sequence[Any]], *, together: int
+) -> list[Any]:
+    """Send commands, `together` in a round trip, and raise the first error.
 
     redis-py's own pipeline asks each time whether Redis has the script, which is one more round trip, and takes twice
     the time for a call or two.
@@ -184,7 +193,7 @@ def _send_together(client: redis.Redis, calls: Sequence[Call], commands: Sequenc
     connection: Any = client.connection_pool.get_connection()
     try:
         replies: list[Any] = connection.retry.call_with_retry(
-            lambda: _send(connection, commands), lambda _: connection.disconnect()
+            lambda: _send(connection, commands, together=together), lambda _: connection.disconnect()
         )
     finally:
         client.connection_pool.release(connection)
@@ -235,10 +244,13 @@ def ring(shared: redis.Redis, region: str, cells: Sequence[int]) -> None:
     shared.eval(RING, 1, bell_key(region), *map(str, cells))
 
 
-def _send(connection: Any, commands: Sequence[Sequence[Any]]) -> list[Any]:
-    """Send commands at once and return their replies, of which errors are not raised."""
-    connection.send_packed_command(connection.pack_commands(commands))
-    return [_read_reply(connection) for _ in commands]
+def _send(connection: Any, commands: Sequence[Sequence[Any]], *, together: int) -> list[Any]:
+    """Send commands and return their replies, of which errors are not raised."""
+    replies: list[Any] = []
+    while part := commands[len(replies) : len(replies) + together]:
+        connection.send_packed_command(connection.pack_commands(part))
+        replies += [_read_reply(connection) for _ in part]
+    return replies
 
 
 def _read_reply(connection: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from operator import attrgetter
@@ -30,19 +30,23 @@ def write_results(lanes: dict[Lane, list[PushDelivery]]) -> Forwarded:
     If a power cut undoes it, the messages are sent again.
     """
     now = utcnow()
-    forwarded: list[tuple[list[PushDelivery], Forwarded]] = []
+    total = Forwarded()
+    letters: set[PushDelivery] = set()
     topic_ids = {lane: usable_topic_id(lane.subscription_id) for lane in lanes if any(map(_is_spent, lanes[lane]))}
     with write_transaction(durable=False):
         _delete_settled(lanes)
         for lane, topic_id in topic_ids.items():
             for seek, sought in grouped(lanes[lane], attrgetter("seek")).items():
-                forwarded.append((sought, _forward_spent(lane, sought, topic_id=topic_id, seek=seek)))
-        letters = {delivery for sought, part in forwarded for delivery in _letters(sought, part)}
+                part = _forward_spent(lane, sought, topic_id=topic_id, seek=seek)
+                letters.update(it for it in sought if it.verdict is Verdict.NACK and it.message_id in part.message_ids)
+                total.announce += part.announce
         results = [delivery for deliveries in lanes.values() for delivery in deliveries]
         unowed = _note_nacks([it for it in results if it.verdict is Verdict.NACK and it not in letters], now=now)
     for delivery in unowed:
         delivery.verdict = Verdict.DROP
-    return _marked(forwarded)
+    for delivery in letters:
+        delivery.verdict = Verdict.DEAD_LETTER
+    return total
 
 
 def _delete_settled(lanes: dict[Lane, list[PushDelivery]]) -> None:
@@ -72,11 +76,6 @@ def _forward_spent(lane: Lane, deliveries: Sequence[PushDelivery], *, topic_id: 
         seek=seek,
         results={delivery.message_id: delivery.result_text for delivery in spent},
     )
-
-
-def _letters(deliveries: Sequence[PushDelivery], forwarded: Forwarded) -> list[PushDelivery]:
-    """Return the nacks of messages that were forwarded."""
-    return [it for it in deliveries if it.verdict is Verdict.NACK and it.message_id in forwarded.message_ids]
 
 
 def _note_nacks(deliveries: Sequence[PushDelivery], *, now: datetime) -> list[PushDelivery]:
@@ -120,13 +119,3 @@ def _is_spent(delivery: PushDelivery) -> bool:
     """Return whether this nack was the last attempt that a dead-letter policy allows."""
     settings = delivery.plan.settings if delivery.plan else None
     return delivery.verdict is Verdict.NACK and is_spent(settings, attempts=delivery.task.attempt)
-
-
-def _marked(forwarded: Iterable[tuple[Sequence[PushDelivery], Forwarded]]) -> Forwarded:
-    """Mark the forwarded deliveries as dead letters after the commit, and return everything forwarded."""
-    total = Forwarded()
-    for deliveries, part in forwarded:
-        total.announce += part.announce
-        for delivery in _letters(deliveries, part):
-            delivery.verdict = Verdict.DEAD_LETTER
-    return total

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 #: Pushes sent before the loop looks at its sockets again, and how many of lanes that are not prompt: a push over a new
 #: connection takes ten times as long.
 SLICE, LOW_SLICE = 50, 5
-#: So long subscriptions gather whose plans end soon: a plan made alone takes three statements, as a hundred do.
+#: So long subscriptions gather whose plans end soon: making a hundred takes as few statements as making one.
 RENEWAL_SECONDS = 0.5
 #: The time between two signs of life of the loop.
 BEAT_SECONDS = 1.0

@@ -763,6 +763,24 @@ def test_200_lanes_that_are_due_beside_distant_ones_are_woken_in_fetches_without
     assert waits[-1] > 30_000
 
 
+def test_others_get_their_turn_while_many_lanes_are_settled(backlog: Backlog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Redis answers nobody else while it runs what came in one round trip."""
+    sent = []
+    send = redis.connection.AbstractConnection.send_packed_command
+
+    def sending(self: Any, command: Any, **kwargs: Any) -> None:
+        sent.append(b"".join(command).count(b"EVALSHA"))
+        send(self, command, **kwargs)
+
+    settlements = {}
+    for number in range(20):
+        settlements[Lane(100 + number, "here")] = settlement = Settlement()
+        settlement.add(str(FIRST), Verdict.ACK, 1.0)
+    monkeypatch.setattr(redis.connection.AbstractConnection, "send_packed_command", sending)
+    assert len(backlog.settle(settlements, dice=0.5, finished={})) == 20
+    assert [count for count in sent if count] == [8, 8, 4]
+
+
 def test_messages_that_a_puller_nacks_together_come_back_at_different_times(redis_url: str) -> None:
     # Given ten leases of a subscription whose retry policy says 1 s to 8 s
     backlog = Backlog(client_of(redis_url), limit=10, dice=lambda: 0.5)

@@ -35,7 +35,7 @@ from pushhub.doctor import redis as doctor
 from pushhub.doctor.finding import Level
 from pushhub.runtime.redisversion import UnusableRedisError, check_redis
 from tests.ports import wait_for
-from tests.redisclusters import Node, RedisCluster, redis_cluster, use_cluster
+from tests.redisclusters import Node, RedisCluster, cluster_in_use
 
 CELLS = 8
 LANES = [Lane(number, "here") for number in range(1, 2 * CELLS + 1)]
@@ -44,10 +44,8 @@ FIRST = 911_742_875_595_837_440
 
 @pytest.fixture
 def cluster(redis_url: str, tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisCluster]:
-    with redis_cluster(tmp_path) as cluster:
-        use_cluster(cluster, redis_url, CELLS, settings=settings, monkeypatch=monkeypatch)
+    with cluster_in_use(tmp_path, redis_url, CELLS, settings=settings, monkeypatch=monkeypatch) as cluster:
         yield cluster
-        client_of(cluster.url).close()
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from redis.crc import key_slot
 
-from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.reconcile import audit
 from deliveries.backlog.records import cell_of, cell_prefix
@@ -24,7 +23,7 @@ from subscriptions.models import Subscription
 from subscriptions.selectors import get_topic
 from tests.ports import wait_for
 from tests.receiver import Receiver, Request
-from tests.redisclusters import RedisCluster, redis_cluster, use_cluster
+from tests.redisclusters import RedisCluster, cluster_in_use
 from tests.restapi import Api
 from tests.workers import Worker
 
@@ -36,10 +35,8 @@ TOPIC = "projects/shop/topics/orders"
 
 @pytest.fixture
 def cluster(redis_url: str, tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisCluster]:
-    with redis_cluster(tmp_path) as cluster:
-        use_cluster(cluster, redis_url, CELLS, settings=settings, monkeypatch=monkeypatch)
+    with cluster_in_use(tmp_path, redis_url, CELLS, settings=settings, monkeypatch=monkeypatch) as cluster:
         yield cluster
-        client_of(cluster.url).close()
 
 
 class Endpoint:

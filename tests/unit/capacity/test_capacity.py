@@ -6,9 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from django.conf import settings
 
 from pushhub.capacity.command import main
-from pushhub.capacity.model import PARTS, UTILISATION, Load, plan, read_costs
+from pushhub.capacity.model import PARTS, UTILISATION, WORKER_OUTSTANDING, Load, plan, read_costs
 
 UNITS = ("request", "message", "delivery", "published_kb", "delivered_kb")
 COSTS = {**dict.fromkeys((f"{part}_us" for part in PARTS), 1), "push_us": 100, "redis_us": 20, "postgresql_us": 30}
@@ -107,3 +108,7 @@ def test_a_mistake_is_one_line_and_exits_with_2(
     assert (ended.value.code, printed.out) == (2, "")
     assert printed.err.startswith(f"pushhub capacity: {said}")
     assert printed.err.count("\n") == 1
+
+
+def test_a_worker_holds_as_many_requests_as_its_setting_says() -> None:
+    assert WORKER_OUTSTANDING == settings.WORKER_OUTSTANDING
