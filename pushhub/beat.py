@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import redis
-from celery import Celery
+from celery import Celery, bootsteps
 from celery.beat import ScheduleEntry, Scheduler, SchedulingError
 from celery.schedules import schedule
 from celery.worker import components
@@ -24,6 +24,7 @@ from deliveries.backlog.connection import redis_client
 from deliveries.backlog.records import PREFIX
 from pushhub import leases
 from pushhub.common.background import BackgroundThread
+from pushhub.machines import MACHINES, OF_A_MACHINE
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class LeasedScheduler(Scheduler):
 
     def apply_entry(self, entry: ScheduleEntry, producer: Any = None) -> None:
         task = str(entry.task)
-        if _watched_every(entry) and task not in leases.OF_A_MACHINE:
+        if _watched_every(entry) and task not in OF_A_MACHINE:
             timed.note_sent(redis_client(), timed.task_name(task, entry.args or ()))
         super().apply_entry(entry, producer=producer)
         redis_client().hset(SENT_KEY, str(entry.name), str(time.time()))
@@ -143,7 +144,18 @@ class BeatThread:
         self._thread.stopping.wait(self._scheduler.tick())
 
 
-def install() -> None:
-    """Let `--beat` start a thread."""
+class MachinesStep(bootsteps.Step):
+    """Lets a maintenance worker consume the tasks about the files of its machine too."""
+
+    def __init__(self, worker: Any, **kwargs: Any) -> None:
+        queues = worker.app.amqp.queues
+        if worker.app.conf.task_default_queue in queues.consume_from:
+            queues.select_add(MACHINES)
+        super().__init__(worker, **kwargs)
+
+
+def install(app: Celery) -> None:
+    """Let `--beat` start a thread, and maintenance workers consume MACHINES."""
     step: Any = components.Beat
     step.create = lambda _step, worker: BeatThread(worker.app)
+    app.steps["worker"].add(MachinesStep)

@@ -16,6 +16,7 @@ from kombu.transport import TRANSPORT_ALIASES
 
 from deliveries.rules.shards import SHARDS
 from pushhub.common.redisclient import shared_url
+from pushhub.machines import MACHINES, OF_A_MACHINE
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
 # `manage.py migrate` has run Django's checks. In a worker they would import the pages of the console and of the API.
@@ -54,7 +55,8 @@ def broker_url(redis_url: str) -> str:
 
 def every(seconds: float, task: str, *args: Any) -> dict[str, Any]:
     """Return beat's entry for a task. One that waits until the next is sent is dropped, as the next does the same."""
-    return {"task": task, "args": args, "schedule": seconds, "options": {"expires": seconds}}
+    to_machines = {"queue": MACHINES, "declare": [MACHINES.exchange]} if task in OF_A_MACHINE else {}
+    return {"task": task, "args": args, "schedule": seconds, "options": {"expires": seconds, **to_machines}}
 
 
 def every_by_shard(seconds: float, task: str) -> dict[str, dict[str, Any]]:
@@ -113,7 +115,7 @@ def install_push_worker(**_: Any) -> None:
     from pushhub import beat
 
     install(app)
-    beat.install()
+    beat.install(app)
 
 
 @task_prerun.connect

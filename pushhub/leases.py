@@ -24,14 +24,13 @@ from redis.lock import Lock
 from deliveries.backlog import timed
 from deliveries.backlog.connection import redis_client
 from deliveries.backlog.records import PREFIX
+from pushhub.machines import OF_A_MACHINE
 
 logger = logging.getLogger(__name__)
 
-#: A lease ends this long after its process was killed or frozen. Its holder renews it three times as often.
-LEASE_SECONDS = 15.0
-
-#: Tasks about the files of a machine, which each machine runs by itself.
-OF_A_MACHINE = frozenset({"deliveries.journals_seal", "deliveries.segments_ship"})
+#: A lease ends this long after its process was killed or frozen. Its holder renews it three times as often. The
+#: most frequent tasks come every 5 s, so another process runs them 15 s after the last sign of life at the latest.
+LEASE_SECONDS = 10.0
 
 
 def lease(name: str, *, seconds: float) -> Lock:

@@ -42,6 +42,7 @@ class ArchiveLeftover(models.Model):
     """Files of this deployment in the archive's folder that are not part of the archive: the sweep may delete them.
 
     A write is recorded here before its first file. The transaction that adds its files to the manifest removes the row.
+    A write with a time was given up: another run deletes its files.
     """
 
     token = models.CharField(max_length=12, blank=True, help_text="A write: its files have this token in their names")

@@ -37,9 +37,9 @@ for entry in app.conf.beat_schedule.values():
 #: The locks of archives in buckets. The queries meanwhile move on to other connections.
 LOCKS = """
 from django.db import connection
-from deliveries.pipeline.archiving.locks import _database_locked
+from deliveries.pipeline.archiving.locks import database_locked
 for number in range(1, 4):
-    with _database_locked("an archive", shared=True), _database_locked("an archive", shared=False) as is_locked:
+    with database_locked("an archive", shared=True), database_locked("an archive", shared=False) as is_locked:
         assert not is_locked
         for _ in range(number):
             connection.cursor().execute("SELECT 1")

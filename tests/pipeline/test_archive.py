@@ -376,3 +376,27 @@ def test_a_scheduled_run_prints_only_what_it_wrote(tmp_path: Path, settings: Any
     assert first_output.getvalue() == f"archived 3 messages in 1 files under {settings.ARCHIVE}\n"
     assert second_output.getvalue() == ""
     assert sum(row.rows for row in ArchiveFile.objects.all()) == 3
+
+
+@pytest.mark.parametrize("moment", ["_write_begin", "_written"])
+def test_a_run_that_was_frozen_while_another_took_over_changes_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    ids = publish(ORDERS, 50)
+    frozen = Archiver(tmp_path, session=spark)
+    act = getattr(frozen, moment)
+
+    def act_and_freeze(*args: Any, **kwargs: Any) -> Any:
+        result = act(*args, **kwargs)
+        assert Archiver(tmp_path, session=spark).run().messages == 50
+        return result
+
+    # Given a run that is frozen before it claims messages, or before its files are in the manifest, until another one
+    # has archived them
+    monkeypatch.setattr(frozen, moment, act_and_freeze)
+    # When it goes on, then it stops, and the archive has each message once
+    with pytest.raises(FailedPrecondition, match="Another archiver has taken over"):
+        frozen._step(0)
+    assert_archived(tmp_path, ids)
+    assert ArchivedMessage.objects.count() == 50
+    assert not ArchiveLeftover.objects.exists()

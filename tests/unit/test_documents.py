@@ -13,6 +13,8 @@ import yaml
 
 from deliveries.rules.outcome import Reason, ResponseClass
 from deliveries.telemetry.kinds import KINDS as METRICS
+from pushhub.celery import SEAL_SECONDS, app
+from pushhub.machines import OF_A_MACHINE
 from pushhub.runtime.processes import BY_NAME
 
 ROOT = Path(__file__).parents[2]
@@ -53,6 +55,27 @@ def test_docs_metrics_names_every_metric() -> None:
 def test_docs_push_client_names_every_nack_reason_and_the_specification_every_response_class() -> None:
     assert [reason for reason in Reason if f"`{reason}`" not in page("push-client.md")] == []
     assert [value for value in ResponseClass if f"`{value}`" not in page("spec-delivery.md")] == []
+
+
+def test_docs_scale_says_what_holds_each_timed_task_and_process_to_one_machine() -> None:
+    section = page("scale.md").partition("## One at a time")[2].partition("\n## ")[0]
+    app.loader.import_default_modules()
+    rows = re.findall(r"^\| `(\w+\.\w+)` \| (.+?) \| (.+?) \|$", section, re.M)
+    expected = {
+        # Beat sends these two with the settings only.
+        ("deliveries.archive_start", "`PUSHHUB_ARCHIVE_SECONDS`", "all machines"),
+        ("deliveries.segments_ship", f"{SEAL_SECONDS} s", "each machine"),
+        ("deliveries.dead_letters_advance", "5 s", "all machines, and then each shard with orders"),
+    }
+    for entry in app.conf.beat_schedule.values():
+        task = entry["task"]
+        scope = "each machine" if task in OF_A_MACHINE else "each shard" if entry["args"] else "all machines"
+        if task not in {name for name, _, _ in expected}:
+            expected.add((task, f"{entry['schedule']:g} s", scope))
+    assert set(rows) == expected
+    assert len(rows) == len(expected)
+    named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", section, re.M))))
+    assert named == {*BY_NAME, "migrate"}
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,8 @@
 The ids of messages say which ones are archived, and not a time: the clocks of hosts differ, and a message may be
 committed long after others with higher ids. A step of a run claims committed messages that have no claim yet
 (ArchivedMessage), writes them, and adds the files to the manifest in one transaction. A step that is killed leaves its
-claims and files under the token of an ArchiveLeftover. The next run deletes exactly those, and no other file.
+claims and files under the token of an ArchiveLeftover. The next run deletes exactly those, and no other file. If that
+step was only frozen and goes on, it finds that its write was given up, and adds nothing to claims or the manifest.
 """
 
 from __future__ import annotations
@@ -112,6 +113,10 @@ class Archiver:
             return self._delete(list(ArchiveLeftover.objects.filter(due).order_by("pk")))
 
     def _delete(self, leftovers: list[ArchiveLeftover]) -> int:
+        with write_transaction():
+            # The run that writes them may go on after all (_check_write).
+            writes = [leftover.pk for leftover in leftovers if leftover.token]
+            ArchiveLeftover.objects.filter(pk__in=writes).update(replaced_at=self._clock())
         names = self._files_of(leftovers)
         named = manifest_beside(names)
         if missing := sorted(name for name in named if not self._store.exists(name)):
@@ -156,6 +161,7 @@ class Archiver:
         ranges: Ranges = []
         while ids:
             with write_transaction():
+                _check_write(write)
                 messagerows.insert_archived(write_id=write.pk, message_ids=ids)
             claimed += len(ids)
             ranges.append((ids[0] - 1, ids[-1]))
@@ -172,6 +178,7 @@ class Archiver:
             raise FailedPrecondition(f"{written} of {claimed} messages were written; the next run writes them again.")
         with write_transaction():
             ArchiveFile.objects.bulk_create(rows)
+            _check_write(write)
             write.delete()
         return Archived(written, len(rows)), last
 
@@ -239,6 +246,7 @@ class Archiver:
         with write_transaction():
             self._take_out(old)
             ArchiveFile.objects.bulk_create(rows)
+            _check_write(write)
             write.delete()
         write_listing(self._store)
 
@@ -247,6 +255,15 @@ class Archiver:
         paths = [(number, row.path) for number, rows in enumerate(merges) for row in rows]
         names = self._session.createDataFrame(paths, "merge int, path string").repartitionById(len(merges), "merge")
         return names.mapInArrow(partial(scan_files, address=self._store.address), spark_schema(tuple(COLUMNS)))
+
+
+def _check_write(write: ArchiveLeftover) -> None:
+    """Let nobody give a write up before the end of the caller's transaction.
+
+    Raises FailedPrecondition if another run has done so already, because this one was frozen or cut off.
+    """
+    if not ArchiveLeftover.objects.select_for_update().filter(pk=write.pk, replaced_at=None).exists():
+        raise FailedPrecondition("Another archiver has taken over; this one stops.")
 
 
 def small_files() -> list[list[ArchiveFile]]:

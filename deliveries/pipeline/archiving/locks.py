@@ -1,7 +1,8 @@
 """The locks of an archive: one archiver works on it, and any number of readers keep replaced files from deletion.
 
-The locks of a folder are files in it. An object store has no locks, so its archive is locked where the manifest is: by
-advisory locks of PostgreSQL, or with SQLite by files in the data folder.
+An archive is locked where its manifest is: with PostgreSQL by advisory locks, which machines share as they share the
+archive. With SQLite there is one machine, and the locks are files, in the archive's folder or else in the data folder.
+An archiver that was frozen beyond its lock is refused by the manifest (archive.py).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from django.conf import settings
 from django.db import connection
 
 from deliveries.models import ArchiveOwner
-from deliveries.pipeline.service import database_url
+from pushhub.common.advisory import advisory_lock, advisory_lock_tried
 from pushhub.common.errors import FailedPrecondition
 from pushhub.common.stores import Store, make_folders
 
@@ -78,10 +79,10 @@ def _own(store: Store, *, take_over: bool) -> None:
 @contextmanager
 def _locked(store: Store, name: str, *, shared: bool) -> Iterator[bool]:
     """Hold a lock for the block; yield whether it was free. Waits for a shared lock, but not for an exclusive one."""
-    if store.is_local:
+    if connection.vendor == "postgresql":
+        lock = database_locked(f"{store} {name}", shared=shared)
+    elif store.is_local:
         lock = _file_locked(Path(store.root), name, shared=shared)
-    elif connection.vendor == "postgresql":
-        lock = _database_locked(f"{store} {name}", shared=shared)
     else:
         folder = Path(settings.DATA_DIR) / "locks"
         lock = _file_locked(folder, f"{sha256(store.address.encode()).hexdigest()[:16]}{name}", shared=shared)
@@ -102,19 +103,11 @@ def _file_locked(folder: Path, name: str, *, shared: bool) -> Iterator[bool]:
 
 
 @contextmanager
-def _database_locked(name: str, *, shared: bool) -> Iterator[bool]:
-    """Hold an advisory lock of a transaction, as a pooler gives each transaction another connection of PostgreSQL.
-
-    It has its own connection, because Django may close and reopen the usual one.
-    """
-    import psycopg
-
-    key = int.from_bytes(sha256(name.encode()).digest()[:8], "big", signed=True)
-    with psycopg.connect(database_url()) as session:
-        session.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-        if shared:
-            session.execute("SELECT pg_advisory_xact_lock_shared(%s)", [key])
+def database_locked(name: str, *, shared: bool) -> Iterator[bool]:
+    """Hold an advisory lock; yield whether it was free. Waits for a shared lock, but not for an exclusive one."""
+    if shared:
+        with advisory_lock(name, shared=True):
             yield True
-        else:
-            row = session.execute("SELECT pg_try_advisory_xact_lock(%s)", [key]).fetchone()
-            yield bool(row and row[0])
+    else:
+        with advisory_lock_tried(name) as is_locked:
+            yield is_locked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -163,3 +164,37 @@ def test_a_worker_keeps_its_connection_to_the_database_until_it_breaks() -> None
     connection.close_at = 0.0  # as after an outage
     task_prerun.send(sender=None)
     assert connection.connection is None
+
+
+#: A machine of its own, whose worker says which machine's journals it has sealed. Two tasks are sent a round.
+MACHINE = """
+import socket
+socket.gethostname = lambda: {name!r}
+from deliveries.backlog.connection import redis_client
+from deliveries.telemetry.journal import upkeep
+upkeep.seal_journals = lambda: redis_client().rpush("sealed", {name!r})
+from pushhub import beat, celery
+beat.LEASE_SECONDS, beat.LOOK_SECONDS = 1.0, 0.1
+entries = ("journals-seal", "regions-audit")
+celery.app.conf.beat_schedule = {{name: celery.app.conf.beat_schedule[name] | {{"schedule": 0.2}} for name in entries}}
+"""
+
+
+def test_every_machine_gets_the_tasks_about_its_files_whoever_sends_them(
+    transactional_db: None, redis_url: str
+) -> None:
+    client = redis_client(redis_url)
+    with ExitStack() as stack:
+        # Given two machines, of which one has a worker that sends tasks
+        for name in ("a", "b"):
+            code = MACHINE.format(name=name)
+            stack.enter_context(Worker(redis_url, name=name, queue="maintenance", beat=name == "a", first=code))
+
+        # Then each of them seals its own journals whenever a task is sent, and not whichever takes it first
+        def sealed(name: str) -> int:
+            return client.lrange("sealed", 0, -1).count(name.encode())
+
+        wait_for(lambda: sealed("a") and sealed("b"), what="both machines")
+        before = sealed("a"), sealed("b")
+        wait_for(lambda: sum(map(sealed, "ab")) - sum(before) >= 40, what="40 tasks")
+        assert abs((sealed("a") - before[0]) - (sealed("b") - before[1])) <= 3
