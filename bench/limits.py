@@ -218,7 +218,8 @@ def large_messages(count: int) -> Figures:
 
 def waiting_messages(count: int) -> Figures:
     """Let many messages wait for one subscription, look at the console, and drain a part of them."""
-    from bench.console import execute, insert_waiting, page_cost, readers
+    from bench.console import page_cost, readers
+    from bench.consolerows import execute, insert_waiting
     from deliveries.backlog import reconcile
     from subscriptions.models import Subscription
 

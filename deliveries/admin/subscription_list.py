@@ -47,7 +47,10 @@ class FailingFilter(admin.SimpleListFilter):
 
 def with_gauges(rows: QuerySet[Subscription]) -> QuerySet[Any]:
     """Return the rows with their last gauges; a subscription without a gauge has nothing that waits."""
-    gauges = GaugeMinute.objects.filter(Q(at=last_round(utcnow())), resource=OuterRef("full_name"))
+    taken = last_round(utcnow())
+    gauges = (
+        GaugeMinute.objects.filter(at=taken, resource=OuterRef("full_name")) if taken else GaugeMinute.objects.none()
+    )
     return rows.annotate(full_name=NAME).annotate(
         gauge_undelivered=Coalesce(Subquery(gauges.values("undelivered")), 0),
         gauge_oldest_seconds=Coalesce(Subquery(gauges.values("oldest_unacked_seconds")), 0),

@@ -19,6 +19,7 @@ from deliveries.inspection.overview import last_round
 from deliveries.inspection.status import WELL, next_attempt_ms, worst_lane
 from deliveries.models import Delivery, GaugeMinute, Metric, MetricHour, MetricMinute
 from deliveries.rules.outcome import ResponseClass
+from deliveries.store.metricrows import of_resources
 from pushhub.common import names
 from pushhub.common.clock import Clock, utcnow
 from subscriptions.models import Subscription
@@ -135,7 +136,7 @@ def _failing_since(resources: Sequence[str], now: datetime) -> dict[str, datetim
 
 def _last_classes(resources: Sequence[str], now: datetime) -> dict[str, str]:
     """Return the class of the last failed pushes of each subscription, as they were counted."""
-    pushes = MetricMinute.objects.filter(resource__in=resources, event="push", at__gte=now - CLASSES_PERIOD)
+    pushes = MetricMinute.objects.filter(of_resources(resources), event="push", at__gte=now - CLASSES_PERIOD)
     failed = pushes.exclude(response_class=ResponseClass.ACK).order_by("at")
     return dict(failed.values_list("resource", "response_class"))
 
@@ -144,7 +145,7 @@ def _shares(
     model: type[Metric], resources: Iterable[str], start: datetime, end: datetime
 ) -> Mapping[str, list[tuple[datetime, float]]]:
     """Return the share of acks in each span of time with pushes, in order, by subscription."""
-    pushes = model._default_manager.filter(resource__in=resources, event="push", at__gte=start, at__lt=end)
+    pushes = model._default_manager.filter(of_resources(resources), event="push", at__gte=start, at__lt=end)
     acked = Sum("count", filter=Q(response_class=ResponseClass.ACK), default=0)
     rows = pushes.order_by("at").values_list("resource", "at").annotate(acked=acked, pushed=Sum("count"))
     shares: dict[str, list[tuple[datetime, float]]] = {}

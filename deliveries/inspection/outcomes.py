@@ -11,6 +11,7 @@ from deliveries.deadletters.listing import unsettled
 from deliveries.inspection.conditions import Condition
 from deliveries.models import MetricHour
 from deliveries.rules.outcome import Verdict
+from deliveries.store.metricrows import of_resources
 from pushhub.common.clock import Clock, utcnow
 from subscriptions.models import Subscription
 
@@ -52,7 +53,7 @@ class Outcomes:
 def subscription_outcomes(subscription: Subscription, *, clock: Clock = utcnow) -> Outcomes:
     """Return the outcomes, from two queries."""
     start = (clock() - PERIOD).replace(minute=0, second=0, microsecond=0)
-    rows = MetricHour.objects.filter(resource=subscription.name, at__gte=start).order_by()
+    rows = MetricHour.objects.filter(of_resources([subscription.name]), at__gte=start).order_by()
     counts = rows.values_list("event", "response_class").annotate(Sum("count"))
     totals = dict.fromkeys(COUNTED, 0)
     for event, response_class, count in counts:

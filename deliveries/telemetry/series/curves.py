@@ -13,6 +13,7 @@ from django.db.models.functions import Cast
 
 from deliveries.models import GaugeMinute, Metric, MetricMinute
 from deliveries.rules.histogram import merged, quantile
+from deliveries.store.metricrows import of_resources
 from deliveries.telemetry.series.series import table_of
 from pushhub.common.clock import utcnow
 from pushhub.common.names import subscription_name
@@ -121,7 +122,7 @@ class Gauges:
 def counts(span: Span, counted: Sequence[bool]) -> Counts:
     """Read a subscription's events in one query; `counted` has whether each period is counted."""
     model, _ = table_of(span.period)
-    events = _events(span, model)
+    events = _events(span, model, names=("push", "dead_letter"))
     periods = [
         (events.get(at) or Events()) if at in events or is_counted else None
         for at, is_counted in zip(span.times, counted, strict=True)
@@ -143,7 +144,7 @@ def counts(span: Span, counted: Sequence[bool]) -> Counts:
 
 def recent(span: Span) -> Recent:
     """Read the sums of a whole span from the table of minutes, in one query."""
-    periods = _events(span, MetricMinute).values()
+    periods = _events(span, MetricMinute, names=("push",)).values()
     counts = Counter[str]()
     for period in periods:
         counts.update(period.pushes)
@@ -158,10 +159,10 @@ def _histogram(period: Events) -> dict[int, int]:
     return {int(bucket): count for bucket, count in period.latencies_us.items()}
 
 
-def _events(span: Span, model: type[Metric]) -> dict[int, Events]:
-    """Return the events by period."""
+def _events(span: Span, model: type[Metric], *, names: Sequence[str]) -> dict[int, Events]:
+    """Return the events of these names by period."""
     rows = model._default_manager.filter(
-        resource=span.resource, event__in=("push", "dead_letter"), at__gte=span.start, at__lt=span.end
+        of_resources([span.resource]), event__in=names, at__gte=span.start, at__lt=span.end
     )
     events: dict[int, Events] = defaultdict(Events)
     # The buckets are read as text: a day has thousands of rows, and the ORM's decoder would take most of the time.
@@ -183,7 +184,7 @@ def gauges(span: Span, taken: Sequence[bool]) -> Gauges:
 
     An idle subscription may have no row (gauges.py). Its values are zero, except for its push window.
     """
-    rows = GaugeMinute.objects.filter(resource=span.resource, at__in=span.minutes).order_by("at")
+    rows = GaugeMinute.objects.filter(of_resources([span.resource]), at__in=span.minutes).order_by("at")
     last: dict[int, tuple[int, int, int]] = {}
     largest: dict[int, tuple[int, int]] = {}
     columns = ("at", "undelivered", "outstanding", "push_window", "oldest_unacked_seconds", "backoff_ms")

@@ -13,6 +13,7 @@ from django.db.models import Q
 
 from deliveries.models import GaugeMinute, Metric, MetricDay, MetricHour, MetricMinute, RegionGaugeMinute
 from deliveries.rules.histogram import SCALE, bucket_of, coarser, merged, quantile, upper_bound
+from deliveries.store.metricrows import of_resources
 from deliveries.telemetry.kinds import KINDS, Kind
 from deliveries.telemetry.series.filters import Comparison
 from pushhub.common.errors import InvalidArgument, clipped
@@ -144,14 +145,14 @@ def _matches(query: Query, kind: Kind, resource: str, labels: Mapping[str, str])
     return all(comparison.holds(values.get(comparison.path, "")) for comparison in query.comparisons)
 
 
-def _resource(kind: Kind, query: Query) -> dict[str, str]:
+def _resource(kind: Kind, query: Query) -> Q:
     """Return the database condition for a filter that names one resource, and none for other filters."""
     noun = kind.resource
     for comparison in query.comparisons:
         is_equality = comparison.function == "equal" and not comparison.is_negated
         if is_equality and comparison.path == f"resource.labels.{noun}_id":
-            return {"resource": f"projects/{query.project}/{noun}s/{comparison.values[0]}"}
-    return {}
+            return of_resources([f"projects/{query.project}/{noun}s/{comparison.values[0]}"])
+    return Q()
 
 
 Cells = dict[tuple[str, Labels], dict[datetime, Cell]]
@@ -168,12 +169,12 @@ def _empty() -> Cells:
 def _counts(kind: Kind, query: Query) -> Cells:
     model, span = table_of(query.period)
     rows = model._default_manager.filter(
+        _resource(kind, query),
         project=query.project,
         event__in=[*kind.events, *kind.sampled],
         # A point belongs to the time when it ends.
         at__gt=query.start - span,
         at__lte=query.end - span,
-        **_resource(kind, query),
     )
     if kind.classes:
         rows = rows.filter(Q(response_class__in=kind.classes) | Q(event__in=kind.sampled))
@@ -207,11 +208,11 @@ def _in_ms(buckets: Mapping[int, int]) -> dict[int, int]:
 def _region_gauges(kind: Kind, query: Query) -> Cells:
     """Return gauges by region, or of all regions together for a metric without the label `region`."""
     rows = RegionGaugeMinute.objects.filter(
+        _resource(kind, query),
         project=query.project,
         resource__startswith=f"projects/{query.project}/{kind.resource}s/",
         at__gte=query.start,
         at__lte=query.end,
-        **_resource(kind, query),
     )
     combine = max if kind.unit == "s" else add
     minutes: dict[tuple[str, Labels, datetime], int] = {}
@@ -228,7 +229,7 @@ def _region_gauges(kind: Kind, query: Query) -> Cells:
 
 def _gauges(kind: Kind, query: Query) -> Cells:
     rows = GaugeMinute.objects.filter(
-        project=query.project, at__gte=query.start, at__lte=query.end, **_resource(kind, query)
+        _resource(kind, query), project=query.project, at__gte=query.start, at__lte=query.end
     )
     cells = _empty()
     for resource, at, value in _bounded(rows.order_by("at").values_list("resource", "at", kind.gauge)):
