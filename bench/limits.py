@@ -65,7 +65,7 @@ class Limit:
 
 
 def topic_subscriptions(count: int) -> Figures:
-    """Publish to all push subscriptions of one topic; then create one too many."""
+    """Publish to all push subscriptions of one topic, also after a loss of Redis' data; then create one too many."""
     with running(1) as (deployment, endpoint, _):
         _clone_subscriptions(count - 1, topic=TOPIC)
 
@@ -78,11 +78,14 @@ def topic_subscriptions(count: int) -> Figures:
             return answered, time.monotonic() - began
 
         (first_answered, first), (answered, arrived) = publish(), publish()
+        deployment.redis.flushall()
+        _, wiped = publish()
         return {
             "the first publish is answered after, s": round(first_answered, 2),
             "and pushed to all after, s": round(first, 1),
             "the next one, s": round(answered, 2),
             "and pushed, s": round(arrived, 1),
+            "pushed to all after Redis lost its data, s": round(wiped, 1),
             "beyond": _create(deployment),
         }
 

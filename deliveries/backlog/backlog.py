@@ -27,6 +27,7 @@ from deliveries.backlog.records import (
     Late,
     Leases,
     Offer,
+    Page,
     PageRequest,
     Settlement,
     Take,
@@ -38,15 +39,15 @@ from deliveries.backlog.records import (
     queue_key,
     settings_text,
 )
-from deliveries.backlog.scripts import Call, Clients, answered, call_all, try_each
+from deliveries.backlog.scripts import Call, Clients, answered, call_all, call_each, try_each
 from deliveries.backlog.workerverbs import WorkerVerbs, fields_of
 from deliveries.rules.shards import is_in
 from deliveries.rules.taskmessage import task_parts
 
 #: Lanes that are read in one round trip, lanes that are configured in one, and keys that one step of a search looks at.
 LANES_TOGETHER, MAX_CONFIGURED, SCANNED = 4000, 200, 10_000
-#: Lanes that a single Redis settles in one round trip. A lane takes about 0.2 ms, in which Redis serves nobody else.
-SETTLED_TOGETHER = 8
+#: Lanes that a single Redis pumps in one round trip. A lane takes about 0.2 ms, in which it serves nobody else.
+LANES_AT_ONCE = 8
 
 
 class Backlog(WorkerVerbs):
@@ -93,30 +94,28 @@ class Backlog(WorkerVerbs):
                 call_all(self.clients, self.scripts.offer, calls)
         steps.end()
 
-    def offer_page(
-        self,
-        request: PageRequest,
-        messages: Sequence[tuple[int, str]],
-        *,
-        next_id: int,
-        complete: bool,
-        orderings: Sequence[str] = (),
-    ) -> bool:
-        """Append a page that was read from the database. Return whether the lane wants another page at once.
+    def offer_pages(self, pages: Iterable[Page]) -> None:
+        """Append a page to the backlog of each lane. A page that its lane no longer expects is dropped (page.lua)."""
+        calls = []
+        for request, messages, next_id, is_last, orderings in pages:
+            keys = ",".join(orderings)
+            fixed = [self.limit, next_id, request.number, request.generation, int(is_last), keys, int(request.is_lean)]
+            calls.append((self.scripts.page, [request.lane.root], [*fixed, *_flat(messages)]))
+        call_each(self.clients, calls, together=LANES_AT_ONCE)
 
-        For an ordered lane `orderings` has the digest of each message's ordering key, or "" for no key.
-        """
-        keys = ",".join(orderings)
-        fixed = [self.limit, next_id, request.number, request.generation, int(complete), keys, int(request.is_lean)]
-        args = [*fixed, *_flat(messages)]
-        return bool(self.scripts.page(keys=[request.lane.root], args=args))
-
-    def wants(self, request: PageRequest) -> bool:
-        """Return whether a lane still expects this page, so that page.lua would take it."""
+    def wanted(self, requests: Sequence[PageRequest]) -> list[PageRequest]:
+        """Return the requests of those lanes that still expect their page, so that page.lua would take it."""
         fields = [STATE_CODES[name] for name in ("generation", "page_number", "paging_until_ms")]
-        generation, number, paging_until_ms = self.client.hmget(request.lane.state_key, fields)
-        is_requested = float(number or 0) == request.number and float(paging_until_ms or 0) > 0
-        return is_requested and generation == request.generation.encode()
+        by_lane = {request.lane: request for request in requests}
+        wanted = []
+        for lane, (generation, number, until) in self._of_each(
+            list(by_lane), lambda pipe, lane: pipe.hmget(lane.state_key, fields)
+        ):
+            request = by_lane[lane]
+            is_requested = float(number or 0) == request.number and float(until or 0) > 0
+            if is_requested and generation == request.generation.encode():
+                wanted.append(request)
+        return wanted
 
     def settle(
         self, settlements: dict[Lane, Settlement], *, dice: float, finished: Mapping[str, Sequence[str]]
@@ -150,7 +149,7 @@ class Backlog(WorkerVerbs):
         ]
         calls += [(self.scripts.take, [queue_key(take.region, cell=take.cell), take.work], take[1:5]) for take in takes]
         done = [("HDEL", work, *fields_of(batches)) for work, batches in finished.items() if batches]
-        replies = try_each(self.clients, calls, then=done, together=SETTLED_TOGETHER)
+        replies = try_each(self.clients, calls, then=done, together=LANES_AT_ONCE)
         flows = {
             lane: LaneFlow(
                 int(window), int(pause), int(spare), int(now_ms), Late.parse(names, generation), bool(is_prompt)

@@ -266,9 +266,10 @@ local function limit_of(key, state, limit, now)
 end
 
 -- Notes that a worker brings the next page. Returns the id to read from, the page's number, the id up to which rows may have
--- been in Redis before, the generation, how many rows are wanted, whether larger payloads stay in the database, and whether the
--- lane is prompt. A page that is late and its repetition have the same number: the first to arrive counts, and the other is
--- dropped, because its rows may have been settled meanwhile and would go out behind later ones of their key.
+-- been in Redis before, the generation, how many rows are wanted, whether larger payloads stay in the database, whether the
+-- lane is prompt, and whether it is ordered. A page that is late and its repetition have the same number: the first to arrive
+-- counts, and the other is dropped, because its rows may have been settled meanwhile and would go out behind later ones of
+-- their key.
 local function request_page(key, state, now, limit)
   if state.paging_until_ms == 0 then
     state.page_number = state.page_number + 1
@@ -277,7 +278,7 @@ local function request_page(key, state, now, limit)
   state.paging_until_ms = now + PAGING_MS
   local rows = math.max(math.floor(limit_of(key, state, limit, now) / 2), 1)
   return state.cursor, tostring(state.page_number), state.read_to, state.generation, rows, is_lean(state) and 1 or 0,
-    is_prompt(state) and 1 or 0
+    is_prompt(state) and 1 or 0, state.ordered
 end
 
 -- Returns whether the page with this number has not arrived yet, and the lane has not begun to read from elsewhere meanwhile.

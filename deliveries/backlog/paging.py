@@ -3,68 +3,67 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import configure_lane
-from deliveries.backlog.records import Lane, PageRequest
+from deliveries.backlog.records import Lane, Page, PageRequest
 from deliveries.rules.payload import INLINE_BYTES, LEAN_BYTES, wire_text
 from deliveries.rules.taskmessage import TaskTemplate, escape_message, escape_text, reference
 from deliveries.store import lanerows, statements
 from deliveries.store.lostoffers import forget_lost, lost_before
-from subscriptions.selectors import PushSettings, push_settings_of
+from subscriptions.selectors import push_settings_of
 
 #: Larger pages are not cheaper per message, and the worker's other threads wait while a page is rendered.
 PAGE_ROWS = 500
 
 
-def page_in(request: PageRequest) -> None:
-    """Read the next page of a lane and offer it. Deliveries that Redis has are left out."""
-    lane = request.lane
-    size = min(request.rows, PAGE_ROWS)
-    rows = statements.read_page(
-        subscription_id=lane.subscription_id,
-        region=lane.region,
-        from_id=request.from_id,
-        limit=size,
-        inline_bytes=LEAN_BYTES if request.is_lean else INLINE_BYTES,
-    )
-    subscription = push_settings_of(lane.subscription_id)
-    is_ordered = subscription is not None and subscription.ordered
-    if subscription is not None and is_ordered and _turns_back(request, subscription):
-        return
-    is_last = len(rows) < size
-    next_id = rows[-1].message_id + 1 if rows else request.from_id
+def page_in(requests: Sequence[PageRequest]) -> None:
+    """Read the next page of each lane and offer it. Deliveries that Redis has are left out."""
+    pages = statements.read_pages([_range_of(request) for request in requests])
+    turned = _turn_back([request for request in requests if request.is_ordered])
+    read = [pair for pair in zip(requests, pages, strict=True) if pair[0].lane not in turned]
     # Redis has had the rows that are read again. One that is settled before the page arrives would go out twice.
-    missing = missing_in_redis(lane, [row.message_id for row in rows if row.message_id <= request.read_to])
-    rows = [row for row in rows if row.message_id > request.read_to or row.message_id in missing]
-    orderings = [digest(row.ordering_key) for row in rows] if is_ordered else []
-    default_backlog().offer_page(
-        request,
-        render_rows(lane, rows, generation=request.generation),
-        next_id=next_id,
-        complete=is_last,
-        orderings=orderings,
-    )
+    again = {
+        request.lane: [row.message_id for row in rows if row.message_id <= request.read_to] for request, rows in read
+    }
+    missing = missing_in_redis(again)
+    offered = []
+    for request, rows in read:
+        next_id = rows[-1].message_id + 1 if rows else request.from_id
+        is_last = len(rows) < _range_of(request).limit
+        rows = [row for row in rows if row.message_id > request.read_to or (*request.lane, row.message_id) in missing]
+        orderings = [digest(row.ordering_key) for row in rows] if request.is_ordered else []
+        messages = render_rows(request.lane, rows, generation=request.generation)
+        offered.append(Page(request, messages, next_id, is_last, orderings))
+    default_backlog().offer_pages(offered)
 
 
-def _turns_back(request: PageRequest, subscription: PushSettings) -> bool:
-    """Let an ordered lane begin anew if it has read beyond what Redis was not told of. Return whether it has."""
-    lost = lost_before(request.from_id, subscription_id=request.lane.subscription_id, region=request.lane.region)
-    if lost:
-        configure_lane(request.lane, subscription, action="spill")
-        forget_lost(lost)
-    return bool(lost)
+def _range_of(request: PageRequest) -> statements.PageRange:
+    inline_bytes = LEAN_BYTES if request.is_lean else INLINE_BYTES
+    return statements.PageRange(*request.lane, request.from_id, min(request.rows, PAGE_ROWS), inline_bytes)
 
 
-def missing_in_redis(lane: Lane, message_ids: Sequence[int]) -> set[int]:
-    """Return the deliveries that the database owes and Redis does not have.
+def _turn_back(requests: Sequence[PageRequest]) -> set[Lane]:
+    """Let ordered lanes that have read beyond what Redis was not told of begin anew, and return them."""
+    from_ids = {(it.lane.subscription_id, it.lane.region): it.from_id for it in requests}
+    lost = lost_before(from_ids)
+    for lane, keys in lost.items():
+        subscription = push_settings_of(lane[0])
+        if subscription is not None:
+            configure_lane(Lane(*lane), subscription, action="spill")
+        forget_lost(keys)
+    return {Lane(*lane) for lane in lost}
+
+
+def missing_in_redis(message_ids: Mapping[Lane, Sequence[int]]) -> set[tuple[int, str, int]]:
+    """Return the deliveries that the database owes and Redis does not have: lanes and message ids.
 
     Settled deliveries leave the database first, so the database is asked last.
     """
-    known = default_backlog().known(lane, message_ids)
-    unknown = [message_id for message_id, is_known in zip(message_ids, known, strict=True) if not is_known]
-    return set(lanerows.still_waiting(subscription_id=lane.subscription_id, region=lane.region, message_ids=unknown))
+    unknown = default_backlog().missing({lane: list(map(str, ids)) for lane, ids in message_ids.items()})
+    deliveries = [(*lane, int(name)) for lane, names in unknown.items() for name in names]
+    return lanerows.waiting_among(deliveries) if deliveries else set()
 
 
 def digest(ordering_key: str) -> str:

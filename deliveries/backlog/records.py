@@ -179,18 +179,32 @@ class PageRequest:
     is_lean: bool
     #: Whether the lane's pages go before those of lanes that are not prompt.
     is_prompt: bool = False
+    is_ordered: bool = False
 
     @classmethod
     def parse(cls, lane: Lane, fields: Sequence[Any]) -> PageRequest:
         """Return the request for which request_page (common.lua) returned these fields."""
         from_id, number, read_to, generation, rows, *flags = fields
-        is_lean, is_prompt = map(bool, flags)
-        return cls(lane, int(from_id), int(float(number)), int(read_to), generation.decode(), rows, is_lean, is_prompt)
+        return cls(lane, int(from_id), int(float(number)), int(read_to), generation.decode(), rows, *map(bool, flags))
 
     @classmethod
     def parse_all(cls, fields: Sequence[Any]) -> list[PageRequest]:
         """Return the requests in the reply of fetch.lua."""
-        return [cls.parse(Lane.parse(fields[i]), fields[i + 1 : i + 8]) for i in range(0, len(fields), 8)]
+        return [cls.parse(Lane.parse(fields[i]), fields[i + 1 : i + 9]) for i in range(0, len(fields), 9)]
+
+
+class Page(NamedTuple):
+    """A page that was read from the database."""
+
+    request: PageRequest
+    #: Ids and complete Celery messages.
+    messages: Sequence[tuple[int, str]]
+    #: The id to read on from.
+    next_id: int
+    #: Whether the database has no more.
+    is_last: bool
+    #: For an ordered lane the digest of each message's ordering key, or "" for no key.
+    orderings: Sequence[str] = ()
 
 
 class LeasedDelivery(NamedTuple):

@@ -149,9 +149,11 @@ def call_all(clients: Clients, script: Verb, calls: Sequence[tuple[Sequence[str]
     return call_each(clients, [(script, keys, args) for keys, args in calls])
 
 
-def call_each(clients: Clients, calls: Sequence[Call], *, then: Sequence[Sequence[Any]] = ()) -> list[Any]:
+def call_each(
+    clients: Clients, calls: Sequence[Call], *, then: Sequence[Sequence[Any]] = (), together: int | None = None
+) -> list[Any]:
     """Do as `call_all` with calls that have a script each. Commands in `then` follow. Raises the first error."""
-    replies = try_each(clients, calls, then=then)
+    replies = try_each(clients, calls, then=then, together=together)
     for reply in replies:
         if isinstance(reply, Exception):
             raise reply

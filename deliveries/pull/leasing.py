@@ -145,7 +145,7 @@ def _lease(push_settings: PushSettings, count: int, *, seconds: int, max_bytes: 
             received += _received(leased, push_settings, ends_ms=leases.ends_ms)
             room = 0 if is_full else room - sum(message.size for message in leased)
             if leases.page is not None:
-                page_in(leases.page)
+                page_in([leases.page])
             elif len(leases.deliveries) < step:
                 break
         if room <= 0:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
 
 from deliveries.backlog.connection import beside_an_outage
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.paging import page_in
+from deliveries.backlog.paging import PAGE_ROWS, page_in
 from deliveries.backlog.records import Lane, PageRequest
 from pushhub.common import names
 from pushhub.common.expiring import ExpiringCache
@@ -19,6 +19,8 @@ THREADS = 2
 
 class Pager:
     """Reads one page of each project at a time, in turns. A lane that asks again keeps its place.
+
+    Lanes that want few rows share a page with others of their project.
 
     Prompt lanes have a thread of their own: a thousand others would make a busy one wait for seconds without a message.
     """
@@ -49,7 +51,7 @@ class Pager:
 
     def _put(self, project: str, request: PageRequest) -> None:
         jobs = self._prompt_jobs if request.is_prompt else self._jobs
-        jobs.put(project, request.lane, partial(_read, request))
+        jobs.put(project, request.lane, _Reading(jobs, project, request))
 
     def run(self, job: Job) -> None:
         """Run a job that may take long, beside the pages. It runs once if it is put twice before its turn."""
@@ -68,8 +70,25 @@ class Pager:
             self._projects.put(lane.subscription_id, project)
 
 
-def _read(request: PageRequest) -> None:
-    """Read a page, unless another worker has brought it meanwhile or the lane no longer wants it."""
-    with beside_an_outage():  # the lane asks again
-        if default_backlog().wants(request):
-            page_in(request)
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A job: reads a page of a lane, and of the project's next ones, as many as one page has rows."""
+
+    jobs: Jobs
+    project: str
+    request: PageRequest
+
+    def __call__(self) -> None:
+        rows = self.request.rows
+
+        def fits(job: Job) -> bool:
+            nonlocal rows
+            rows += job.request.rows if isinstance(job, _Reading) else 0
+            return isinstance(job, _Reading) and rows <= PAGE_ROWS
+
+        others = self.jobs.take_more(self.project, fits=fits)
+        requests = [self.request, *(job.request for job in others if isinstance(job, _Reading))]
+        with beside_an_outage():  # the lanes ask again
+            # Another worker may have brought a page meanwhile, or the lane no longer wants it.
+            if wanted := default_backlog().wanted(requests):
+                page_in(wanted)

@@ -124,6 +124,19 @@ def oldest_waiting(deliveries: Sequence[tuple[int, str, int]]) -> dict[tuple[int
     return {(subscription_id, region): lowest for subscription_id, region, lowest in rows}
 
 
+def waiting_among(deliveries: Sequence[tuple[int, str, int]]) -> set[tuple[int, str, int]]:
+    """Return those of these deliveries, each a subscription, a region and a message id, that are still there."""
+    source, parameters = rows_table(
+        deliveries, ("subscription_id", "region", "message_id"), ("bigint", "text", "bigint")
+    )
+    rows = fetch_rows(
+        f"SELECT d.subscription_id, d.region, d.message_id FROM {source} r JOIN deliveries_delivery d"
+        " ON d.subscription_id = r.subscription_id AND d.region = r.region AND d.message_id = r.message_id",
+        parameters,
+    )
+    return {tuple(row) for row in rows}
+
+
 def still_waiting(
     *, subscription_id: int, region: str, message_ids: Sequence[int], seek: int | None = None
 ) -> list[int]:

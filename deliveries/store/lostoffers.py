@@ -8,12 +8,12 @@ here after reading the rows: the row here is then as visible as the next message
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from django.db.models import Exists, OuterRef
 
 from deliveries.models import Delivery, LostOffer
-from deliveries.store.sql import fetch_ids
+from deliveries.store.sql import among, fetch_rows
 from deliveries.store.writelock import write_transaction
 
 
@@ -25,12 +25,19 @@ def note_lost(offers: Iterable[LostOffer]) -> None:
             LostOffer.objects.bulk_create(rows)
 
 
-def lost_before(message_id: int, *, subscription_id: int, region: str) -> list[int]:
-    """Return the keys of what was lost of a lane before this message."""
-    return fetch_ids(
-        "SELECT id FROM deliveries_lostoffer WHERE subscription_id = %s AND region = %s AND message_id < %s",
-        [subscription_id, region, message_id],
-    )
+def lost_before(from_ids: Mapping[tuple[int, str], int]) -> dict[tuple[int, str], list[int]]:
+    """Return the keys of what was lost of lanes (subscription and region) before these messages.
+
+    Lanes that have lost nothing are left out.
+    """
+    lost: dict[tuple[int, str], list[int]] = {}
+    if from_ids:
+        condition, ids = among("subscription_id", [subscription_id for subscription_id, _ in from_ids])
+        query = f"SELECT id, subscription_id, region, message_id FROM deliveries_lostoffer WHERE {condition}"
+        for key, *lane, message_id in fetch_rows(query, ids):
+            if message_id < from_ids.get((lane[0], lane[1]), 0):
+                lost.setdefault((lane[0], lane[1]), []).append(key)
+    return lost
 
 
 def forget_lost(keys: Sequence[int]) -> None:

@@ -204,18 +204,34 @@ def last_of_keys(keys: Sequence[tuple[int, str]]) -> dict[tuple[int, str], int]:
     return {(topic_id, key): last_id for topic_id, key, last_id in rows if last_id is not None}
 
 
-def read_page(*, subscription_id: int, region: str, from_id: int, limit: int, inline_bytes: int) -> list[PageRow]:
-    """Return the next deliveries of a lane in publish order, with their messages but without larger payloads."""
-    rows = fetch_rows(
-        "SELECT d.message_id, d.attempts,"
-        f" CASE WHEN {length_function()}(m.data) + length(m.attributes) <= %s THEN m.data END,"
-        " m.attributes, m.ordering_key, d.seek"
-        " FROM deliveries_delivery d JOIN deliveries_message m ON m.id = d.message_id"
-        " WHERE d.subscription_id = %s AND d.region = %s AND d.message_id >= %s"
-        " ORDER BY d.message_id LIMIT %s",
-        [inline_bytes, subscription_id, region, from_id, limit],
-    )
-    return [PageRow(row[0], row[1], None if row[2] is None else bytes(row[2]), *row[3:]) for row in rows]
+class PageRange(NamedTuple):
+    """The next deliveries of a lane: at most `limit` from an id on, and payloads up to `inline_bytes`."""
+
+    subscription_id: int
+    region: str
+    from_id: int
+    limit: int
+    inline_bytes: int
+
+
+def read_pages(ranges: Sequence[PageRange]) -> list[list[PageRow]]:
+    """Return the deliveries of each range in publish order, with their messages but without larger payloads."""
+    text, parameters = [], []
+    for number, (subscription_id, region, from_id, limit, inline_bytes) in enumerate(ranges):
+        text.append(
+            f"SELECT * FROM (SELECT {number}, d.message_id, d.attempts,"
+            f" CASE WHEN {length_function()}(m.data) + length(m.attributes) <= %s THEN m.data END,"
+            " m.attributes, m.ordering_key, d.seek"
+            " FROM deliveries_delivery d JOIN deliveries_message m ON m.id = d.message_id"
+            " WHERE d.subscription_id = %s AND d.region = %s AND d.message_id >= %s"
+            f" ORDER BY d.message_id LIMIT %s) page_{number}"
+        )
+        parameters += [inline_bytes, subscription_id, region, from_id, limit]
+    pages: list[list[PageRow]] = [[] for _ in ranges]
+    for number, message_id, attempts, data, *others in fetch_rows(" UNION ALL ".join(text), parameters):
+        pages[number].append(PageRow(message_id, attempts, None if data is None else bytes(data), *others))
+    # Nothing promises the order of a union.
+    return [sorted(page) for page in pages]
 
 
 def payload_sizes(message_ids: Sequence[int]) -> dict[int, int]:

@@ -80,6 +80,17 @@ class Jobs:
             jobs[key] = _Waiting(job, since)
             self._changed.notify()
 
+    def take_more(self, owner: Hashable, *, fits: Callable[[Job], bool]) -> list[Job]:
+        """Take the owner's next jobs, as long as they fit, for the job of the owner that runs now."""
+        taken: list[Job] = []
+        with self._changed:
+            jobs = self._waiting.get(owner, {})
+            while jobs and fits(next(iter(jobs.values())).job):
+                taken.append(jobs.pop(next(iter(jobs))).job)
+            if not jobs:
+                self._waiting.pop(owner, None)
+        return taken
+
     def oldest_seconds(self) -> float:
         """Return the age of the oldest job that waits or runs; 0 if there is none."""
         with self._changed:

@@ -92,18 +92,24 @@ def seek(storm: Storm, target: str) -> Iterator[str]:
 @fault("keys", seconds=(0.0, 0.1), felt=10.0)
 @contextmanager
 def key_replaced(storm: Storm, target: str) -> Iterator[str]:
-    """Replace the key that signs pushes at once, as after a private key leaked."""
+    """Replace the key that signs pushes at once, as after a private key leaked; again if the database is away."""
     from django.core.management import call_command
-    from django.db import connection
+    from django.db import Error, connection
 
     from subscriptions.models.iam import SigningKey
 
-    try:
-        before = SigningKey.objects.count()
-        call_command("signing_keys", "replace", stdout=io.StringIO())
-        assert SigningKey.objects.count() > before, "there is no new key"
-    finally:
-        connection.close()
+    def replace() -> bool:
+        try:
+            before = SigningKey.objects.count()
+            call_command("signing_keys", "replace", stdout=io.StringIO())
+            assert SigningKey.objects.count() > before, "there is no new key"
+        except Error:
+            return False
+        finally:
+            connection.close()
+        return True
+
+    wait_for(replace, timeout_seconds=HIT_SECONDS, what="another key")
     yield "another key"
 
 

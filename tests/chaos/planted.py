@@ -168,12 +168,12 @@ def page_of_an_older_generation() -> None:
     from deliveries.backlog import scripts
     from deliveries.store import statements
 
-    read, source = statements.read_page, scripts.source
+    read, source = statements.read_pages, scripts.source
 
-    def read_slowly(**named: Any) -> Any:
-        rows = read(**named)
+    def read_slowly(ranges: Any) -> Any:
+        pages = read(ranges)
         time.sleep(PAGE_SECONDS)
-        return rows
+        return pages
 
     def without_check(verb: str) -> str:
         text = source(verb)
@@ -185,7 +185,7 @@ def page_of_an_older_generation() -> None:
         assert count == 1
         return text
 
-    statements.read_page = read_slowly
+    statements.read_pages = read_slowly
     scripts.source = without_check
 
 

@@ -15,7 +15,7 @@ from deliveries.backlog import workerverbs
 from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.connection import client_of
-from deliveries.backlog.records import Lane, Offer, OfferedLane, PageRequest, Settlement, pull_bell, work_key
+from deliveries.backlog.records import Lane, Offer, OfferedLane, Page, PageRequest, Settlement, pull_bell, work_key
 from deliveries.backlog.scripts import call_all
 from deliveries.rules.flow import Flow
 from deliveries.rules.ids import EPOCH_MS, first_id_at
@@ -108,7 +108,9 @@ def requested_page(backlog: Backlog, *, ordered: bool) -> PageRequest:
 
 def offer_page(backlog: Backlog, request: PageRequest, *message_ids: int, is_last: bool = False) -> None:
     messages = [(message_id, task(message_id)) for message_id in message_ids]
-    backlog.offer_page(request, messages, next_id=message_ids[-1] + 1, complete=is_last, orderings=[""] * len(messages))
+    backlog.offer_pages(
+        [Page(request, messages, next_id=message_ids[-1] + 1, is_last=is_last, orderings=[""] * len(messages))]
+    )
 
 
 def test_an_offer_sends_as_many_messages_as_the_first_window(backlog: Backlog) -> None:
@@ -180,7 +182,7 @@ def test_an_offer_beyond_the_limit_spills_and_a_page_brings_the_rest_in_order(ba
         if pages := reply[3]:
             [request] = PageRequest.parse_all(pages)
             rest = ids(6, start=10)
-            backlog.offer_page(request, [(i, task(i)) for i in rest], next_id=rest[-1] + 1, complete=True)
+            backlog.offer_pages([Page(request, [(i, task(i)) for i in rest], next_id=rest[-1] + 1, is_last=True)])
     assert seen == ids(16)
     assert not lane_state(backlog, LANE).spilled
 
@@ -848,15 +850,14 @@ def test_an_ordered_lane_has_one_spare_token_at_most(backlog: Backlog) -> None:
     """The next message of a key waits for the result of the one before, however large the window is."""
     request = requested_page(backlog, ordered=True)
     messages = [(i, task(i)) for i in ids(3)]
-    backlog.offer_page(request, messages, next_id=FIRST + 3, complete=True, orderings=["a", "b", ""])
+    backlog.offer_pages([Page(request, messages, next_id=FIRST + 3, is_last=True, orderings=["a", "b", ""])])
     assert spare_after_ack(backlog, *fetched_ids(backlog)) == 1
 
 
 def test_no_token_of_an_ordered_lane_is_spare_while_a_message_waits_for_its_key(backlog: Backlog) -> None:
     request = requested_page(backlog, ordered=True)
-    backlog.offer_page(
-        request, [(i, task(i)) for i in ids(3)], next_id=FIRST + 3, complete=True, orderings=["a", "a", "a"]
-    )
+    messages = [(i, task(i)) for i in ids(3)]
+    backlog.offer_pages([Page(request, messages, next_id=FIRST + 3, is_last=True, orderings=["a", "a", "a"])])
     assert spare_after_ack(backlog, *fetched_ids(backlog)) == -1
     assert spare_after_ack(backlog, *fetched_ids(backlog)) == 1, "the last message of the key is out"
 
@@ -918,7 +919,7 @@ def test_the_next_messages_of_ordering_keys_are_no_retries(redis_url: str) -> No
     messages = [(message_id, task(message_id)) for message_id in ids(120)]
     keys = [f"key{number % 40}" for number in range(120)]
     lane_change(backlog, LANE, window=100, round_size=100, poisoned=1, retry_nacks=1)
-    backlog.offer_page(request, messages, next_id=FIRST + 120, complete=True, orderings=keys)
+    backlog.offer_pages([Page(request, messages, next_id=FIRST + 120, is_last=True, orderings=keys)])
     assert sorted(fetched_ids(backlog)) == ids(40)
     # When all keys are acknowledged, each sends its next message at once
     for start in (40, 80):
@@ -930,7 +931,7 @@ def test_the_next_messages_of_ordering_keys_are_no_retries(redis_url: str) -> No
 def test_messages_of_a_key_that_leave_together_let_the_one_behind_them_go(backlog: Backlog) -> None:
     request = requested_page(backlog, ordered=True)
     messages = [(message_id, task(message_id)) for message_id in ids(4)]
-    backlog.offer_page(request, messages, next_id=FIRST + 4, complete=True, orderings=["a"] * 4)
+    backlog.offer_pages([Page(request, messages, next_id=FIRST + 4, is_last=True, orderings=["a"] * 4)])
     assert fetched_ids(backlog) == [FIRST]
     # The second was acknowledged late, by a worker that had been given up.
     settle(backlog, Verdict.ACK, FIRST, FIRST + 1)

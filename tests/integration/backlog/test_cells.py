@@ -21,6 +21,7 @@ from deliveries.backlog.records import (
     Lane,
     Offer,
     OfferedLane,
+    Page,
     PageRequest,
     Settlement,
     Take,
@@ -137,7 +138,7 @@ def offer_page(backlog: Backlog, request: PageRequest) -> None:
         subscription_id=lane.subscription_id, region="here", attempt=1, generation=request.generation
     )
     messages = [(i, template.render(str(i), text(i))) for i in ids(1, 2, 3, 4)]
-    backlog.offer_page(request, messages, next_id=FIRST + 5, complete=True, orderings=["k", "k", "", ""])
+    backlog.offer_pages([Page(request, messages, next_id=FIRST + 5, is_last=True, orderings=["k", "k", "", ""])])
 
 
 def test_the_budget_is_for_all_cells_together(backlog: Backlog, settings: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import Mode, Place
-from deliveries.backlog.records import Late, Leases, PageRequest, Settlement
+from deliveries.backlog.records import Late, Leases, Page, PageRequest, Settlement
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import generation_of, parse_own
 from tests.integration.backlog.test_backlog import (
@@ -45,7 +45,7 @@ def offer_keyed(backlog: Backlog, request: PageRequest, *message_ids: int, is_la
     """Offer a page of messages with the same ordering key."""
     messages = [(message_id, task(message_id, generation=request.generation)) for message_id in message_ids]
     orderings = [KEY] * len(messages)
-    backlog.offer_page(request, messages, next_id=message_ids[-1] + 1, complete=is_last, orderings=orderings)
+    backlog.offer_pages([Page(request, messages, next_id=message_ids[-1] + 1, is_last=is_last, orderings=orderings)])
 
 
 def settle(backlog: Backlog, verdict: Verdict, message_id: int, *, generation: str) -> Late | None:

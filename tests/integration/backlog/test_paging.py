@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -59,17 +60,17 @@ def test_a_row_that_is_acknowledged_while_it_is_read_again_does_not_go_out_again
 ) -> None:
     # Given rows that the lane has read before, and an ack that arrives between the read and the offer of the page
     first, *others = ids_of(lane)
-    read_page = statements.read_page
+    read_pages = statements.read_pages
 
-    def read_then_acknowledge(**arguments: Any) -> list[statements.PageRow]:
-        rows = read_page(**arguments)
+    def read_then_acknowledge(ranges: Sequence[statements.PageRange]) -> list[list[statements.PageRow]]:
+        pages = read_pages(ranges)
         acknowledge(lane, first)
-        return rows
+        return pages
 
-    monkeypatch.setattr(statements, "read_page", read_then_acknowledge)
+    monkeypatch.setattr(statements, "read_pages", read_then_acknowledge)
 
     # When the page is read
-    page_in(requested_again(lane, read_to=others[-1]))
+    page_in([requested_again(lane, read_to=others[-1])])
 
     # Then Redis has all but that message
     assert default_backlog().known(lane, [first, *others]) == [False, True, True, True, True]
@@ -79,7 +80,7 @@ def test_a_row_that_redis_has_lost_is_offered_again(lane: Lane) -> None:
     message_ids = ids_of(lane)
     default_backlog().forget(lane)
     default_backlog().configure(lane, mode=Mode.PUSH, action="known")
-    page_in(requested_again(lane, read_to=message_ids[-1]))
+    page_in([requested_again(lane, read_to=message_ids[-1])])
     assert all(default_backlog().known(lane, message_ids))
 
 
@@ -93,7 +94,7 @@ def test_a_lean_page_leaves_larger_payloads_to_the_database(lane: Lane, api: Api
     default_backlog().forget(lane)
     default_backlog().configure(lane, mode=Mode.PUSH, action="known")
     # When they are read for an endpoint that is down
-    page_in(replace(requested_again(lane, read_to=0), from_id=first, rows=3, is_lean=True))
+    page_in([replace(requested_again(lane, read_to=0), from_id=first, rows=3, is_lean=True)])
     # Then Redis has only their ids, except for the last
     texts = [*client_of(settings.REDIS_URL).lrange(low_queue("local"), 0, -1)][:3]
     tasks = {task.message_id: task for task in map(task_of, texts)}
@@ -114,13 +115,13 @@ def test_an_offer_that_comes_after_the_page_with_its_message_sends_nothing_again
         patch.setattr(default_backlog(), "offer", lambda late: offers.extend(late))
         api.post("topics/orders:publish", {"messages": [{"data": "aGk="}]})
     *_, message_id = ids_of(lane)
-    page_in(requested_again(lane, read_to=0))
+    page_in([requested_again(lane, read_to=0)])
     assert default_backlog().known(lane, [message_id]) == [True]
     acknowledge(lane, message_id)
     # When the offer comes
     default_backlog().offer(offers)
     for request in page_requests(default_backlog(), region=lane.region):
-        page_in(request)
+        page_in([request])
     # Then Redis does not have the message again
     assert default_backlog().known(lane, [message_id]) == [False]
 
@@ -130,21 +131,21 @@ def test_a_lane_that_turns_back_looks_up_the_rows_that_offers_brought(
 ) -> None:
     # Given a lane that has read its backlog, and was offered more
     for request in page_requests(default_backlog(), region=lane.region):
-        page_in(request)
+        page_in([request])
     api.post("topics/orders:publish", {"messages": [{"data": "aGk="}] * 2})
     *_, acknowledged, other = ids_of(lane)
     assert page_requests(default_backlog(), region=lane.region) == []
     # When it has to read rows from before these, as offers don't come in the order of ids
     default_backlog().configure(lane, mode=Mode.PUSH, action="more", from_id=acknowledged - 1)
     [request] = page_requests(default_backlog(), region=lane.region)
-    read_page = statements.read_page
+    read_pages = statements.read_pages
 
-    def read_then_acknowledge(**arguments: Any) -> list[statements.PageRow]:
-        rows = read_page(**arguments)
+    def read_then_acknowledge(ranges: Sequence[statements.PageRange]) -> list[list[statements.PageRow]]:
+        pages = read_pages(ranges)
         acknowledge(lane, acknowledged)
-        return rows
+        return pages
 
-    monkeypatch.setattr(statements, "read_page", read_then_acknowledge)
-    page_in(request)
+    monkeypatch.setattr(statements, "read_pages", read_then_acknowledge)
+    page_in([request])
     # Then what was acknowledged between the read and the offer of the page does not go out again
     assert default_backlog().known(lane, [acknowledged, other]) == [False, True]

@@ -160,7 +160,7 @@ def test_each_publish_region_has_a_window_of_its_own(api: Api, settings: Any) ->
     backlog = default_backlog()
     lane = Lane(Delivery.objects.latest("id").subscription_id, "europe-west1")
     for request in page_requests(backlog, region="europe-west1"):
-        page_in(request)
+        page_in([request])
     assert backlog.client.llen(low_queue("local")) == 3
     assert backlog.client.llen(low_queue("europe-west1")) == 3
     assert lane_state(backlog, lane).outstanding == 3

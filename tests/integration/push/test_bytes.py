@@ -120,7 +120,7 @@ def test_a_page_of_a_backlog_is_read_without_its_large_payloads(redis_url: str) 
     row = create_subscription(name=HANGING, subscription={"topic": LARGE})
     for size in (INLINE_BYTES, INLINE_BYTES + 1):
         publish_message(topic=get_topic(name=LARGE), messages=[NewMessage(bytes(size), {})])
-    page = statements.read_page(subscription_id=row.pk, region="local", from_id=0, limit=10, inline_bytes=INLINE_BYTES)
+    [page] = statements.read_pages([statements.PageRange(row.pk, "local", 0, 10, INLINE_BYTES)])
     assert [None if owed.data is None else len(owed.data) for owed in page] == [INLINE_BYTES, None]
     texts = [text for _, text in render_rows(Lane(row.pk, "local"), page, generation="")]
     assert [parse_body(orjson.loads(text)["body"]).is_reference for text in texts] == [False, True]

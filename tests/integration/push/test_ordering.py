@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,7 +14,7 @@ from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import STATE_CODES, Mode
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.paging import digest
-from deliveries.backlog.records import Lane, Late, PageRequest, Settlement, work_key
+from deliveries.backlog.records import Lane, Late, Page, PageRequest, Settlement, work_key
 from deliveries.models import Delivery
 from deliveries.publish.service import publish_message
 from deliveries.rules.ids import EPOCH_MS, first_id_at
@@ -89,16 +89,14 @@ class Model:
     def page(self) -> None:
         """Do what a worker does with a lane that wants its next page."""
         while requests := page_requests(self.backlog, region=LANE.region):
-            for request in requests:
-                self._offer_page(self._read_page(request))
+            self.backlog.offer_pages(map(self._read_page, requests))
 
     def read_pages(self, _: int = 0) -> None:
         """Read the pages that the lane wants. They arrive later, or too late."""
         self.pages += map(self._read_page, page_requests(self.backlog, region=LANE.region))
 
     def offer_pages(self, _: int = 0) -> None:
-        for page in self.pages:
-            self._offer_page(page)
+        self.backlog.offer_pages(self.pages)
         self.pages.clear()
 
     def _read_page(self, request: PageRequest) -> Page:
@@ -108,17 +106,8 @@ class Model:
         fresh = [message_id for message_id in rows if message_id > request.read_to or not is_known[message_id]]
         orderings = [digest(self.rows[message_id]) for message_id in fresh]
         next_id = rows[-1] + 1 if rows else request.from_id
-        return Page(request, fresh, orderings, next_id=next_id, is_last=len(rows) < request.rows)
-
-    def _offer_page(self, page: Page) -> None:
-        generation = page.request.generation
-        self.backlog.offer_page(
-            page.request,
-            [(message_id, task(message_id, generation=generation)) for message_id in page.message_ids],
-            next_id=page.next_id,
-            complete=page.is_last,
-            orderings=page.orderings,
-        )
+        messages = [(message_id, task(message_id, generation=request.generation)) for message_id in fresh]
+        return Page(request, messages, next_id, len(rows) < request.rows, orderings)
 
     def miss_pages(self, _: int = 0) -> None:
         """Let so much time pass that the pages which are on their way are requested again."""
@@ -152,8 +141,7 @@ class Model:
         reply: list[Any] = self.backlog.scripts.fetch(
             keys=[queue_name("here"), work_key("w")], args=["here", self.batches, 100, self.backlog.limit]
         )
-        for request in PageRequest.parse_all(reply[3]):
-            self._offer_page(self._read_page(request))
+        self.backlog.offer_pages(map(self._read_page, PageRequest.parse_all(reply[3])))
         return [message_id for message in reply[0] if (message_id := self._fetched(message)) is not None]
 
     def _fetched(self, message: bytes) -> int | None:
@@ -184,7 +172,7 @@ class Model:
         assert leases is not None
         self.generation = leases.generation
         if leases.page is not None:
-            self._offer_page(self._read_page(leases.page))
+            self.backlog.offer_pages([self._read_page(leases.page)])
         for delivery in leases.deliveries:
             message_id = delivery.message_id
             assert message_id not in self.out
@@ -368,16 +356,6 @@ class Model:
                 if key and key in kept:
                     self._end_lease(message_id)
                 kept.add(key)
-
-
-class Page(NamedTuple):
-    """What a worker has read from the database."""
-
-    request: PageRequest
-    message_ids: list[int]
-    orderings: list[str]
-    next_id: int
-    is_last: bool
 
 
 def task(message_id: int, *, generation: str) -> str:

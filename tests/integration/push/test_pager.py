@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -34,17 +33,21 @@ def pager(monkeypatch: pytest.MonkeyPatch, redis_url: str) -> Iterator[Pager]:
 
 
 @pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The subscriptions whose pages were read, in order."""
-    subscription_ids: list[int] = []
-    read = statements.read_page
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The subscriptions whose pages were read together, in order."""
+    subscription_ids: list[list[int]] = []
+    read = statements.read_pages
 
-    def noting(**arguments: Any) -> list[statements.PageRow]:
-        subscription_ids.append(arguments["subscription_id"])
-        return read(**arguments)
+    def noting(ranges: Sequence[statements.PageRange]) -> list[list[statements.PageRow]]:
+        subscription_ids.append([it.subscription_id for it in ranges])
+        return read(ranges)
 
-    monkeypatch.setattr(statements, "read_page", noting)
+    monkeypatch.setattr(statements, "read_pages", noting)
     return subscription_ids
+
+
+def flat(reads: list[list[int]]) -> list[int]:
+    return sorted(subscription_id for together in reads for subscription_id in together)
 
 
 def subscriptions(api: Api, project: str, count: int) -> list[int]:
@@ -78,18 +81,22 @@ def claimed() -> list[PageRequest]:
             return requests
 
 
-def test_projects_take_turns(api: Api, pager: Pager, reads: list[int]) -> None:
-    # Given many lanes of one project that want their pages, and then one of another project
+def test_projects_take_turns(api: Api, pager: Pager, reads: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given many lanes that want their pages, five of which fill one, and then a lane of another project
     many = subscriptions(api, "morgue", 20)
     [other] = subscriptions(api, "shop", 1)
+    requests = [*requested(*many), *requested(other)]
+    monkeypatch.setattr(module, "PAGE_ROWS", 5 * requests[0].rows)
     # When all of them are read
-    for request in [*requested(*many), *requested(other)]:
+    for request in requests:
         pager.page(request)
     pager.start()
-    wait_for(lambda: len(reads) == 21, what="all pages")
+    wait_for(lambda: len(flat(reads)) == 21, what="all pages")
     # Then the other project's page was the first or the second
-    assert other in reads[:2]
-    assert sorted(reads) == [*many, other]
+    assert [other] in reads[:2]
+    assert flat(reads) == [*many, other]
+    # And lanes of a project were read together
+    assert [len(together) for together in reads if together != [other]] == [5, 5, 5, 5]
 
 
 def test_a_prompt_lane_does_not_wait_for_the_pages_of_others(
@@ -97,13 +104,13 @@ def test_a_prompt_lane_does_not_wait_for_the_pages_of_others(
 ) -> None:
     # Given lanes of the same project whose pages take for ever
     *others, prompt = subscriptions(api, "shop", 4)
-    may_end, read = threading.Event(), statements.read_page
+    may_end, read = threading.Event(), statements.read_pages
 
-    def slow_but_for_one(**arguments: Any) -> list[statements.PageRow]:
-        assert arguments["subscription_id"] == prompt or may_end.wait(600)
-        return read(**arguments)
+    def slow_but_for_one(ranges: Sequence[statements.PageRange]) -> list[list[statements.PageRow]]:
+        assert [it.subscription_id for it in ranges] == [prompt] or may_end.wait(600)
+        return read(ranges)
 
-    monkeypatch.setattr(statements, "read_page", slow_but_for_one)
+    monkeypatch.setattr(statements, "read_pages", slow_but_for_one)
     # And one whose endpoint acks at once
     lane = Lane(prompt, "local")
     requests = requested(*others)
@@ -121,7 +128,7 @@ def test_a_prompt_lane_does_not_wait_for_the_pages_of_others(
     may_end.set()
 
 
-def test_a_lane_that_asks_again_and_again_is_read_once(api: Api, pager: Pager, reads: list[int]) -> None:
+def test_a_lane_that_asks_again_and_again_is_read_once(api: Api, pager: Pager, reads: list[list[int]]) -> None:
     # Given lanes whose pages are late, so that they ask again
     lanes = subscriptions(api, "shop", 10)
     requests = requested(*lanes)
@@ -135,17 +142,17 @@ def test_a_lane_that_asks_again_and_again_is_read_once(api: Api, pager: Pager, r
     for request in requests[:30]:
         pager.page(request)
     pager.start()
-    wait_for(lambda: len(reads) == 10, what="all pages")
+    wait_for(lambda: len(flat(reads)) == 10, what="all pages")
     for request in requests[30:]:
         pager.page(request)
     wait_for(lambda: not pager._jobs.oldest_seconds(), what="the end of all jobs")
     # Then each was read once, and every message is in Redis
-    assert sorted(reads) == lanes
+    assert flat(reads) == lanes
     rows = Delivery.objects.values_list("subscription_id", "message_id")
     assert all(default_backlog().known(Lane(lane, "local"), [message_id]) == [True] for lane, message_id in rows)
 
 
-def test_the_newest_request_of_a_lane_counts(api: Api, pager: Pager, reads: list[int]) -> None:
+def test_the_newest_request_of_a_lane_counts(api: Api, pager: Pager, reads: list[list[int]]) -> None:
     # Given a lane that asked for a page from some id on, and then for one from an earlier id on
     [subscription_id] = subscriptions(api, "shop", 1)
     lane = Lane(subscription_id, "local")
@@ -163,4 +170,4 @@ def test_the_newest_request_of_a_lane_counts(api: Api, pager: Pager, reads: list
     pager.start()
     # Then the page from the earlier id on is read
     wait_for(lambda: default_backlog().known(lane, [message_id]) == [True], what="the message")
-    assert reads == [subscription_id]
+    assert reads == [[subscription_id]]

@@ -35,12 +35,12 @@ ROUNDS = int(os.environ.get("ROUNDS", "1"))
 SLOW_PAGES = """
 import random, time
 from deliveries.store import statements
-read_page = statements.read_page
-def slow_page_read(**arguments):
-    rows = read_page(**arguments)
+read_pages = statements.read_pages
+def read_slowly(ranges):
+    pages = read_pages(ranges)
     time.sleep(random.uniform(0.05, 0.4))
-    return rows
-statements.read_page = slow_page_read
+    return pages
+statements.read_pages = read_slowly
 """
 
 
