@@ -22,7 +22,7 @@ from deliveries.inspection.counting import counting_level, counting_text
 from deliveries.inspection.failing import Failing, failing_subscriptions
 from deliveries.inspection.overview import Overview, health, overview
 from deliveries.telemetry.export.probes import Component, Status
-from deliveries.telemetry.series.coverage import Counting
+from deliveries.telemetry.series.coverage import Counting, counting
 from pushhub.common.outages import outage_or_raise
 from pushhub.common.principals import Principal
 from subscriptions.console.base import caller_of
@@ -62,11 +62,12 @@ def overview_live(request: HttpRequest) -> HttpResponse:
 
 def _standing(request: HttpRequest) -> dict[str, Any]:
     """How things stand."""
-    caller = caller_of(request)
+    caller, state = caller_of(request), counting()
     failing: Sequence[Failing] = ()
     more, unknown = 0, ""
     try:
-        failing, more = failing_subscriptions(_subscriptions(request).annotate(may_diagnose=_may_diagnose(caller)))
+        rows = _subscriptions(request).annotate(may_diagnose=_may_diagnose(caller))
+        failing, more = failing_subscriptions(rows, state)
     except redis.RedisError as error:
         outage_or_raise(error)
         unknown = _("It is not known which endpoints fail: Redis does not answer.")
@@ -76,8 +77,8 @@ def _standing(request: HttpRequest) -> dict[str, Any]:
     for endpoint in failing:
         hosts.setdefault(endpoint.host, []).append(endpoint)
     return {
-        "figures": _figures(overview(_projects(request))),
-        "health": _health() if access.is_root(caller) else [],
+        "figures": _figures(overview(_projects(request), state)),
+        "health": _health(state) if access.is_root(caller) else [],
         "failing": [(host, [_failing_row(request, each) for each in of_host]) for host, of_host in hosts.items()],
         "failing_count": len(failing) + more,
         "failing_more": more,
@@ -133,9 +134,9 @@ def _figures(figures: Overview) -> list[tuple[str, str, str]]:
     ]
 
 
-def _health() -> list[tuple[str, str, str]]:
+def _health(state: Counting) -> list[tuple[str, str, str]]:
     """The name, the level and the state of each part of the deployment."""
-    parts = health()
+    parts = health(state)
     return [
         (_("Database"), "good", _("answers")),
         ("Redis", *(("good", _("answers")) if parts.redis_answers else ("bad", _("does not answer")))),

@@ -7,7 +7,7 @@ from typing import Any
 
 import redis
 from django.contrib import admin
-from django.db.models import F, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models import Case, F, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.db.models.functions import Coalesce, Concat
 from django.http import HttpRequest
 from django.urls import reverse
@@ -18,7 +18,7 @@ from deliveries.admin.rated_lists import RatedChangeList, curve, name_link
 from deliveries.inspection import words
 from deliveries.inspection.conditions import ANSWERED, KINDS, Condition
 from deliveries.inspection.failing import conditions_of, last_results
-from deliveries.inspection.overview import last_round
+from deliveries.inspection.overview import last_rounds
 from deliveries.inspection.status import level_of
 from deliveries.models import GaugeMinute
 from pushhub.common.clock import utcnow
@@ -27,6 +27,15 @@ from subscriptions.models import Subscription
 
 #: The column of a subscription's full name, as gauges have it.
 NAME = Concat(Value("projects/"), "project__project_id", Value("/subscriptions/"), "subscription_id")
+
+
+#: The fields of gauges by what the columns of the list are called, after `gauge_`.
+GAUGES = {
+    "undelivered": "undelivered",
+    "oldest_seconds": "oldest_unacked_seconds",
+    "backoff_ms": "backoff_ms",
+    "unserved": "unserved",
+}
 
 
 class FailingFilter(admin.SimpleListFilter):
@@ -47,16 +56,19 @@ class FailingFilter(admin.SimpleListFilter):
 
 def with_gauges(rows: QuerySet[Subscription]) -> QuerySet[Any]:
     """Return the rows with their last gauges; a subscription without a gauge has nothing that waits."""
-    taken = last_round(utcnow())
-    gauges = (
-        GaugeMinute.objects.filter(at=taken, resource=OuterRef("full_name")) if taken else GaugeMinute.objects.none()
-    )
-    return rows.annotate(full_name=NAME).annotate(
-        gauge_undelivered=Coalesce(Subquery(gauges.values("undelivered")), 0),
-        gauge_oldest_seconds=Coalesce(Subquery(gauges.values("oldest_unacked_seconds")), 0),
-        gauge_backoff_ms=Coalesce(Subquery(gauges.values("backoff_ms")), 0),
-        gauge_unserved=Coalesce(Subquery(gauges.values("unserved")), 0),
-    )
+    rows = rows.annotate(full_name=NAME)
+    return rows.annotate(**{f"gauge_{name}": _last_gauge(of) for name, of in GAUGES.items()})
+
+
+def _last_gauge(of: str) -> Coalesce:
+    """Return a figure of the newest gauges of a subscription, or 0 unless they are of the last round.
+
+    It is not looked up by the time of that round, which PostgreSQL's statistics don't know yet: of two indexes it may
+    take the one that has the gauges of all subscriptions at that time, for each row of the list.
+    """
+    figure = Case(When(at=Subquery(last_rounds(utcnow())), then=of), default=0)
+    newest = GaugeMinute.objects.filter(resource=OuterRef("full_name")).order_by("-at")
+    return Coalesce(Subquery(newest.values_list(figure, flat=True)[:1]), 0)
 
 
 def set_conditions(rows: Sequence[Any]) -> None:

@@ -14,12 +14,14 @@ from django.db.models import Q, QuerySet, Sum
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import Lane
 from deliveries.inspection.conditions import FAILING, Condition
+from deliveries.inspection.counted import added_up_once
 from deliveries.inspection.lanes import LaneView, lane_views
 from deliveries.inspection.overview import last_round
 from deliveries.inspection.status import WELL, next_attempt_ms, worst_lane
 from deliveries.models import Delivery, GaugeMinute, Metric, MetricHour, MetricMinute
 from deliveries.rules.outcome import ResponseClass
 from deliveries.store.metricrows import of_resources
+from deliveries.telemetry.series.coverage import Counting
 from pushhub.common import names
 from pushhub.common.clock import Clock, utcnow
 from subscriptions.models import Subscription
@@ -50,11 +52,12 @@ class Failing:
 
 
 def failing_subscriptions(
-    subscriptions: QuerySet[Subscription], *, clock: Clock = utcnow
+    subscriptions: QuerySet[Subscription], state: Counting, *, clock: Clock = utcnow
 ) -> tuple[Sequence[Failing], int]:
     """Return those of the subscriptions that fail now, and how many more than MAX_SHOWN seem to.
 
-    The last gauges say which to look at; a LookupError says that they are too old. May raise redis.RedisError.
+    The last gauges say which to look at; a LookupError says that they are too old. `state` is that of the counter. May
+    raise redis.RedisError.
     """
     now = clock()
     taken = last_round(now)
@@ -67,8 +70,14 @@ def failing_subscriptions(
     shown = dict(ranked_rows[:MAX_SHOWN])
     conditions = {pk: pair for pk, pair in conditions_of(list(shown)).items() if pair[0] in FAILING}
     results = last_results({pk: lane for pk, (_, lane) in conditions.items()})
-    resources = [row.name for row in shown if row.pk in conditions]
-    since, classes = _failing_since(resources, now), _last_classes(resources, now)
+    resources = tuple(row.name for row in shown if row.pk in conditions)
+    since, classes = added_up_once(
+        lambda: (_failing_since(resources, now), _last_classes(resources, now)),
+        "failing",
+        resources,
+        state=state,
+        now=now,
+    )
     failing = [
         Failing(
             row,
@@ -136,7 +145,7 @@ def _failing_since(resources: Sequence[str], now: datetime) -> dict[str, datetim
 
 def _last_classes(resources: Sequence[str], now: datetime) -> dict[str, str]:
     """Return the class of the last failed pushes of each subscription, as they were counted."""
-    pushes = MetricMinute.objects.filter(of_resources(resources), event="push", at__gte=now - CLASSES_PERIOD)
+    pushes = MetricMinute.objects.filter(of_resources(resources, at__gte=now - CLASSES_PERIOD), event="push")
     failed = pushes.exclude(response_class=ResponseClass.ACK).order_by("at")
     return dict(failed.values_list("resource", "response_class"))
 
@@ -145,7 +154,7 @@ def _shares(
     model: type[Metric], resources: Iterable[str], start: datetime, end: datetime
 ) -> Mapping[str, list[tuple[datetime, float]]]:
     """Return the share of acks in each span of time with pushes, in order, by subscription."""
-    pushes = model._default_manager.filter(of_resources(resources), event="push", at__gte=start, at__lt=end)
+    pushes = model._default_manager.filter(of_resources(resources, at__gte=start, at__lt=end), event="push")
     acked = Sum("count", filter=Q(response_class=ResponseClass.ACK), default=0)
     rows = pushes.order_by("at").values_list("resource", "at").annotate(acked=acked, pushed=Sum("count"))
     shares: dict[str, list[tuple[datetime, float]]] = {}

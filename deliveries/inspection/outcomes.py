@@ -53,7 +53,7 @@ class Outcomes:
 def subscription_outcomes(subscription: Subscription, *, clock: Clock = utcnow) -> Outcomes:
     """Return the outcomes, from two queries."""
     start = (clock() - PERIOD).replace(minute=0, second=0, microsecond=0)
-    rows = MetricHour.objects.filter(of_resources([subscription.name]), at__gte=start).order_by()
+    rows = MetricHour.objects.filter(of_resources([subscription.name], at__gte=start)).order_by()
     counts = rows.values_list("event", "response_class").annotate(Sum("count"))
     totals = dict.fromkeys(COUNTED, 0)
     for event, response_class, count in counts:

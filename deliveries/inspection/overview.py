@@ -6,7 +6,7 @@ the backlog.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -14,13 +14,13 @@ import redis
 from django.conf import settings
 from django.db.models import Max, Q, QuerySet, Sum
 
+from deliveries.inspection.counted import added_up_once
 from deliveries.models import GaugeMinute, GaugeRound, MetricHour, MetricMinute
 from deliveries.store.metricrows import of_resources
 from deliveries.telemetry.export.probes import Component, Status
 from deliveries.telemetry.export.readiness import push_workers
-from deliveries.telemetry.series.coverage import Counting, counting
+from deliveries.telemetry.series.coverage import Counting
 from pushhub.common.clock import Clock, utcnow
-from pushhub.common.expiring import ExpiringCache
 from pushhub.common.outages import outage_or_raise
 from subscriptions.models import Project
 
@@ -51,11 +51,6 @@ class _Counted:
     dead_letters: int
 
 
-#: By projects, state of the counter and minute. To add up the rows of 10,000 busy subscriptions takes 60 ms, and the
-#: page of each viewer asks every two seconds.
-_last_counted: ExpiringCache[Hashable, _Counted] = ExpiringCache(seconds=15, max_entries=100)
-
-
 @dataclass(frozen=True, slots=True)
 class Health:
     """Whether the processes of the deployment are alive."""
@@ -67,8 +62,8 @@ class Health:
     counting: Counting | None
 
 
-def overview(projects: QuerySet[Project], *, clock: Clock = utcnow) -> Overview:
-    """Return the figures of these projects."""
+def overview(projects: QuerySet[Project], state: Counting, *, clock: Clock = utcnow) -> Overview:
+    """Return the figures of these projects. `state` is the counter's."""
     now = clock()
     ids = frozenset(projects.order_by().values_list("project_id", flat=True))
     taken = last_round(now)
@@ -76,7 +71,9 @@ def overview(projects: QuerySet[Project], *, clock: Clock = utcnow) -> Overview:
     totals = gauges.aggregate(
         undelivered=Sum("undelivered", default=0), oldest=Max("oldest_unacked_seconds", default=0)
     )
-    counted = _counted(ids, now)
+    counted = added_up_once(
+        lambda: _Counted(_rates(ids, now), _dead_letters(ids, now)), "projects", ids, state=state, now=now
+    )
     return Overview(
         undelivered=totals["undelivered"] if taken else None,
         oldest_seconds=totals["oldest"] if taken else None,
@@ -88,30 +85,22 @@ def overview(projects: QuerySet[Project], *, clock: Clock = utcnow) -> Overview:
 
 def last_round(now: datetime) -> datetime | None:
     """Return the minute in which gauges were taken last; None if that was too long ago."""
-    latest: datetime | None = GaugeRound.objects.filter(at__gte=now - FRESH).aggregate(at=Max("at"))["at"]
-    return latest
+    return last_rounds(now).first()
 
 
-def health() -> Health:
-    """Return the state of Redis, the push workers and the counter of the journal."""
-    state = counting() if settings.JOURNAL else None
+def last_rounds(now: datetime) -> QuerySet[GaugeRound, datetime]:
+    """Return that minute as a query of at most one row, for a subquery."""
+    return GaugeRound.objects.filter(at__gte=now - FRESH).order_by("-at").values_list("at", flat=True)[:1]
+
+
+def health(state: Counting) -> Health:
+    """Return the state of Redis, the push workers and, as it is given, the counter of the journal."""
+    shown = state if settings.JOURNAL else None
     try:
-        return Health(True, push_workers(), state)
+        return Health(True, push_workers(), shown)
     except redis.RedisError as error:
         outage_or_raise(error)
-        return Health(False, Component(Status.UNAVAILABLE), state)
-
-
-def _counted(project_ids: frozenset[str], now: datetime) -> _Counted:
-    """Return what is counted of these projects. It is added up once for each state of the counter."""
-    state = counting()
-    key = (project_ids, state, _minutes(now)[-1])
-    counted = _last_counted.get(key)
-    if counted is None:
-        counted = _Counted(_rates(project_ids, now), _dead_letters(project_ids, now))
-        if state.runs:
-            _last_counted.put(key, counted)
-    return counted
+        return Health(False, Component(Status.UNAVAILABLE), shown)
 
 
 def _rates(project_ids: Iterable[str], now: datetime) -> dict[str, list[float]]:
@@ -129,7 +118,7 @@ def _rates(project_ids: Iterable[str], now: datetime) -> dict[str, list[float]]:
 def rates(event: str, resources: Sequence[str], *, now: datetime) -> dict[str, list[float]]:
     """Return the events per second of each resource in each of the last complete minutes, the newest last."""
     minutes = _minutes(now)
-    rows = MetricMinute.objects.filter(of_resources(resources), event=event, at__gte=minutes[0], at__lte=minutes[-1])
+    rows = MetricMinute.objects.filter(of_resources(resources, at__gte=minutes[0], at__lte=minutes[-1]), event=event)
     rates_by_name: dict[str, list[float]] = {}
     for resource, at, count in rows.order_by().values_list("resource", "at").annotate(Sum("count")):
         rates_by_name.setdefault(resource, [0.0] * RATE_MINUTES)[minutes.index(at)] = count / 60

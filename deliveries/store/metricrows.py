@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 import orjson
 from django.db import connection
@@ -27,16 +28,22 @@ MERGED_POSTGRESQL = (
 )
 
 
-def of_resources(resources: Iterable[str]) -> Q:
-    """Return the condition that a row of metrics or gauges is of one of these resources, which an index looks up.
+def of_resources(resources: Iterable[str], **times: Any) -> Q:
+    """Return the condition that a row of metrics or gauges is of one of these resources and times.
 
-    PostgreSQL knows how many rows a busy subscription has, and how many rows are young, but not how few are both. Given
-    both values, it expects so many rows that it reads the whole table. Of a resource that it doesn't see when it plans,
-    it expects as many rows as the average has.
+    `times` has conditions of `at`, such as `at__gte=start`. PostgreSQL sees no value when it plans, so that it expects
+    of each what the average has, and looks both up in one index. Otherwise it expects most rows of the table from a
+    busy subscription and a young time, as it knows how many are either and not how few are both, and reads the whole
+    table. Of the newest minutes, which its statistics lack, it expects none, and reads all of their rows.
     """
+    conditions = {"resource__in": list(resources), **times}
     if is_postgresql():
-        return Q(resource__in=RawSQL("SELECT unnest(%s::text[])", [list(resources)]))
-    return Q(resource__in=list(resources))
+        sources = {"resource__in": "SELECT unnest(%s::text[])", "at__in": "SELECT unnest(%s::timestamptz[])"}
+        conditions = {
+            lookup: RawSQL(sources.get(lookup, "SELECT %s::timestamptz"), [value])  # noqa: S611 - our own texts
+            for lookup, value in conditions.items()
+        }
+    return Q(**conditions)
 
 
 def write_metrics(table: str, rows: Sequence[MetricRow], *, add: bool) -> None:

@@ -13,6 +13,7 @@ from deliveries.inspection.overview import overview
 from deliveries.push.sending.httpclient import client_options
 from deliveries.telemetry.export.probes import Component, Status
 from deliveries.telemetry.export.readiness import CHECKS, probes
+from deliveries.telemetry.series.coverage import counting
 from pushhub.common.pushurls import BadEndpoint, parse_push_url
 from pushhub.doctor.finding import Finding, Level, failed, ok
 from subscriptions.models import Project
@@ -59,7 +60,7 @@ def capacity(results: Mapping[str, Component]) -> Iterator[Finding]:
         )
     if seconds := results["database"].figures.get("seconds"):
         yield ok("capacity", f"database: it stores a message in {seconds * 1000:.0f} ms; publishes share commits")
-    totals = overview(Project.objects.all())
+    totals = overview(Project.objects.all(), counting())
     if totals.undelivered is not None:
         pushed = f"{totals.push_rates[-1]:,.0f} pushes/s" if totals.push_rates else "no push was counted lately"
         yield ok(

@@ -162,7 +162,7 @@ def _histogram(period: Events) -> dict[int, int]:
 def _events(span: Span, model: type[Metric], *, names: Sequence[str]) -> dict[int, Events]:
     """Return the events of these names by period."""
     rows = model._default_manager.filter(
-        of_resources([span.resource]), event__in=names, at__gte=span.start, at__lt=span.end
+        of_resources([span.resource], at__gte=span.start, at__lt=span.end), event__in=names
     )
     events: dict[int, Events] = defaultdict(Events)
     # The buckets are read as text: a day has thousands of rows, and the ORM's decoder would take most of the time.
@@ -184,7 +184,7 @@ def gauges(span: Span, taken: Sequence[bool]) -> Gauges:
 
     An idle subscription may have no row (gauges.py). Its values are zero, except for its push window.
     """
-    rows = GaugeMinute.objects.filter(of_resources([span.resource]), at__in=span.minutes).order_by("at")
+    rows = GaugeMinute.objects.filter(of_resources([span.resource], at__in=span.minutes)).order_by("at")
     last: dict[int, tuple[int, int, int]] = {}
     largest: dict[int, tuple[int, int]] = {}
     columns = ("at", "undelivered", "outstanding", "push_window", "oldest_unacked_seconds", "backoff_ms")

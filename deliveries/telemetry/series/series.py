@@ -145,14 +145,17 @@ def _matches(query: Query, kind: Kind, resource: str, labels: Mapping[str, str])
     return all(comparison.holds(values.get(comparison.path, "")) for comparison in query.comparisons)
 
 
-def _resource(kind: Kind, query: Query) -> Q:
-    """Return the database condition for a filter that names one resource, and none for other filters."""
+def _rows(kind: Kind, query: Query, **times: datetime) -> Q:
+    """Return the condition that rows are of the project and times, and of the resource if the filter names one.
+
+    `times` has conditions of `at`, as for `of_resources`.
+    """
     noun = kind.resource
     for comparison in query.comparisons:
         is_equality = comparison.function == "equal" and not comparison.is_negated
         if is_equality and comparison.path == f"resource.labels.{noun}_id":
-            return of_resources([f"projects/{query.project}/{noun}s/{comparison.values[0]}"])
-    return Q()
+            return of_resources([f"projects/{query.project}/{noun}s/{comparison.values[0]}"], **times)
+    return Q(project=query.project, **times)
 
 
 Cells = dict[tuple[str, Labels], dict[datetime, Cell]]
@@ -169,12 +172,9 @@ def _empty() -> Cells:
 def _counts(kind: Kind, query: Query) -> Cells:
     model, span = table_of(query.period)
     rows = model._default_manager.filter(
-        _resource(kind, query),
-        project=query.project,
-        event__in=[*kind.events, *kind.sampled],
         # A point belongs to the time when it ends.
-        at__gt=query.start - span,
-        at__lte=query.end - span,
+        _rows(kind, query, at__gt=query.start - span, at__lte=query.end - span),
+        event__in=[*kind.events, *kind.sampled],
     )
     if kind.classes:
         rows = rows.filter(Q(response_class__in=kind.classes) | Q(event__in=kind.sampled))
@@ -208,11 +208,8 @@ def _in_ms(buckets: Mapping[int, int]) -> dict[int, int]:
 def _region_gauges(kind: Kind, query: Query) -> Cells:
     """Return gauges by region, or of all regions together for a metric without the label `region`."""
     rows = RegionGaugeMinute.objects.filter(
-        _resource(kind, query),
-        project=query.project,
+        _rows(kind, query, at__gte=query.start, at__lte=query.end),
         resource__startswith=f"projects/{query.project}/{kind.resource}s/",
-        at__gte=query.start,
-        at__lte=query.end,
     )
     combine = max if kind.unit == "s" else add
     minutes: dict[tuple[str, Labels, datetime], int] = {}
@@ -228,9 +225,7 @@ def _region_gauges(kind: Kind, query: Query) -> Cells:
 
 
 def _gauges(kind: Kind, query: Query) -> Cells:
-    rows = GaugeMinute.objects.filter(
-        _resource(kind, query), project=query.project, at__gte=query.start, at__lte=query.end
-    )
+    rows = GaugeMinute.objects.filter(_rows(kind, query, at__gte=query.start, at__lte=query.end))
     cells = _empty()
     for resource, at, value in _bounded(rows.order_by("at").values_list("resource", "at", kind.gauge)):
         # The only label is the status; suspended streams aren't counted apart.

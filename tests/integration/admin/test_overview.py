@@ -19,6 +19,7 @@ from deliveries.backlog.default import default_backlog
 from deliveries.inspection import failing as failing_endpoints
 from deliveries.models import CountingLease, Delivery, GaugeMinute, GaugeRound, MetricHour, MetricMinute
 from deliveries.telemetry.counting.lease import Counter, Lease
+from deliveries.telemetry.series.coverage import counting
 from pushhub.common.clock import utcnow
 from subscriptions.iam import grants
 from subscriptions.models import Project, Subscription, Topic
@@ -98,7 +99,7 @@ def test_the_last_result_is_the_counted_class_where_no_message_that_failed_waits
     gauge(backoff_ms=500, undelivered=1)
     for ago, response_class in ((3, "remote_server_4xx"), (2, "remote_server_5xx"), (1, "ack")):
         pushes(utcnow() - timedelta(minutes=ago), response_class)
-    [[failing], _] = failing_endpoints.failing_subscriptions(Subscription.objects.all())
+    [[failing], _] = failing_endpoints.failing_subscriptions(Subscription.objects.all(), counting())
     assert failing.last_result == "remote_server_5xx"
 
 
