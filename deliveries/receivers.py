@@ -7,6 +7,7 @@ from typing import Any
 from django.conf import settings
 
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.elsewhere import tell_elsewhere
 from deliveries.backlog.lanes import configure_lane, configure_lanes, lanes_of
 from deliveries.backlog.records import Lane
 from subscriptions import signals
@@ -31,6 +32,7 @@ def on_changed(sender: Any, *, subscription_id: int, **_: Any) -> None:
     """Make workers read the settings again, and pass them on to the lanes."""
     default_backlog().announce_change(subscription_id)
     configure_lanes(subscription_id, action="known")
+    tell_elsewhere(subscription_id)
 
 
 def on_deleted(sender: Any, *, subscription_id: int, **_: Any) -> None:
@@ -39,3 +41,4 @@ def on_deleted(sender: Any, *, subscription_id: int, **_: Any) -> None:
     backlog.announce_change(subscription_id)
     for lane in lanes_of(subscription_id):
         backlog.forget(lane)
+    tell_elsewhere(subscription_id)

@@ -150,6 +150,8 @@ REGION = env.region("REGION", "local")
 REGIONS = [*dict.fromkeys([REGION, *env.regions("REGIONS")])]
 #: After a region has had no workers for this long, workers of another region deliver its messages.
 REGION_TAKEOVER_SECONDS = env.number("REGION_TAKEOVER_SECONDS", 60, least=15)
+#: Whether each region has a Redis of its own (deliveries/store/regionholds.py).
+REGION_REDIS = env.switch("REGION_REDIS")
 #: The messages of one subscription and region that wait in Redis. All others wait in the database.
 BACKLOG_LIMIT = env.number("BACKLOG_LIMIT", 4000, least=10)
 #: The memory that the messages of all subscriptions may take in Redis.
@@ -306,6 +308,8 @@ def _database() -> dict[str, Any]:
 DATABASES = {"default": _database()}
 #: SQLite has one writer at a time, so a second web process would only wait, and less efficiently than a thread.
 IS_SQLITE = DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3"
+if REGION_REDIS and IS_SQLITE:
+    raise env.SettingError("PUSHHUB_REGION_REDIS=on: regions share a PostgreSQL, so set PUSHHUB_DATABASE_URL")
 if not IS_SQLITE:
     env.require_package("psycopg", extra="postgres", why="the database of PUSHHUB_DATABASE_URL")
 WEB_WORKERS = env.number("WEB_WORKERS", 1 if IS_SQLITE else 2, least=1)

@@ -20,6 +20,7 @@ from deliveries.rules.ids import first_id_at
 from deliveries.store import lanerows, statements
 from deliveries.store.fanout import first_pending_id
 from deliveries.store.lanerows import LaneRange
+from deliveries.store.regionholds import holds
 from deliveries.store.writelock import write_transaction
 from subscriptions.selectors import PushSettings, push_settings
 
@@ -40,10 +41,7 @@ SUSPECTS_SECONDS = 90
 
 def rebuild(cells: Collection[int] | None = None) -> int:
     """Tell Redis about every lane with waiting deliveries, after a wipe of these cells or all. Return how many."""
-    lanes_waiting = [Lane(row.subscription_id, row.region) for row in lanerows.all_lanes_waiting()]
-    waiting = [lane for lane in lanes_waiting if cells is None or lane.cell in cells]
-    settings_by_id = settings_of({lane.subscription_id for lane in waiting})
-    lanes = {lane: settings_by_id[lane.subscription_id] for lane in waiting if lane.subscription_id in settings_by_id}
+    lanes = _settings_of_lanes(lane for lane in _lanes_waiting() if cells is None or lane.cell in cells)
     # A lane that a publisher has used since the wipe already reads the database. It must not read it twice, or its
     # messages would come twice.
     _lanes_tell(lanes)
@@ -52,6 +50,26 @@ def rebuild(cells: Collection[int] | None = None) -> int:
     default_backlog().mark_alive(cells)
     logger.info("Redis rebuilt from the database: %d backlogs", len(lanes))
     return len(lanes)
+
+
+def rebuild_region(region: str) -> None:
+    """Tell Redis about the lanes of a region, which is held from now on."""
+    lanes = _settings_of_lanes(lane for lane in _lanes_waiting() if lane.region == region)
+    _lanes_tell(lanes)
+    logger.info("region %s is held here, with %d backlogs", region, len(lanes))
+
+
+def _lanes_waiting(*, shard: int | None = None) -> list[Lane]:
+    """Return the lanes with waiting deliveries, of the regions that this one holds."""
+    rows = lanerows.all_lanes_waiting(shard=shard)
+    return [Lane(row.subscription_id, row.region) for row in rows if holds(row.region)]
+
+
+def _settings_of_lanes(lanes: Iterable[Lane]) -> dict[Lane, PushSettings]:
+    """Return the settings of those lanes whose subscriptions exist."""
+    lanes = list(lanes)
+    settings_by_id = settings_of({lane.subscription_id for lane in lanes})
+    return {lane: settings_by_id[lane.subscription_id] for lane in lanes if lane.subscription_id in settings_by_id}
 
 
 def audit(known: Mapping[Lane, LaneSummary] | None = None, *, shard: int | None = None) -> int:
@@ -63,7 +81,8 @@ def audit(known: Mapping[Lane, LaneSummary] | None = None, *, shard: int | None 
     before_id = min(first_id_at(time.time_ns() // 1_000_000 - GRACE_MS), first_pending_id())
     if known is None:
         known = default_backlog().summaries(shard=shard)
-    rows = [Lane(row.subscription_id, row.region) for row in lanerows.all_lanes_waiting(shard=shard)]
+    known = {lane: summary for lane, summary in known.items() if holds(lane.region)}
+    rows = _lanes_waiting(shard=shard)
     settings_by_id = settings_of({lane.subscription_id for lane in (*known, *rows)})
     waiting = {lane: settings_by_id[lane.subscription_id] for lane in rows if lane.subscription_id in settings_by_id}
     current = {lane: settings_by_id[lane.subscription_id] for lane in known if lane.subscription_id in settings_by_id}

@@ -63,6 +63,11 @@ def queue_key(region: str, *, cell: int) -> str:
     return queue_name(region) if settings.CELLS == 1 else cell_key(cell, queue_name(region))
 
 
+def low_queue_key(region: str, *, cell: int) -> str:
+    """Return the list of the queue's messages of the lowest priority (`low_of` in common.lua)."""
+    return f"{queue_key(region, cell=cell)}\x06\x169"
+
+
 def pull_bell(subscription_id: int) -> str:
     """Return the list that holds an entry while a waiting puller of the subscription should look at its lanes."""
     return cell_key(cell_of(subscription_id), f"pull:{subscription_id}")

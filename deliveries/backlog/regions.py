@@ -11,7 +11,7 @@ from django.conf import settings
 
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.workerverbs import DEAD_AFTER_MS
-from deliveries.store import lanerows
+from deliveries.store import lanerows, regionholds
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ def audit_regions() -> list[Unserved]:
     backlogs = lanerows.push_backlogs()
     backlog = default_backlog()
     backlog.note_regions(backlogs)
-    silent = backlog.regions_silent()
+    silent = _regions_silent()
     unserved = [Unserved(name, int(seconds), backlogs[name]) for name, seconds in silent.items() if name in backlogs]
     for region in unserved:
         logger.warning(
@@ -47,6 +47,13 @@ def audit_regions() -> list[Unserved]:
     rows = [[region.region, region.seconds, region.backlogs] for region in unserved]
     backlog.shared.set(KEY, orjson.dumps(rows), ex=KEY_SECONDS)
     return unserved
+
+
+def _regions_silent() -> dict[str, float]:
+    """Return the regions without a living worker, with the seconds since there was one."""
+    if regionholds.is_alone():
+        return default_backlog().regions_silent()
+    return {hold.region: hold.renewed_s for hold in regionholds.read_holds() if hold.renewed_s * 1000 >= DEAD_AFTER_MS}
 
 
 def regions_unserved() -> list[Unserved]:

@@ -17,6 +17,7 @@ from deliveries.backlog.records import (
     all_cells,
     cell_key,
     cell_of,
+    low_queue_key,
     queue_key,
     work_key,
 )
@@ -165,6 +166,11 @@ class WorkerVerbs:
         """Forget regions in which nothing waits and nothing will."""
         if regions:
             self.client.zrem(cell_key(0, "regions"), *regions)
+
+    def empty_queues(self, region: str) -> None:
+        """Drop what waits in a region's queues, as its lanes are forgotten."""
+        for cell in all_cells():
+            self.client.delete(queue_key(region, cell=cell), low_queue_key(region, cell=cell))
 
     def put_back(self, worker: str, batches: Sequence[str], *, cell: int = 0) -> int:
         """Put batches that a worker requested and never got back into their queues. Return the number of messages."""

@@ -9,7 +9,7 @@ from deliveries.models.archive import ArchivedMessage, ArchiveFile, ArchiveLefto
 from deliveries.models.deadletters import DeadLetter, DeadLetterJob
 from deliveries.models.jobs import PublishJob, PublishPart, PublishReject
 from deliveries.models.journal import CountingLease, Segment, ShippedSegment
-from deliveries.models.messages import Delivery, LostOffer, Message, PendingPublish
+from deliveries.models.messages import Delivery, LostOffer, Message, PendingPublish, RegionHold
 from deliveries.models.metrics import (
     CounterSample,
     GaugeMinute,
@@ -47,6 +47,7 @@ __all__ = [
     "PublishPart",
     "PublishReject",
     "RegionGaugeMinute",
+    "RegionHold",
     "Segment",
     "ShippedSegment",
     "SnapshotMessage",

@@ -84,14 +84,27 @@ class PendingPublish(models.Model):
 
 
 class LostOffer(models.Model):
-    """A message of an ordered lane that Redis was not told of: the lane may have read beyond it (lostoffers.py)."""
+    """A message of a lane that Redis was not told of, and may have read beyond, or a change of it (lostoffers.py)."""
 
     subscription_id = models.BigIntegerField()
     region = models.CharField(max_length=63)
-    message_id = models.BigIntegerField()
+    message_id = models.BigIntegerField(help_text="A message, or 0 for other settings, or -1 for another backlog")
 
     class Meta:
         indexes = [models.Index(fields=["subscription_id", "region", "message_id"], name="lostoffer_lane")]
 
     def __str__(self) -> str:
         return f"{self.message_id} to {self.subscription_id}"
+
+
+class RegionHold(models.Model):
+    """Which region's Redis and workers have the messages of a region (store/regionholds.py)."""
+
+    region = models.CharField(max_length=63, primary_key=True)
+    holder = models.CharField(max_length=63)
+    renewed_at = models.DateTimeField(help_text="When a push worker of the holder lived last")
+    held_since = models.DateTimeField()
+    wanted_at = models.DateTimeField(null=True, help_text="When the region asked for itself last")
+
+    def __str__(self) -> str:
+        return f"{self.region} is held by {self.holder}"

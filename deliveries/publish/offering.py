@@ -16,6 +16,7 @@ from deliveries.models import LostOffer
 from deliveries.rules.payload import NewMessage, publish_time_text, wire_message
 from deliveries.rules.taskmessage import escape_message, reference
 from deliveries.store.lostoffers import note_lost
+from deliveries.store.regionholds import holds
 from deliveries.telemetry.events import Published
 from deliveries.telemetry.sinks.observing import observe
 from subscriptions.selectors import PushSettings
@@ -36,6 +37,14 @@ def offer_all(requests: Sequence[Published]) -> None:
 
 
 def _offer_all(requests: Sequence[Published]) -> None:
+    note_lost(
+        LostOffer(subscription_id=owed.subscriber.id, region=request.region, message_id=request.ids[owed.indices[0]])
+        for request in requests
+        if not holds(request.region)
+        for owed in request.owed
+        if owed.indices
+    )
+    requests = [request for request in requests if holds(request.region)]
     ordered = _first_of_ordered(requests)
     steps = Steps()
     try:

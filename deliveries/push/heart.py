@@ -17,6 +17,7 @@ from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import Health
 from deliveries.backlog.regions import regions_to_adopt
 from deliveries.backlog.workerverbs import Lease
+from deliveries.store import regionholds
 from pushhub.common.background import BackgroundThread, oldest_job_seconds
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Heart:
         try:
             healths = self.renew()
             health = Health.of_all(healths.values())
-            if 0 in healths:
+            if 0 in healths and regionholds.is_alone():
                 self._worker.adopt(regions_to_adopt(health.silent_regions))
             if health.put_back:
                 logger.warning("took over %d messages of a worker that died", health.put_back)

@@ -29,6 +29,7 @@ from deliveries.backlog.scripts import source
 from deliveries.backlog.workerverbs import Fetched
 from deliveries.push.alarm import MIN_SECONDS, Alarm
 from deliveries.rules.taskmessage import QUEUE_PREFIX, parse_own
+from deliveries.store.regionholds import holds_now
 from pushhub.common.redisclient import connect_to_redis, shared_url
 
 #: The longest sleep on the bell, and so the longest delay after a lost ring. pump.lua has the same number.
@@ -163,7 +164,8 @@ class Channel(BaseChannel):  # type: ignore[misc]
     def _served(self) -> list[str]:
         """Return the regions to fetch for."""
         adopted = self.fetcher.adopted if self.fetcher is not None else ()
-        return [*self._regions, *(region for region in adopted if region not in self._regions)]
+        others = (region for region in adopted if region not in self._regions)
+        return [region for region in (*self._regions, *others) if holds_now(region)]
 
     def fetches(self, message: Any) -> bool:
         routing_key = str(message.delivery_info.get("routing_key", ""))
@@ -188,8 +190,8 @@ class Channel(BaseChannel):  # type: ignore[misc]
         self._brpop_sent_at = monotonic()
         if settings.CELLS > 1:
             self._send_sleep_beside_cells(self.fetcher)
-        elif not self._quiet.issuperset(self._served):
-            self._send_fetch(self.fetcher)
+        elif not self._quiet.issuperset(served := self._served):
+            self._send_fetch(self.fetcher, served)
         else:
             self._send_sleep()
 
@@ -202,8 +204,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
             self._in_poll = None
         super().close()
 
-    def _send_fetch(self, fetcher: Fetcher) -> None:
-        regions = self._served
+    def _send_fetch(self, fetcher: Fetcher, regions: list[str]) -> None:
         self._turn = (self._turn + 1) % len(regions)
         region = regions[self._turn]
         work, batch, room, *others = fetcher.fetch_arguments(region, is_own=region in self._regions)
@@ -223,7 +224,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
     def _send_sleep(self, seconds: float = MAX_SLEEP_SECONDS) -> None:
         self._awaited = _Sleep()
         self._quiet.clear()
-        bells = [bell_key(region) for region in self._served]
+        bells = [bell_key(region) for region in self._served or ([self.fetcher.name] if self.fetcher else [])]
         others = [queue for queue in self.active_queues if settings.CELLS > 1 or not queue.startswith(QUEUE_PREFIX)]
         self.client.connection.send_command("BRPOP", *bells, *others, f"{seconds:.3f}")
 

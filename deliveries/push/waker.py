@@ -116,5 +116,7 @@ class WakerStep(bootsteps.StartStopStep):
         global here
         if settings.CELLS > 1:
             raise ImproperlyConfigured(f"PUSHHUB_CELLS={settings.CELLS}: a stock Celery worker knows one cell only")
+        if settings.REGION_REDIS:
+            raise ImproperlyConfigured("PUSHHUB_REGION_REDIS=on: a stock Celery worker can't hold a region")
         here = Waker(worker.hostname, self._regions)
         return here

@@ -25,6 +25,7 @@ from deliveries.push.batchrequests import BatchRequests
 from deliveries.push.heart import Heart
 from deliveries.push.memory import return_large_blocks
 from deliveries.push.pager import Pager
+from deliveries.push.regionkeeper import RegionKeeper
 from deliveries.push.rejected import reject
 from deliveries.push.sending.delivery import Batch
 from deliveries.push.sending.workerlease import WorkerLease
@@ -32,6 +33,7 @@ from deliveries.push.stages import Arrival, Stages
 from deliveries.push.transport import Transport
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import TASK_NAME, body_of, parse_any, parse_own, task_id_of
+from deliveries.store import regionholds
 from deliveries.telemetry.journal.journal import journal
 
 logger = logging.getLogger(__name__)
@@ -65,6 +67,7 @@ class PushWorker:
         #: Those whose messages it has requested since the last heartbeat.
         self._requested_regions: set[str] = set()
         self._heart = Heart(self)
+        self._regions = RegionKeeper(is_well=lambda: self.leases[0].holds(), adopt=self.adopt)
         self._requests = BatchRequests()
         #: The regions whose queues Celery consumes.
         self._consumed: tuple[str, ...] = ()
@@ -88,6 +91,7 @@ class PushWorker:
         self.stages.start()
         self.pager.start()
         self._heart.start()  # the first fetch needs the lease
+        self._regions.start()
 
     # Called by the transport (transport.Fetcher).
 
@@ -194,7 +198,7 @@ class PushWorker:
         return [
             self._take(region, cell, min(count, FETCH_SIZE))
             for (region, cell), count in counts.items()
-            if region in self._consumed or region in self.adopted
+            if (region in self._consumed or region in self.adopted) and regionholds.holds_now(region)
         ]
 
     def _take(self, region: str, cell: int, most: int) -> Take:
@@ -239,7 +243,7 @@ class PushWorker:
 
         After a stop of all workers the worker's own regions are silent too, until it has requested their messages.
         """
-        if not self._own_regions:
+        if not self._own_regions and regionholds.is_alone():
             return
         regions = tuple(region for region in regions if region not in self._own_regions)
         if regions != self.adopted:
@@ -260,6 +264,7 @@ class PushWorker:
         self._stopping = True
         self.stages.drain()
         self.pager.stop()
+        self._regions.stop()
         self._heart.stop()
         self.stages.flower.stop()
         if (process_journal := journal()) is not None:

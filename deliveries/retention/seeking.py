@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.elsewhere import tell_elsewhere
 from deliveries.backlog.lanes import configure_lanes, lanes_of
 from deliveries.backlog.records import Lane
 from deliveries.models import SnapshotMessage
@@ -21,6 +22,7 @@ from deliveries.retention.retained import seekable_from
 from deliveries.rules.ids import first_id_at
 from deliveries.rules.payload import parse_attributes
 from deliveries.store import lanerows, messagerows, statements
+from deliveries.store.lostoffers import OTHER_BACKLOG
 from deliveries.store.writelock import write_transaction
 from deliveries.telemetry import kinds
 from deliveries.telemetry.sinks.requests import request_counted
@@ -137,3 +139,4 @@ def _lanes_reload(subscription_id: int) -> None:
     for lane in lanes_of(subscription_id):
         default_backlog().forget(lane)
     configure_lanes(subscription_id, action="known")
+    tell_elsewhere(subscription_id, what=OTHER_BACKLOG)

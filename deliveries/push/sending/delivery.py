@@ -14,6 +14,7 @@ from deliveries.push.sending.workerlease import WorkerLease
 from deliveries.rules.outcome import Verdict, verdict
 from deliveries.rules.payload import data_size
 from deliveries.rules.taskmessage import DeliverTask, generation_of, reference, seek_of
+from deliveries.store.regionholds import holds_now
 from pushhub.common.tracing import TraceContext
 
 
@@ -144,8 +145,11 @@ class PushDelivery:
         return generation_of(self.task_id)
 
     def may_begin(self) -> bool:
-        """Return whether the worker may begin to push a message of an ordered subscription (workerlease.py)."""
-        return self.batch is None or self.batch.lease.holds()
+        """Return whether the worker may begin to push a message.
+
+        It is asked about ordered subscriptions (workerlease.py), and about all where regions are held by turns.
+        """
+        return holds_now(self.lane.region) and (self.batch is None or self.batch.lease.holds())
 
     @property
     def is_lost(self) -> bool:

@@ -9,6 +9,7 @@ from deliveries.push.sending.plans import PushPlan
 from deliveries.rules.envelope import metadata_headers, push_body, trace_headers, unwrapped_body
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.outcome import Verdict
+from deliveries.store.regionholds import is_alone
 from pushhub.common import tracing
 
 
@@ -25,7 +26,8 @@ def send(client: Client, delivery: PushDelivery, plan: PushPlan, now_ms: int) ->
         return delivery.settle_as(Verdict.DROP, "expired")
     if plan.refusal:
         return delivery.settle_as(Verdict.NACK, plan.refusal)
-    if plan.endpoint is None or (settings.ordered and not delivery.may_begin()):
+    is_fenced = settings.ordered or not is_alone()
+    if plan.endpoint is None or (is_fenced and not delivery.may_begin()):
         return delivery.settle_as(Verdict.RELEASE)
     headers = trace_headers(task.message)
     if headers and tracing.is_on():
@@ -43,7 +45,7 @@ def send(client: Client, delivery: PushDelivery, plan: PushPlan, now_ms: int) ->
         body,
         headers=headers,
         timeout_s=settings.ack_deadline_seconds,
-        may_begin=delivery.may_begin if settings.ordered else None,
+        may_begin=delivery.may_begin if is_fenced else None,
         keeps_answer=settings.attributes.get(KEEP_ANSWERS) == "true",
         on_done=delivery.done,
     )

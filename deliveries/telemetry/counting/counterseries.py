@@ -9,11 +9,15 @@ last sample has started again at zero, because Redis lost it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
+
+from django.conf import settings
 
 from deliveries.backlog.default import default_backlog
 from deliveries.models import CounterSample
 from deliveries.rules.histogram import SCALE
+from deliveries.store.regionholds import is_alone
 from deliveries.store.writelock import write_transaction
 from deliveries.telemetry import kinds
 from deliveries.telemetry.counting.ledger import Key, Sums, add_sums
@@ -36,10 +40,11 @@ def sample_counters(*, clock: Clock = utcnow) -> int:
     Values that were read before another process' sample would look like lost counters. So the samples are read before
     the counters, and a counter whose sample has changed since is left to the next call.
     """
-    samples = dict(CounterSample.objects.values_list("field", "value"))
-    values = {
-        value.field: value for value in read_counters(default_backlog().clients) if value.kind.is_sampled(value.labels)
-    }
+    # Each Redis has counters of its own.
+    own = "" if is_alone() else f"{settings.REGION}/"
+    samples = dict(CounterSample.objects.filter(field__startswith=own).values_list("field", "value"))
+    counters = (value for value in read_counters(default_backlog().clients) if value.kind.is_sampled(value.labels))
+    values = {own + value.field: replace(value, field=own + value.field) for value in counters}
     grown = [value for value in values.values() if samples.get(value.field) != value.value]
     # The growth is that of the minute before; most of it lies in the minute that began half a minute before that.
     at = floor(clock() - timedelta(seconds=30), MINUTE)
