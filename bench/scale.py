@@ -15,6 +15,8 @@ from bench.limits import LIMITS
 from bench.limits import RESULTS as LIMITS_RESULTS
 from bench.pages import put_block, table
 from bench.processes import ROOT
+from bench.regions import RESULTS as REGIONS_RESULTS
+from bench.takeover import RESULTS as TAKEOVER_RESULTS
 from pushhub.capacity.command import main as print_capacity
 from pushhub.capacity.model import PARTS, Load, plan, read_costs, spent
 
@@ -94,6 +96,24 @@ def limits_table(measured: Mapping[str, Any]) -> str:
     return table(["limit", "figures", "beyond"], rows)
 
 
+def takeover_table(measured: Mapping[str, Any]) -> str:
+    """Return the seconds of each take-over, by what had become of its holder."""
+    by_fate = measured["figures"]
+    rows = [[what, *(f"{figures[what]:.1f}" for figures in by_fate.values())] for what in next(iter(by_fate.values()))]
+    return table(["held", *(f"{fate}, s" for fate in by_fate)], rows)
+
+
+def regions_table(measured: Mapping[str, Any]) -> str:
+    """Return the times of publishes in each region, and those of a cut and of the return."""
+    figures = dict(measured["figures"])
+    rows = [
+        [f"publish in the {name} region, p50 and p99, ms", f"{row['p50_ms']:,.1f} and {row['p99_ms']:,.1f}"]
+        for name, row in ((name, figures.pop(name)) for name in ("near", "far"))
+    ]
+    rows += [[f"the far region is {key}", f"{value:.1f}"] for key, value in figures.items()]
+    return table([f"{measured['rate']} publishes a second in each region in turn", "figures"], rows)
+
+
 def _plain(value: float | None) -> str:
     return "-" if value is None else f"{value:,}"
 
@@ -136,6 +156,8 @@ def blocks() -> dict[str, str]:
         "example": example(),
         "simulated": table(["simulated", "figures"], [[panel.title, panel.figures] for panel in read_panels()]),
         "limits": limits_table(json.loads(LIMITS_RESULTS.read_text())),
+        "takeover": takeover_table(json.loads(TAKEOVER_RESULTS.read_text())),
+        "regions": regions_table(json.loads(REGIONS_RESULTS.read_text())),
     }
 
 

@@ -21,9 +21,9 @@ logger = logging.getLogger(__name__)
 Counter = CountingLease.Counter
 
 #: A lease that was not renewed for this long is free.
-LEASE = timedelta(seconds=10)
+LEASE = timedelta(seconds=8)
 #: A holder whose state does not change renews its lease this often.
-RENEW = timedelta(seconds=3)
+RENEW = timedelta(seconds=2)
 #: A counter that is behind says so in the log this often.
 REMIND = timedelta(minutes=1)
 
