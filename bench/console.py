@@ -71,6 +71,8 @@ def pages() -> dict[str, str]:
         "topic": f"subscriptions/topic/{topic.pk}/change/",
         "subscriptions": "subscriptions/subscription/",
         "subscriptions, search": "subscriptions/subscription/?q=sub-77",
+        "subscriptions, by waiting": "subscriptions/subscription/?o=-3",
+        "subscriptions, failing": "subscriptions/subscription/?health=failing",
         "subscription, live": f"deliveries/delivery/state/{busy.pk}/live/",
         "subscription": f"deliveries/delivery/state/{busy.pk}/",
         "subscription, messages": f"deliveries/delivery/waiting/{busy.pk}/",

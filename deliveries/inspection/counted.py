@@ -1,4 +1,4 @@
-"""What is added up from the metrics for pages that ask every two seconds, for each viewer."""
+"""What is added up from metrics and gauges for pages that ask every two seconds, for each viewer."""
 
 from __future__ import annotations
 

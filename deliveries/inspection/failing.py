@@ -63,8 +63,7 @@ def failing_subscriptions(
     taken = last_round(now)
     if taken is None:
         raise LookupError
-    held = GaugeMinute.objects.filter(Q(backoff_ms__gt=0) | Q(unserved__gt=0), at=taken)
-    ranked = held.order_by("-oldest_unacked_seconds", "resource").values_list("resource", "undelivered")
+    ranked = added_up_once(lambda: _held_back(taken), "held back", taken, state=state, now=now)
     rows = _rows_named(subscriptions, [resource for resource, _ in ranked])
     ranked_rows = [(rows[resource], undelivered) for resource, undelivered in ranked if resource in rows]
     shown = dict(ranked_rows[:MAX_SHOWN])
@@ -91,6 +90,12 @@ def failing_subscriptions(
         if row.pk in conditions
     ]
     return failing, len(ranked_rows) - len(shown)
+
+
+def _held_back(taken: datetime) -> Sequence[tuple[str, int]]:
+    """Return the subscriptions that the gauges found failing, with their undelivered messages, the oldest first."""
+    held = GaugeMinute.objects.filter(Q(backoff_ms__gt=0) | Q(unserved__gt=0), at=taken)
+    return list(held.order_by("-oldest_unacked_seconds", "resource").values_list("resource", "undelivered"))
 
 
 def conditions_of(rows: Sequence[Subscription]) -> dict[int, tuple[Condition, LaneView]]:

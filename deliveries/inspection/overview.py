@@ -6,7 +6,7 @@ the backlog.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -44,14 +44,6 @@ class Overview:
 
 
 @dataclass(frozen=True, slots=True)
-class _Counted:
-    """The figures of some projects that the counter of the journal adds to: rates by event, and dead letters."""
-
-    rates: Mapping[str, Sequence[float]]
-    dead_letters: int
-
-
-@dataclass(frozen=True, slots=True)
 class Health:
     """Whether the processes of the deployment are alive."""
 
@@ -67,19 +59,21 @@ def overview(projects: QuerySet[Project], state: Counting, *, clock: Clock = utc
     now = clock()
     ids = frozenset(projects.order_by().values_list("project_id", flat=True))
     taken = last_round(now)
-    gauges = GaugeMinute.objects.filter(Q(at=taken), project__in=ids)
+    return added_up_once(lambda: _overview(ids, taken, now), "overview", ids, taken, state=state, now=now)
+
+
+def _overview(project_ids: Iterable[str], taken: datetime | None, now: datetime) -> Overview:
+    gauges = GaugeMinute.objects.filter(Q(at=taken), project__in=project_ids)
     totals = gauges.aggregate(
         undelivered=Sum("undelivered", default=0), oldest=Max("oldest_unacked_seconds", default=0)
     )
-    counted = added_up_once(
-        lambda: _Counted(_rates(ids, now), _dead_letters(ids, now)), "projects", ids, state=state, now=now
-    )
+    summed = _rates(project_ids, now)
     return Overview(
         undelivered=totals["undelivered"] if taken else None,
         oldest_seconds=totals["oldest"] if taken else None,
-        publish_rates=counted.rates["publish"],
-        push_rates=counted.rates["push"],
-        dead_letters=counted.dead_letters,
+        publish_rates=summed["publish"],
+        push_rates=summed["push"],
+        dead_letters=_dead_letters(project_ids, now),
     )
 
 
