@@ -30,6 +30,7 @@ class Service:
                 "PUSHHUB_CELLS": str(settings.CELLS),
                 "PUSHHUB_SECRET_KEY": settings.SECRET_KEY,
                 "PUSHHUB_REGION": settings.REGION,
+                "PUSHHUB_REGION_REDIS": "on" if settings.REGION_REDIS else "off",
                 "PUSHHUB_BACKLOG_LIMIT": str(settings.BACKLOG_LIMIT),
                 "PUSHHUB_JOURNAL": str(settings.JOURNAL) if journal and settings.JOURNAL else "off",
                 "PUSHHUB_LOG_LEVEL": "WARNING",

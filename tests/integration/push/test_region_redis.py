@@ -8,9 +8,13 @@ from collections.abc import Iterator
 from itertools import count
 
 import pytest
+import redis
 import requests
 from django.db import connection
 
+from deliveries.backlog.backlog import Backlog
+from deliveries.backlog.lanestate import LaneSummary
+from deliveries.backlog.records import Lane
 from deliveries.models import Delivery, RegionHold
 from tests.ports import wait_for
 from tests.receiver import Answer, Receiver
@@ -128,3 +132,27 @@ def test_what_one_region_changes_the_other_one_knows_soon(api: Api, regions: Reg
         assert requests.post(near_url, json=body, headers=header, timeout=60).ok
         wait_for(lambda: not Delivery.objects.exists(), what="the ack")
         assert len(new.requests) == A_REQUEST + 1
+
+
+def test_what_one_region_seeks_or_deletes_the_other_one_forgets(api: Api, regions: Regions) -> None:
+    far = Publisher(regions.far)
+    with redis.Redis.from_url(regions.far.redis_url) as client, Receiver(default=503) as receiver:
+        backlog = Backlog(client)
+
+        def known() -> dict[Lane, LaneSummary]:
+            return {lane: summary for lane, summary in backlog.summaries().items() if lane.region == "far"}
+
+        # Given messages that the endpoint of the far region refuses
+        api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
+        far.publish()
+        receiver.wait(A_REQUEST)
+        [lane] = known()
+        ids = list(Delivery.objects.values_list("message_id", flat=True))
+        assert any(backlog.known(lane, ids))
+        # When the near region's server skips them, then the far one's Redis forgets them
+        url = f"{regions.near.web.url}/v1/projects/shop/subscriptions/push"
+        assert requests.post(f"{url}:seek", json={"time": "2100-01-01T00:00:00Z"}, timeout=60).ok
+        wait_for(lambda: not any(backlog.known(lane, ids)), what="the seek")
+        # And when it deletes the subscription, the lane too
+        assert requests.delete(url, timeout=60).ok
+        wait_for(lambda: not known(), what="the end of the lane")

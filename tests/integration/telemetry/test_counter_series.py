@@ -242,3 +242,16 @@ def test_open_streams_of_living_processes_are_added_up(
     assert openstreams.open_streams(client) == {pk: 2}
     assert set(client.hkeys(openstreams.KEY)) == {b"elsewhere-1"}
     client.delete(openstreams.KEY)
+
+
+def test_counters_of_each_regions_redis_are_added(api: Api, scrape: Scrape, settings: Any) -> None:
+    api.create("topics/orders")
+    api.create("subscriptions/pull", {"topic": TOPIC})
+    publish(api, message(), message(), message())
+    api.post("subscriptions/pull:pull", PULL)
+    # Given two regions whose Redis have counted as much, then both count once
+    settings.REGION_REDIS = True
+    for settings.REGION, total in (("near", 3), ("far", 6), ("near", 6), ("far", 6)):
+        sample()
+        assert CounterSample.objects.filter(field__startswith=f"{settings.REGION}/").exists()
+        assert series(api, "subscription/sent_message_count") == {"pull": total}
