@@ -68,8 +68,8 @@
 -- An ordered lane reads its backlog from the database only, in the order of ids, so that a publisher's lost offer cannot
 -- swap two messages of a key. If any of it must be read again, everything that waits is read again.
 
--- A lane that nobody may ever take messages from keeps few deliveries in Redis: one of whose endpoint no ack is known, and one
--- whose pullers are away. All lanes together have one budget, BUDGET_BYTES. While they take more, each lane keeps few
+-- A lane whose messages don't leave fast keeps few deliveries in Redis: one of whose endpoint no ack within a second is known,
+-- and one whose pullers are away. All lanes together have one budget, BUDGET_BYTES. While they take more, each lane keeps few
 -- deliveries, and large payloads stay in the database. What a lane takes is counted when deliveries enter it; those that leave
 -- it count with its mean.
 
@@ -85,8 +85,8 @@ local ACKNOWLEDGED_MS = 60000
 local DOWN_LEVEL = FREE_LEVEL + 3
 --- How many deliveries of a lane whose endpoint is down wait in Redis, and how long the text of each may be at most.
 local HANDFUL, LEAN_TEXT = 16, 2000
---- While Redis is over its budget, or nobody is known to take the lane's messages, a lane keeps so many times its push window,
---- but a handful at least.
+--- While Redis is over its budget, or its messages don't leave fast, a lane keeps so many times its push window, but a handful at
+--- least.
 local WINDOWS = 8
 --- So long after its last request a puller counts as away. Streams ask every few seconds.
 local PULLER_AWAY_MS = 60000
@@ -241,17 +241,23 @@ end
 -- Returns whether larger payloads of the lane stay in the database.
 local function is_lean(state) return is_down(state) or is_over_budget() end
 
--- Returns whether the lane's endpoint is known to ack, given two fields of its state, or a puller asks for its messages.
-local function has_acked(results_seen, ack_ratio) return results_seen > 0 and ack_ratio > 0 end
-local function is_taken_from(state, now)
+-- Returns whether an endpoint is known to ack within a second, given three fields of its lane's state.
+local function acks_soon(results_seen, ack_ratio, latency_ms)
+  return results_seen > 0 and ack_ratio > 0 and latency_ms < LATENCY_BELOW_MS
+end
+
+-- Returns whether the lane may need many messages at once. Behind an endpoint that takes seconds, a few windows last until the
+-- next page is there. All of them may be of one ordering key, so an ordered lane needs more.
+local function needs_many(state, now)
   if state.mode == PULL then return now - state.pumped_ms < PULLER_AWAY_MS end
-  return has_acked(state.results_seen, state.ack_ratio)
+  if state.ordered == 1 then return state.results_seen > 0 and state.ack_ratio > 0 end
+  return acks_soon(state.results_seen, state.ack_ratio, state.latency_ms)
 end
 
 -- A lane is prompt if its endpoint acks within a second. The messages of all others (slow, dead, or not tried yet) have the
 -- lowest priority: a thousand such lanes would else take a worker's time from the prompt ones.
 local function is_prompt(state)
-  return has_acked(state.results_seen, state.ack_ratio) and state.latency_ms < LATENCY_BELOW_MS and not is_in_backoff(state)
+  return acks_soon(state.results_seen, state.ack_ratio, state.latency_ms) and not is_in_backoff(state)
 end
 
 -- The list in which kombu keeps the messages of a queue that have the lowest priority.
@@ -260,7 +266,7 @@ local function low_of(queue) return queue .. '\006\0229' end
 -- Returns how many deliveries of the lane may wait in Redis, where `limit` is the most for any lane.
 local function limit_of(key, state, limit, now)
   if is_down(state) then return math.min(limit, HANDFUL) end
-  if not is_over_budget() and is_taken_from(state, now) then return limit end
+  if not is_over_budget() and needs_many(state, now) then return limit end
   local used = state.mode == PUSH and rules_window(state) or redis.call('ZCARD', key .. ':l')
   return math.min(limit, math.max(WINDOWS * used, HANDFUL))
 end

@@ -55,12 +55,13 @@ local function join(lane, key, length)
   local codes = STATE_CODES
   local fields = redis.call('HMGET', key .. ':s', codes.mode, codes.spilled, codes.ordered, codes.backoff_level,
     codes.generation, codes.held, codes.held_bytes, codes.results_seen, codes.ack_ratio, codes.read_to, codes.cursor,
-    codes.spilled_from)
+    codes.spilled_from, codes.latency_ms)
   if tonumber(fields[1]) ~= PUSH or not fields[7] then return false end
   if tonumber(fields[2]) == 1 then return stay_behind(key, fields[11], fields[12]) end
   if length + #ids > limit or is_over_budget() then return false end
   if tonumber(fields[3]) ~= 0 or tonumber(fields[4]) >= DOWN_LEVEL or is_late(fields[10]) then return false end
-  if length + #ids > HANDFUL and not has_acked(tonumber(fields[8]), tonumber(fields[9])) then return false end
+  local is_fast = acks_soon(tonumber(fields[8]), tonumber(fields[9]), tonumber(fields[13]))
+  if length + #ids > HANDFUL and not is_fast then return false end
   local count, bytes = append_first(lane, key, #ids, fields[5])
   redis.call('HSET', key .. ':s', codes.held, fields[6] + count, codes.held_bytes, string.format('%.0f', fields[7] + bytes))
   joined_bytes = joined_bytes + bytes

@@ -130,6 +130,26 @@ def test_over_the_budget_a_lane_keeps_a_few_windows_full(backlog: Backlog) -> No
     assert (request.from_id, request.rows, request.is_lean) == (FIRST + 3 * WINDOWS, 6 * WINDOWS // 2, True)
 
 
+@pytest.mark.parametrize(("latency_ms", "kept"), [(900, 60 - 3), (1100, 3 * WINDOWS)])
+def test_behind_an_endpoint_that_takes_seconds_a_lane_keeps_a_few_windows(
+    backlog: Backlog, latency_ms: float, kept: int
+) -> None:
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    lane_change(backlog, LANE, results_seen=1, ack_ratio=1, latency_ms=latency_ms)
+    offer(backlog, *ids(10))
+    offer(backlog, *ids(50, start=10))
+    assert waiting(backlog) == kept
+
+
+def test_an_ordered_lane_reads_on_behind_an_endpoint_that_takes_seconds(backlog: Backlog) -> None:
+    """All messages of a few windows may be of one key."""
+    backlog.configure(LANE, mode=Mode.PUSH, action="new", ordered=True)
+    lane_change(backlog, LANE, results_seen=1, ack_ratio=1, latency_ms=1100)
+    offer(backlog, *ids(1))
+    [request] = page_requests(backlog, region=LANE.region)
+    assert request.rows == backlog.limit // 2
+
+
 def test_over_the_budget_nothing_joins_a_backlog_and_no_large_message_is_taken(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     lane_change(backlog, LANE, results_seen=1, ack_ratio=1)
