@@ -15,11 +15,16 @@ class Migration(migrations.Migration):
                 ("wanted_at", models.DateTimeField(help_text="When the region asked for itself last", null=True)),
             ],
         ),
-        migrations.AlterField(
-            model_name="lostoffer",
-            name="message_id",
-            field=models.BigIntegerField(
-                help_text="A message, or 0 for other settings, or -1 for another backlog"
-            ),
+        # Only the text changed.
+        migrations.SeparateDatabaseAndState(
+            state_operations=[
+                migrations.AlterField(
+                    model_name="lostoffer",
+                    name="message_id",
+                    field=models.BigIntegerField(
+                        help_text="A message, or 0 for other settings, or -1 for another backlog"
+                    ),
+                ),
+            ]
         ),
     ]

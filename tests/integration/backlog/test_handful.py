@@ -10,7 +10,7 @@ import pytest
 from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import Mode, Place
 from deliveries.backlog.connection import client_of
-from deliveries.backlog.records import Leases, Offer, OfferedLane, PageRequest, Settlement
+from deliveries.backlog.records import Leases, Offer, OfferedLane, Page, PageRequest, Settlement
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import escape_message
 from tests.integration.backlog.test_backlog import (
@@ -63,7 +63,7 @@ def page(backlog: Backlog, request: PageRequest, rows: list[int]) -> list[int]:
     read = [row for row in rows if row >= request.from_id][: request.rows]
     known = dict(zip(read, backlog.known(LANE, read), strict=True))
     messages = [(row, task(row)) for row in read if row > request.read_to or not known[row]]
-    backlog.offer_page(request, messages, next_id=read[-1] + 1, complete=len(read) < request.rows)
+    backlog.offer_pages([Page(request, messages, read[-1] + 1, is_last=len(read) < request.rows)])
     return read
 
 

@@ -9,7 +9,7 @@ import pytest
 from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import Mode, Place
 from deliveries.backlog.connection import client_of
-from deliveries.backlog.records import Health, Lane, Settlement, Take, work_key
+from deliveries.backlog.records import Health, Lane, Page, Settlement, Take, work_key
 from deliveries.backlog.workerverbs import LEASE_MS
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import parse_body, parse_own, queue_name
@@ -26,7 +26,7 @@ def backlog(redis_url: str) -> Backlog:
     backlog = Backlog(client_of(redis_url), limit=10)
     request = requested_page(backlog, ordered=True)
     messages = [(message_id, task(message_id)) for message_id in ids(3)]
-    backlog.offer_page(request, messages, next_id=FIRST + 3, complete=True, orderings=["a", "a", "b"])
+    backlog.offer_pages([Page(request, messages, next_id=FIRST + 3, is_last=True, orderings=["a", "a", "b"])])
     backlog.configure(PLAIN, mode=Mode.PUSH, action="new")
     offer(backlog, FIRST + 3, lane=PLAIN)
     for lease in (FROZEN, OTHER):
@@ -165,7 +165,7 @@ def test_a_message_that_a_worker_gave_back_is_not_taken_over_from_it(
     if is_read_again:
         backlog.configure(LANE, mode=Mode.PUSH, action="spill", ordered=True)
         [request] = page_requests(backlog, region=LANE.region)
-        backlog.offer_page(request, [(FIRST, task(FIRST))], next_id=FIRST + 3, complete=True, orderings=["a"])
+        backlog.offer_pages([Page(request, [(FIRST, task(FIRST))], FIRST + 3, is_last=True, orderings=["a"])])
     assert fetch(backlog, OTHER) == [FIRST]
     # When the lease of the first worker lapses, only what it still pushed goes to the queue
     silence(backlog, FROZEN)
