@@ -61,7 +61,8 @@ CROWDS = (
 class Size:
     """The neighbours, the messages of each, the healthy messages of the drain and those of the latencies.
 
-    A worker that starts tries all neighbours at once. `settle_seconds` later their backoffs have grown.
+    A worker that starts tries all neighbours at once. `settle_seconds` later their backoffs have grown. The drain lasts
+    longer than slow ones take to answer: as they began together, a shorter one has all of their answers in it, or none.
     """
 
     neighbours: int
@@ -72,7 +73,7 @@ class Size:
     settle_seconds: float
 
 
-FULL = Size(neighbours=1000, each=1000, drained=20_000, timed=1000, slow_seconds=9, settle_seconds=20)
+FULL = Size(neighbours=1000, each=1000, drained=140_000, timed=1000, slow_seconds=9, settle_seconds=20)
 QUICK = Size(neighbours=10, each=10, drained=300, timed=100, slow_seconds=1, settle_seconds=0)
 
 

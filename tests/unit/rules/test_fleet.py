@@ -30,7 +30,7 @@ def test_the_simulation_has_the_numbers_of_the_worker_and_of_the_scripts() -> No
     assert f"SLICE_MS = {fleet.QUEUE_DEPTH}, {fleet.SHORT_SLICE}, {fleet.SLICE_MS}\n" in pump
     assert f"GROWTH_BURST = {fleet.GROWTH_PER_MS}, {fleet.GROWTH_BURST}\n" in pump
     assert f"LOW_SHARE = 1 / {1 / fleet.LOW_SHARE:.0f}\n" in fetch
-    assert "state.latency_ms < LATENCY_BELOW_MS" in common
+    assert "latency_ms < LATENCY_BELOW_MS" in common
 
 
 @pytest.mark.parametrize("seed", range(3))
