@@ -17,6 +17,7 @@ from pushhub.common.errors import InvalidArgument, NotFound
 from pushhub.common.principals import Principal
 from pushhub.common.protojson import format_duration, format_timestamp
 from pushhub.common.rows import row_or_none
+from subscriptions.api.openapi import PAGE_TOKEN
 from subscriptions.api.routes import PROJECT, serve
 from subscriptions.iam.methods import GET_TOPIC, METHODS, PULL
 from subscriptions.iam.visible import rows_callable, rows_held
@@ -29,7 +30,7 @@ from subscriptions.transforms.results import FILTERED, Failed, Filtered
 ID_DIGITS = 19
 
 
-@serve("GET", PROJECT + "/messages/{message:[^/:]+}", "pushhub.v1.Diagnostics.GetMessage")
+@serve("GET", PROJECT + "/messages/{message:[^/:]+}", "pushhub.v1.Diagnostics.GetMessage", parameters=[PAGE_TOKEN])
 def get_message(project: str, message: str, query: Mapping[str, str], caller: Principal) -> Any:
     """Return a message's way to each subscription that the caller may pull from, as the console's message page does."""
     if not (message.isascii() and message.isdigit() and len(message) <= ID_DIGITS and int(message) <= LAST_ID):

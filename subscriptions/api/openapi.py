@@ -24,10 +24,8 @@ from pushhub.common.protojson import (
 
 Schema = dict[str, Any]
 
-PAGING = [
-    OpenApiParameter("pageSize", int, description="The maximum number of items in a page"),
-    OpenApiParameter("pageToken", str, description="The nextPageToken of the previous page"),
-]
+PAGE_TOKEN = OpenApiParameter("pageToken", str, description="The nextPageToken of the previous page")
+PAGING = [OpenApiParameter("pageSize", int, description="The maximum number of items in a page"), PAGE_TOKEN]
 ERROR: Schema = {
     "type": "object",
     "properties": {
