@@ -22,11 +22,8 @@ def tell_elsewhere(subscription_id: int, *, what: int = OTHER_SETTINGS) -> None:
     )
 
 
-def hear_of_elsewhere(region: str) -> int:
-    """Pass on to the lanes of a region what others have noted for it; return how many notes there were.
-
-    May raise errors of the database and of Redis.
-    """
+def hear_of_elsewhere(region: str) -> None:
+    """Pass on to the lanes of a region what others have noted for it. May raise errors of the database and of Redis."""
     rows = lost_of(region)
     lanes = grouped(rows, lambda row: Lane(row.subscription_id, row.region))
     settings_by_id = settings_of({lane.subscription_id for lane in lanes})
@@ -40,4 +37,3 @@ def hear_of_elsewhere(region: str) -> int:
         if settings is not None:
             configure_lane(lane, settings, action="spill", from_id=max(min(ids), 0))
     forget_lost([row.pk for row in rows])
-    return len(rows)

@@ -20,18 +20,19 @@ PAGE_ROWS = 500
 
 def page_in(requests: Sequence[PageRequest]) -> None:
     """Read the next page of each lane and offer it. Deliveries that Redis has are left out."""
-    pages = statements.read_pages([_range_of(request) for request in requests])
+    ranges = [_range_of(request) for request in requests]
+    pages = statements.read_pages(ranges)
     turned = _turn_back([request for request in requests if request.is_ordered])
-    read = [pair for pair in zip(requests, pages, strict=True) if pair[0].lane not in turned]
+    read = [it for it in zip(requests, ranges, pages, strict=True) if it[0].lane not in turned]
     # Redis has had the rows that are read again. One that is settled before the page arrives would go out twice.
     again = {
-        request.lane: [row.message_id for row in rows if row.message_id <= request.read_to] for request, rows in read
+        request.lane: [row.message_id for row in rows if row.message_id <= request.read_to] for request, _, rows in read
     }
     missing = missing_in_redis(again)
     offered = []
-    for request, rows in read:
+    for request, wanted, rows in read:
         next_id = rows[-1].message_id + 1 if rows else request.from_id
-        is_last = len(rows) < _range_of(request).limit
+        is_last = len(rows) < wanted.limit
         rows = [row for row in rows if row.message_id > request.read_to or (*request.lane, row.message_id) in missing]
         orderings = [digest(row.ordering_key) for row in rows] if request.is_ordered else []
         messages = render_rows(request.lane, rows, generation=request.generation)

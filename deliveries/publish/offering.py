@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
 from typing import Any
 
 import redis
@@ -37,14 +38,16 @@ def offer_all(requests: Sequence[Published]) -> None:
 
 
 def _offer_all(requests: Sequence[Published]) -> None:
+    # Asked once for each: one that is neither noted nor offered would wait for the audit.
+    are_held = [holds(request.region) for request in requests]
     note_lost(
         LostOffer(subscription_id=owed.subscriber.id, region=request.region, message_id=request.ids[owed.indices[0]])
-        for request in requests
-        if not holds(request.region)
+        for request, is_held in zip(requests, are_held, strict=True)
+        if not is_held
         for owed in request.owed
         if owed.indices
     )
-    requests = [request for request in requests if holds(request.region)]
+    requests = list(compress(requests, are_held))
     ordered = _first_of_ordered(requests)
     steps = Steps()
     try:

@@ -224,6 +224,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
     def _send_sleep(self, seconds: float = MAX_SLEEP_SECONDS) -> None:
         self._awaited = _Sleep()
         self._quiet.clear()
+        # A worker that serves no region now sleeps on a bell that nobody rings: BRPOP wants a key.
         bells = [bell_key(region) for region in self._served or ([self.fetcher.name] if self.fetcher else [])]
         others = [queue for queue in self.active_queues if settings.CELLS > 1 or not queue.startswith(QUEUE_PREFIX)]
         self.client.connection.send_command("BRPOP", *bells, *others, f"{seconds:.3f}")
