@@ -13,6 +13,11 @@ ATTRIBUTES = {"key": "value"}
 TOPIC = "projects/bench/topics/bench"
 
 
+def topic_names(count: int) -> list[str]:
+    """Return the names of so many topics, of which the first is TOPIC."""
+    return [TOPIC, *(f"{TOPIC}-{number}" for number in range(1, count))]
+
+
 def publish_body(messages: int, *, data: bytes = HELLO) -> bytes:
     message = {"data": base64.b64encode(data).decode(), "attributes": ATTRIBUTES}
     return json.dumps({"messages": [message] * messages}).encode()

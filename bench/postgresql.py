@@ -10,13 +10,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.processes import BenchError
+from tests.pgbouncer import in_front_of
 from tests.programs import postgresql_programs
-from tests.with_postgresql import UNPRIVILEGED, as_server
+from tests.with_postgresql import UNPRIVILEGED, PostgresqlServer, as_server
 
 
 @contextmanager
-def postgresql() -> Iterator[str]:
-    """Yield its URL. It listens on a UNIX socket only and has the default settings."""
+def postgresql(*, pooled: bool = False) -> Iterator[str]:
+    """Yield its URL, or with `pooled` that of a PgBouncer in transaction mode in front of it.
+
+    It listens on a UNIX socket only and has the default settings. Its log is beside its data directory.
+    """
     bin_folder = postgresql_programs()
     if bin_folder is None:
         raise BenchError("PostgreSQL is not installed (Debian: apt-get install postgresql)")
@@ -29,6 +33,10 @@ def postgresql() -> Iterator[str]:
         pg_ctl = [str(bin_folder / "pg_ctl"), data, f"--log={folder / 'log'}", "--wait"]
         as_server([*pg_ctl, "start", f"--options=-c listen_addresses= -c unix_socket_directories={folder}"])
         try:
-            yield f"postgres://pushhub@{name.replace('/', '%2F')}/postgres"
+            if pooled:
+                with in_front_of(folder, folder / "pooler", mode="transaction") as url:
+                    yield url
+            else:
+                yield PostgresqlServer.url_at(folder)
         finally:
             as_server([*pg_ctl, "stop", "--mode=immediate"])

@@ -1,9 +1,10 @@
 """Publishes over REST at a steady rate whatever the answers take, and notes when each was sent and answered.
 
-`python -m bench.publisher PORT RATE SECONDS CONNECTIONS FILE` writes lines of "<message id> <due ns> <answered ns>", on
-the clock of `time.monotonic_ns`. A publish that is due while all connections are busy goes out as soon as one is free,
-and counts from when it was due. With BATCH and SIZE at the end, a publish has so many messages with data of so many
-random bytes, and the line the id of the first.
+`python -m bench.publisher PORT RATE SECONDS CONNECTIONS FILE` writes a line of "<message id> <due ns> <answered ns>"
+for each answer, on the clock of `time.monotonic_ns`. A publish that is due while all connections are busy goes out as
+soon as one is free, and counts from when it was due. With BATCH and SIZE at the end, a publish has so many messages
+with data of so many random bytes, and the line the id of the first. With TOPICS after them, publishes go to so many
+topics in turn.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import asyncio
 import random
 import sys
 from collections import deque
+from itertools import cycle
 from pathlib import Path
 from time import monotonic_ns
-from typing import cast
+from typing import TextIO, cast
 
 import uvloop
 
-from bench.message import HELLO, TOPIC, publish_body
+from bench.message import HELLO, publish_body, topic_names
 
 KEY = b'"messageIds":["'
 LENGTH = b"content-length: "
@@ -38,7 +40,7 @@ class Connection(asyncio.Protocol):
 
     def send(self, due: int) -> None:
         self._due = due
-        self._transport.write(self._load.request)
+        self._transport.write(next(self._load.requests))
 
     def data_received(self, data: bytes) -> None:
         at = monotonic_ns()
@@ -54,22 +56,24 @@ class Connection(asyncio.Protocol):
 class Load:
     """Send the publishes that are due."""
 
-    def __init__(self, port: int, body: bytes) -> None:
-        self.request = (
-            f"POST /v1/{TOPIC}:publish HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(body)}\r\n\r\n"
-        ).encode() + body
+    def __init__(self, port: int, body: bytes, *, topics: int, notes: TextIO) -> None:
+        lines = f"Host: 127.0.0.1:{port}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        self.requests = cycle(
+            [f"POST /v1/{name}:publish HTTP/1.1\r\n{lines}".encode() + body for name in topic_names(topics)]
+        )
         self.free: deque[Connection] = deque()
         self.waiting: deque[int] = deque()
-        self.lines: list[str] = []
+        self.count = 0
         self.failed = ""
+        self._notes = notes
 
     def answered(self, connection: Connection, head: bytes, body: bytes, *, due: int, at: int) -> None:
         if not head.startswith(b"HTTP/1.1 200"):
             self.failed = (head + b"\n" + body).decode(errors="replace")[:300]
             return
         message_id = body.partition(KEY)[2].partition(b'"')[0].decode()
-        self.lines.append(f"{message_id} {due} {at}\n")
+        self._notes.write(f"{message_id} {due} {at}\n")
+        self.count += 1
         self.free.append(connection)
         self.pump()
 
@@ -78,13 +82,14 @@ class Load:
             self.free.popleft().send(self.waiting.popleft())
 
 
-async def run(port: int, rate: int, seconds: int, connections: int, body: bytes) -> list[str]:
+async def run(load: Load, port: int, rate: int, seconds: int, connections: int) -> None:
     loop = asyncio.get_running_loop()
-    load = Load(port, body)
     for _ in range(connections):
         await loop.create_connection(lambda: Connection(load), "127.0.0.1", port)
     began = monotonic_ns() + 200_000_000
     for number in range(rate * seconds):
+        if load.failed:
+            break
         due = began + number * 1_000_000_000 // rate
         wait = (due - monotonic_ns()) / 1e9
         if wait > 0:
@@ -92,18 +97,19 @@ async def run(port: int, rate: int, seconds: int, connections: int, body: bytes)
         load.waiting.append(due)
         load.pump()
     deadline = loop.time() + 20
-    while len(load.lines) < rate * seconds and not load.failed and loop.time() < deadline:
+    while load.count < rate * seconds and not load.failed and loop.time() < deadline:
         await asyncio.sleep(0.05)
-    if load.failed or len(load.lines) < rate * seconds:
-        raise SystemExit(f"{len(load.lines)} of {rate * seconds} were answered; {load.failed}")
-    return load.lines
+    if load.failed or load.count < rate * seconds:
+        raise SystemExit(f"{load.count} of {rate * seconds} were answered; {load.failed}")
 
 
 def main() -> None:
     port, rate, seconds, connections = map(int, sys.argv[1:5])
-    batch, size = map(int, sys.argv[6:8] or (1, len(HELLO)))
+    given = [int(word) for word in sys.argv[6:9]]
+    batch, size, topics = given + [1, len(HELLO), 1][len(given) :]
     body = publish_body(batch, data=random.Random(0).randbytes(size))
-    Path(sys.argv[5]).write_text("".join(uvloop.run(run(port, rate, seconds, connections, body))))
+    with Path(sys.argv[5]).open("w", buffering=1) as notes:
+        uvloop.run(run(Load(port, body, topics=topics, notes=notes), port, rate, seconds, connections))
 
 
 if __name__ == "__main__":

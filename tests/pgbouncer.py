@@ -24,6 +24,7 @@ unix_socket_dir = {folder}
 listen_port = 5432
 auth_type = any
 logfile = {folder}/log
+pidfile = {folder}/pid
 max_client_conn = 200
 default_pool_size = 20
 min_pool_size = 3
@@ -32,18 +33,21 @@ server_round_robin = 1
 
 
 @contextmanager
-def in_front_of(server: PostgresqlServer, folder: Path, *, mode: str) -> Iterator[str]:
-    """Run PgBouncer with its socket in `folder`, and yield the address of the database behind it."""
+def in_front_of(server: Path, folder: Path, *, mode: str) -> Iterator[str]:
+    """Run PgBouncer with its socket in `folder`; yield the address of the database behind it.
+
+    `server` is the folder of PostgreSQL's socket.
+    """
     program = pgbouncer()
     assert program is not None, "PgBouncer is not installed"
     folder.mkdir(exist_ok=True)
     file = folder / "pgbouncer.ini"
-    file.write_text(CONFIGURATION.format(server=server.folder, folder=folder, mode=mode))
+    file.write_text(CONFIGURATION.format(server=server, folder=folder, mode=mode))
     folder.chmod(0o777)
     file.chmod(0o644)
     # It refuses to run as root too.
     user = UNPRIVILEGED if os.geteuid() == 0 else None
-    with subprocess.Popen([program, str(file)], user=user, cwd="/") as process:
+    with subprocess.Popen([program, "--quiet", str(file)], user=user, cwd="/") as process:
 
         def answers() -> bool:
             assert process.poll() is None, (folder / "log").read_text()
@@ -55,6 +59,6 @@ def in_front_of(server: PostgresqlServer, folder: Path, *, mode: str) -> Iterato
 
         try:
             wait_for(answers, what="PgBouncer")
-            yield server.url_at(folder)
+            yield PostgresqlServer.url_at(folder)
         finally:
             process.terminate()

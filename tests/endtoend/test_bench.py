@@ -17,7 +17,7 @@ import pytest
 from bench.limits import LIMITS
 from bench.rows import ROWS
 from deliveries.pipeline import needs
-from tests.programs import bench_programs, postgresql_programs
+from tests.programs import bench_programs, pgbouncer, postgresql_programs
 from tests.settings import TEMPORARY
 
 ROOT = Path(__file__).parent.parent.parent
@@ -62,6 +62,21 @@ def test_each_limit_is_measured(row: str) -> None:
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr
     assert "beyond" in json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [["--behind=300", "--partitions=time:15"], ["--topics=3", "--partitions=hash:4", "--pgbouncer"]],
+    ids=" ".join,
+)
+def test_a_steady_load_is_measured(flags: list[str]) -> None:
+    if (missing := _missing(POSTGRESQL)) or ("--pgbouncer" in flags and pgbouncer() is None):
+        pytest.skip(missing or "PgBouncer is not installed")
+    command = [sys.executable, "-m", "bench.vacuum", "--minutes=0.1", "--rate=500", "--every=2", *flags]
+    env = os.environ | {"TMPDIR": TEMPORARY}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["postgresql_us"] > 0
 
 
 def _missing(names: list[str]) -> str:

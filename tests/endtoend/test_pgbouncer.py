@@ -82,7 +82,7 @@ def test_the_doctor_tells_the_modes_of_a_pooler_and_what_sessions_lack(
     server: PostgresqlServer, tmp_path: Path
 ) -> None:
     def found(mode: str) -> list[str]:
-        with in_front_of(server, server.folder.parent / "doctor", mode=mode) as url:
+        with in_front_of(server.folder, server.folder.parent / "doctor", mode=mode) as url:
             return findings(environment(tmp_path, PUSHHUB_DATABASE_URL=url), "pooler")
 
     assert found("session") == ["ok: each connection has a process of PostgreSQL: no pooler, or one in session mode"]
@@ -101,7 +101,7 @@ def test_the_doctor_tells_the_modes_of_a_pooler_and_what_sessions_lack(
 def test_everything_works_behind_a_pooler_that_gives_each_transaction_another_connection(
     server: PostgresqlServer, tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with in_front_of(server, server.folder.parent / "pooler", mode="transaction") as url:
+    with in_front_of(server.folder, server.folder.parent / "pooler", mode="transaction") as url:
         variables = environment(tmp_path, PUSHHUB_DATABASE_URL=url)
         # The migrations are the first that goes through the pooler.
         with running(variables) as pushhub:
