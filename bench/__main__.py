@@ -119,8 +119,8 @@ def _row(parser: argparse.ArgumentParser, name: str) -> str:
     return row
 
 
-def prepare_django(folder: str, *, on_postgresql: bool = ON_POSTGRESQL) -> None:
-    """Set up Django with the settings of `make up`. Each row then uses a stand of its own."""
+def prepare_django(folder: str, *, on_postgresql: bool = ON_POSTGRESQL, **more: str) -> None:
+    """Set up Django with the settings of `make up` and `more`. Each row then uses a stand of its own."""
     import django
 
     # An exception lets the context managers stop their processes.
@@ -134,6 +134,7 @@ def prepare_django(folder: str, *, on_postgresql: bool = ON_POSTGRESQL) -> None:
         PUSHHUB_ALLOW_HTTP="1",
         PUSHHUB_ALLOW_PRIVATE="1",
         PUSHHUB_LOG_LEVEL="WARNING",
+        **more,
     )
     if not on_postgresql:
         # Rows flush the database that they use, so a configured database must never be used.

@@ -2,6 +2,7 @@
 
     python -m bench.console                      10,000 subscriptions, 1,000,000 waiting messages, 10,000,000 attempts
     python -m bench.console --postgresql         the same on a throw-away PostgreSQL
+    python -m bench.console --replica            the same on one with a standby, which the pages read
     python -m bench.console --scale 0.01         a hundredth of all rows, to try the script
 
 It fills a database, a journal and a Redis of its own, about 1 GB on the disk, and removes them at the end. Times are
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from bench.__main__ import prepare_django
 from bench.consolerows import BUSY, PROJECT, fill, is_sqlite, take_gauges
-from bench.postgresql import postgresql
+from bench.postgresql import postgresql, standby_of
 from bench.processes import BenchError
 
 if TYPE_CHECKING:
@@ -42,13 +43,15 @@ def main() -> int:
         prog="python -m bench.console", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--postgresql", action="store_true")
+    parser.add_argument("--replica", action="store_true")
     parser.add_argument("--scale", type=float, default=1.0, metavar="SHARE")
     options = parser.parse_args()
     with ExitStack() as stack:
-        if options.postgresql:
-            os.environ["PUSHHUB_DATABASE_URL"] = stack.enter_context(postgresql())
+        if options.postgresql or options.replica:
+            url = os.environ["PUSHHUB_DATABASE_URL"] = stack.enter_context(postgresql())
+        more = {"PUSHHUB_REPLICA_URL": stack.enter_context(standby_of(url))} if options.replica else {}
         folder_of_settings = stack.enter_context(tempfile.TemporaryDirectory(prefix="pushhub-bench-"))
-        prepare_django(folder_of_settings, on_postgresql=options.postgresql)
+        prepare_django(folder_of_settings, on_postgresql=options.postgresql or options.replica, **more)
         from bench.stand import stand
 
         folder = stack.enter_context(stand()).folder
@@ -103,19 +106,23 @@ def pages() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a page costs: the server's time, its CPU time with that of the database, and queries."""
+    """What a page costs: the server's time, its CPU time with that of the database, the primary's part, and queries."""
 
     wall_ms: float
     cpu_ms: float
+    primary_ms: float
     queries: int
 
 
 def measure() -> int:
     """Print the time and the queries of each page, for a superuser and for a viewer; return 1 if one is too slow."""
+    from pushhub.common.replica import export
+
     slow = 0
     for reader, client in readers().items():
-        print(f"{reader:36} {'ms':>8} {'CPU ms':>8} {'queries':>8}")
+        print(f"{reader:36} {'ms':>8} {'CPU ms':>8} {'primary':>8} {'queries':>8}")
         take_gauges()
+        export(lambda _: None)  # waits for a replica
         for name, path in pages().items():
             if reader == "viewer" and name in FOR_SUPERUSERS:
                 continue
@@ -123,7 +130,7 @@ def measure() -> int:
             slow += cost.cpu_ms > LIMIT_MS
             share = f"  {cost.cpu_ms / 10 / LIVE_SECONDS:.2f} % of a core a viewer" if name.endswith(", live") else ""
             mark = "  SLOW" if cost.cpu_ms > LIMIT_MS else ""
-            figures = f"{cost.wall_ms:8.1f} {cost.cpu_ms:8.1f} {cost.queries:8}"
+            figures = f"{cost.wall_ms:8.1f} {cost.cpu_ms:8.1f} {cost.primary_ms:8.1f} {cost.queries:8}"
             print(f"  {name:34} {figures}{share}{mark}", flush=True)
     return 1 if slow else 0
 
@@ -157,22 +164,25 @@ def page_cost(client: Client, address: str) -> Cost:
     for _ in range(ROUNDS):
         began, began_cpu = time.perf_counter(), _cpu_seconds()
         client.get(address)
-        rounds.append((time.perf_counter() - began, _cpu_seconds() - began_cpu))
+        cpu = [now - before for now, before in zip(_cpu_seconds(), began_cpu, strict=True)]
+        rounds.append((time.perf_counter() - began, sum(cpu), cpu[1]))
     with CaptureQueriesContext(connection) as queries:
         client.get(address)
     # The shortest: others may be at work on the machine.
-    return Cost(1000 * min(wall for wall, _ in rounds), 1000 * min(cpu for _, cpu in rounds), len(queries))
+    return Cost(*(1000 * min(seconds) for seconds in zip(*rounds, strict=True)), len(queries))
 
 
-def _cpu_seconds() -> float:
-    """Return the CPU time of this process, and of the PostgreSQL process that serves its connection."""
-    from django.db import connection
+def _cpu_seconds() -> list[float]:
+    """Return the CPU times of this process, and of the processes of the primary and a replica that serve it."""
+    from django.db import connections
 
-    seconds = time.process_time()
+    seconds = [time.process_time(), 0.0, 0.0]
     if not is_sqlite():
-        connection.ensure_connection()
-        stat = Path(f"/proc/{connection.connection.info.backend_pid}/schedstat").read_text(encoding="ascii")
-        seconds += int(stat.split()[0]) / 1e9
+        for place, alias in enumerate(connections, 1):
+            connection = connections[alias]
+            connection.ensure_connection()
+            stat = Path(f"/proc/{connection.connection.info.backend_pid}/schedstat").read_text(encoding="ascii")
+            seconds[place] = int(stat.split()[0]) / 1e9
     return seconds
 
 

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from bench.processes import BenchError
 from tests.pgbouncer import in_front_of
@@ -40,3 +41,19 @@ def postgresql(*, pooled: bool = False) -> Iterator[str]:
                 yield PostgresqlServer.url_at(folder)
         finally:
             as_server([*pg_ctl, "stop", "--mode=immediate"])
+
+
+@contextmanager
+def standby_of(url: str) -> Iterator[str]:
+    """Yield the URL of a hot standby of that server."""
+    bin_folder = postgresql_programs()
+    assert bin_folder is not None
+    folder = Path(unquote(urlsplit(url).netloc.rpartition("@")[2]))
+    primary = PostgresqlServer(folder, bin_folder=bin_folder, options="")
+    with tempfile.TemporaryDirectory(prefix="pushhub-bench-standby-", ignore_cleanup_errors=True) as name:
+        standby = primary.create_standby(Path(name))
+        standby.start()
+        try:
+            yield standby.url
+        finally:
+            standby.stop()

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, quote, urlsplit, urlunsplit
 
 from pushhub import __version__
 from pushhub.common import environment as env
-from pushhub.common.databases import database_config
+from pushhub.common.databases import database_config, replica_config
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.redisurls import SENTINEL_SCHEMES, is_cluster
 
@@ -297,6 +297,15 @@ TEMPLATES = [
 SQLITE_SYNCHRONOUS = "OFF" if EMULATOR == "MEMORY" else "FULL"
 
 
+def _replica(url: str) -> dict[str, Any]:
+    if IS_SQLITE:
+        raise env.SettingError("PUSHHUB_REPLICA_URL: a replica is a standby of a PostgreSQL in PUSHHUB_DATABASE_URL")
+    try:
+        return replica_config(url, password=env.secret("DATABASE_PASSWORD"))
+    except InvalidArgument as error:
+        raise env.SettingError(f"PUSHHUB_REPLICA_URL: {error.message}") from None
+
+
 def _database() -> dict[str, Any]:
     url = env.secret("DATABASE_URL") or f"sqlite:///{DATA_DIR / 'pushhub.sqlite3'}"
     try:
@@ -312,6 +321,10 @@ if REGION_REDIS and IS_SQLITE:
     raise env.SettingError("PUSHHUB_REGION_REDIS=on: regions share a PostgreSQL, so set PUSHHUB_DATABASE_URL")
 if not IS_SQLITE:
     env.require_package("psycopg", extra="postgres", why="the database of PUSHHUB_DATABASE_URL")
+if _replica_url := env.secret("REPLICA_URL"):
+    DATABASES["replica"] = _replica(_replica_url)
+    DATABASE_ROUTERS = ["pushhub.common.replica.Router"]
+    MIDDLEWARE.append("pushhub.replicapages.ReplicaPages")
 WEB_WORKERS = env.number("WEB_WORKERS", 1 if IS_SQLITE else 2, least=1)
 #: A request occupies a thread only after its body has arrived.
 WEB_THREADS = env.number("WEB_THREADS", 4, least=1)

@@ -40,6 +40,7 @@ class PostgresqlServer:
         self.folder = folder
         self.data = folder / "data"
         self._bin_folder = bin_folder
+        self._more_options = options
         self._options = f"-c listen_addresses= -c unix_socket_directories={folder} -c max_connections=200 {options}"
         self.url = self.url_at(folder)
 
@@ -59,6 +60,16 @@ class PostgresqlServer:
         initdb = ["--auth=trust", "--username=pushhub", "--encoding=UTF8", "--no-sync", "--no-instructions"]
         as_server([str(self._bin_folder / "initdb"), f"--pgdata={self.data}", *initdb])
 
+    def create_standby(self, folder: Path) -> PostgresqlServer:
+        """Return a hot standby of this running server, whose cluster is in `folder`."""
+        standby = PostgresqlServer(folder, bin_folder=self._bin_folder, options=self._more_options)
+        if os.geteuid() == 0:
+            os.chown(folder, pwd.getpwnam(UNPRIVILEGED).pw_uid, -1)
+        source = [f"--host={self.folder}", "--username=pushhub", "--checkpoint=fast", "--no-sync"]
+        copy = [f"--pgdata={standby.data}", "--write-recovery-conf", "--wal-method=stream"]
+        as_server([str(self._bin_folder / "pg_basebackup"), *source, *copy])
+        return standby
+
     def start(self) -> None:
         self._control(f"--log={self.folder / 'log'}", "start", f"--options={self._options}")
 
@@ -70,6 +81,11 @@ class PostgresqlServer:
         with psycopg.connect(host=str(self.folder), user="pushhub", dbname="postgres") as connection:
             *_, cursor = [connection.execute(statement.encode()) for statement in statements]
             return cursor.fetchall() if cursor.description else []
+
+    def vacuum(self, table: str) -> None:
+        """Remove the dead rows of a table, which no transaction may do."""
+        with psycopg.connect(host=str(self.folder), user="pushhub", dbname="postgres", autocommit=True) as connection:
+            connection.execute(f"VACUUM {table}".encode())
 
     def _control(self, *words: str) -> None:
         as_server([str(self._bin_folder / "pg_ctl"), f"--pgdata={self.data}", "--wait", *words])

@@ -39,6 +39,7 @@ from pushhub.common.clock import utcnow
 from pushhub.common.errors import PushHubError
 from pushhub.common.names import snapshot_name
 from pushhub.common.principals import Principal
+from pushhub.common.replica import told_seconds
 from subscriptions.console.base import caller_of, check_row
 from subscriptions.console.tabs import tabs_of
 from subscriptions.iam.methods import GET_SUBSCRIPTION, MODIFY_PUSH_CONFIG, PULL, SEEK, authorize, may_call
@@ -319,7 +320,10 @@ def shown(caller: Principal, row: Subscription, status: SubscriptionStatus) -> d
         "sentence": words.status_sentence(status),
         "level": status.worst_level,
         "figures": figures,
-        "parts": {"findings": _findings_shown(caller, row, status)},
+        "parts": {
+            "age": render_to_string("admin/subscriptions/replica_age.html", {"seconds": told_seconds()}),
+            "findings": _findings_shown(caller, row, status),
+        },
     }
 
 

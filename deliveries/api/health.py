@@ -13,6 +13,7 @@ from deliveries.telemetry.export.probes import Status
 from deliveries.telemetry.export.prometheus import metrics_text
 from deliveries.telemetry.export.readiness import CHECKS, overall, probes
 from pushhub.common import environment as env
+from pushhub.common.replica import read
 from subscriptions.api.authentication import session_principal
 
 
@@ -25,7 +26,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
         response = HttpResponse("Show the token of PUSHHUB_METRICS_TOKEN.\n", status=401, content_type="text/plain")
         response["WWW-Authenticate"] = 'Bearer realm="pushhub metrics"'
         return response
-    return HttpResponse(metrics_text(), content_type=CONTENT_TYPE)
+    return HttpResponse(read(metrics_text), content_type=CONTENT_TYPE)
 
 
 def _may_read_metrics(request: HttpRequest) -> bool:

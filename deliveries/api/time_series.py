@@ -13,6 +13,7 @@ from deliveries.telemetry.series.filters import parse_filter
 from deliveries.telemetry.series.series import MINUTE, Query, Series, find_series, format_series
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.protojson import parse_duration, parse_timestamp
+from pushhub.common.replica import read
 from subscriptions.api.openapi import PAGING
 from subscriptions.api.routes import serve
 from subscriptions.selectors import get_project
@@ -41,7 +42,7 @@ def list_time_series(project: str, query: Mapping[str, str]) -> Any:
     is_full = query.get("view", "FULL") != "HEADERS"
     scope = f"timeSeries:{wanted.project}:{query.get('filter')}"
     first = _offset(query.get("pageToken", ""), scope)
-    series = find_series(wanted)
+    series = read(lambda: find_series(wanted))
     page = _page(series[first:], _page_size(query))
     body: dict[str, Any] = {"timeSeries": [format_series(row, wanted, with_points=is_full) for row in page]}
     if first + len(page) < len(series):

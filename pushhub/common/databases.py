@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 #: expensive, such as a viewer's search for messages, which ends in milliseconds because it reads a bounded number of
 #: rows. A process that is frozen within a transaction loses it, with its locks; none that works waits so long.
 SESSION_SETTINGS = {"jit": "off", "idle_in_transaction_session_timeout": "60s"}
+#: Connections to a replica give up on a host that is gone, so that reads soon go to the primary (libpq's parameters).
+REPLICA_TIMEOUTS = {
+    "connect_timeout": 2,
+    "tcp_user_timeout": 5000,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+}
 
 
 def database_config(url: str, *, password: str = "", synchronous: str = "FULL") -> dict[str, Any]:
@@ -37,6 +45,14 @@ def database_config(url: str, *, password: str = "", synchronous: str = "FULL") 
         # PgBouncer in transaction mode would ask another connection of PostgreSQL for the next rows of a cursor.
         config["DISABLE_SERVER_SIDE_CURSORS"] = True
     return config
+
+
+def replica_config(url: str, *, password: str = "") -> dict[str, Any]:
+    """Return the settings of a read replica. Raises InvalidArgument for a URL that names no PostgreSQL."""
+    if not url.startswith(("postgres://", "postgresql://")):
+        raise InvalidArgument("give postgres://user:password@host:5432/name")
+    config = database_config(url, password=password)
+    return config | {"OPTIONS": REPLICA_TIMEOUTS | config.get("OPTIONS", {})}
 
 
 def iterate_rows(rows: QuerySet[Any, Any], names: Sequence[str], *, size: int = 5000) -> Iterator[Sequence[Any]]:

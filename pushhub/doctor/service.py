@@ -25,6 +25,7 @@ REMEDIES = {
     "push_workers": "Start a push worker in each region, or look at the logs of those there are.",
     "maintenance": "Start a maintenance worker, or look at the logs of those there are.",
     "journal": "Make room on the disk of the journal, or look at the bucket.",
+    "replica": "Look at its log and at pg_stat_replication of the primary; PUSHHUB_REPLICA_URL names it.",
     "pipeline": "Start a maintenance worker or the rollup, and look at their logs.",
 }
 STEP_LEVELS = {StepStatus.OK: Level.OK, StepStatus.WARNING: Level.WARNING, StepStatus.SKIPPED: Level.WARNING}

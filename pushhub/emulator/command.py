@@ -100,7 +100,7 @@ def prepare_environment(options: argparse.Namespace, address: tuple[str, int], c
         "PUSHHUB_TIME_SCALE": str(options.time_scale),
         "PUSHHUB_JOURNAL": os.environ.get("PUSHHUB_JOURNAL", journal),
     }
-    for name in ("PUSHHUB_DATABASE_URL", "PUSHHUB_REDIS_URL", "PUSHHUB_BROKER_URL"):
+    for name in ("PUSHHUB_DATABASE_URL", "PUSHHUB_REPLICA_URL", "PUSHHUB_REDIS_URL", "PUSHHUB_BROKER_URL"):
         os.environ.pop(name, None)
 
 

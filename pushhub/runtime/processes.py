@@ -28,6 +28,7 @@ from pushhub.common import background
 from pushhub.common import environment as env
 from pushhub.common.redisclient import connect_to_redis
 from pushhub.common.redisurls import is_cluster
+from pushhub.common.replica import has_replica, watch
 from pushhub.runtime.redisversion import UnusableRedisError, check_redis
 from subscriptions.transforms.systemcalls import why_unrestricted
 
@@ -249,6 +250,8 @@ def main() -> None:
     except env.SettingError as error:
         sys.exit(str(error))
     if arguments.check:
+        if arguments.name == "web" and has_replica():
+            sys.stdout.write(f"read replica: {watch.look().text}\n")
         sys.exit(0 if process.is_ready() else 1)
     try:
         check_redis()

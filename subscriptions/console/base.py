@@ -30,6 +30,7 @@ from django.views.decorators.http import require_POST
 
 from pushhub.common.errors import PermissionDenied
 from pushhub.common.principals import Principal
+from pushhub.common.replica import from_primary
 from subscriptions.api.authentication import session_principal
 from subscriptions.console import login, navigation
 from subscriptions.iam import access, tree
@@ -153,6 +154,7 @@ class ConsoleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             permissions = [permission.replace("*", own, 1) for permission in permissions]
         return all(access.resources_granting(caller, permission) for permission in permissions)
 
+    @from_primary
     def _may(self, request: HttpRequest, verb: str, row: Any) -> bool:
         """Return whether the policies allow a verb on a row; without a row, whether they may allow it on any."""
         if verb in self.refused:

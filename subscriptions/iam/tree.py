@@ -10,6 +10,7 @@ from django.db.models import Model
 
 from pushhub.common import names
 from pushhub.common.errors import InvalidArgument, NotFound, clipped
+from pushhub.common.replica import from_primary, primary_row
 from pushhub.common.rows import row_or_none
 from subscriptions import selectors
 from subscriptions.models import Folder, Organization, Project
@@ -98,13 +99,14 @@ def parent_of(resource: Resource) -> Resource | None:
 def lineage(resource: Resource) -> list[Resource]:
     """Return the resource and everything above it, nearest first."""
     resources: list[Resource] = []
-    above: Resource | None = resource
+    above: Resource | None = primary_row(resource)  # a page's row may not know yet that its project was moved
     while above is not None and len(resources) < MAX_DEPTH:
         resources.append(above)
         above = parent_of(above)
     return resources
 
 
+@from_primary
 def get_resource(name: str, *, field: str = "resource") -> Resource:
     """Return the row of a full name of any kind; NotFound, or InvalidArgument for a malformed name."""
     kind = kind_of_name(name, field=field)

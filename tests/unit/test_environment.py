@@ -111,6 +111,14 @@ CLUSTER = "rediss+cluster://one:6379,two"
             "PUSHHUB_CELLS='1': give 2 or more",
         ),
         ({"SECRET_KEY": "x", "DATABASE_URL": "nonsense://x"}, "PUSHHUB_DATABASE_URL: give postgres://"),
+        (
+            {"SECRET_KEY": "x", "REPLICA_URL": "postgres://db/x"},
+            "PUSHHUB_REPLICA_URL: a replica is a standby of a Postgr",
+        ),
+        (
+            {"SECRET_KEY": "x", "DATABASE_URL": "postgres://db/x", "REPLICA_URL": "sqlite:///x"},
+            "PUSHHUB_REPLICA_URL: give postgres://user",
+        ),
         ({"SECRET_KEY_FILE": "/nonexistent"}, "PUSHHUB_SECRET_KEY_FILE='/nonexistent': No such file"),
     ],
 )

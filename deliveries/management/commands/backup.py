@@ -9,6 +9,7 @@ from django.core.management.base import CommandParser
 
 from deliveries.backup.saving import save_backup
 from pushhub.common.commands import OperatorCommand
+from pushhub.common.replica import export
 
 
 class Command(OperatorCommand):
@@ -25,5 +26,5 @@ class Command(OperatorCommand):
         parser.add_argument("file", type=Path, help="where to write; an old one is replaced once the new one is whole")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        save_backup(options["file"], say=self.stderr.write)
+        export(lambda alias: save_backup(options["file"], say=self.stderr.write, using=alias))
         self.stdout.write(f"{options['file']}: {options['file'].stat().st_size:,} bytes")

@@ -44,6 +44,7 @@ from deliveries.telemetry.runs import duration, has_failed, last_runs
 from deliveries.telemetry.sinks.counters import CounterValue, read_counters, remove_counters
 from pushhub.common import names
 from pushhub.common.clock import Clock, utcnow
+from pushhub.common.replica import from_primary
 from subscriptions.models import Subscription, Topic
 
 logger = logging.getLogger(__name__)
@@ -67,7 +68,9 @@ class ResourceNames:
     labels: Mapping[tuple[str, int], Mapping[str, str]]
 
     @classmethod
+    @from_primary
     def load(cls) -> ResourceNames:
+        """Read the names from the primary: counters of what has none are removed."""
         rows = [
             ("subscription", Subscription.objects.values_list("id", "project__project_id", "subscription_id")),
             ("topic", Topic.objects.values_list("id", "project__project_id", "topic_id")),

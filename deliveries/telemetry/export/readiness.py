@@ -12,7 +12,7 @@ from typing import Any
 
 import redis
 from django.conf import settings
-from django.db import connection
+from django.db import connection, connections
 
 from deliveries.backlog.records import PREFIX, all_cells, cell_key
 from deliveries.backlog.regions import KEY as AUDIT_KEY
@@ -28,6 +28,7 @@ from deliveries.telemetry.journal.alarm import alarms
 from deliveries.telemetry.series.coverage import counting
 from pushhub.common.background import STUCK_SECONDS
 from pushhub.common.redisclient import connect_to_redis, shared_url
+from pushhub.common.replica import TOLD_SECONDS, has_replica, watch
 
 #: What this check writes, and when Redis forgets it.
 WRITTEN_KEY = f"{PREFIX}readiness"
@@ -140,6 +141,17 @@ def pipeline() -> Component:
     return Component(Status.OK, figures=figures, state=state)
 
 
+def read_replica() -> Component:
+    """Check how far the replica is behind. What it can't answer, the primary does, so it is degraded at worst."""
+    try:
+        state = watch.state()
+    finally:
+        connections.close_all()
+    if state.unusable or state.age_seconds > TOLD_SECONDS:
+        return Component(Status.DEGRADED, state.text)
+    return Component(Status.OK, figures={"age_seconds": state.age_seconds}, state=state.text)
+
+
 CHECKS = {
     "database": database,
     "redis": redis_writes,
@@ -147,6 +159,7 @@ CHECKS = {
     "maintenance": maintenance,
     "journal": journal,
     "pipeline": pipeline,
+    **({"replica": read_replica} if has_replica() else {}),
 }
 
 
@@ -157,8 +170,10 @@ def probes() -> Probes:
 
 
 def overall(components: dict[str, Component]) -> Status:
-    """Return the worst status among the components."""
-    statuses = {component.status for component in components.values()}
+    """Return the worst status among the components. A replica may hang, and the primary answers in its place."""
+    statuses = {component.status for name, component in components.items() if name != "replica"}
+    if components.get("replica", Component(Status.OK)).status != Status.OK:
+        statuses.add(Status.DEGRADED)
     return next((status for status in (Status.UNAVAILABLE, Status.DEGRADED) if status in statuses), Status.OK)
 
 

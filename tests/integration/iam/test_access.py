@@ -281,3 +281,22 @@ def test_a_change_that_others_cannot_be_told_is_answered_when_they_have_forgotte
     with connection.execute_wrapper(refuse_epoch):
         grant(ORDERS, "roles/pubsub.publisher")
     assert waits == [epoch.KEPT_SECONDS]
+
+
+def test_a_page_with_a_row_of_a_replica_asks_the_primary_where_its_project_is(ada: Api) -> None:
+    first, second = (Organization.objects.create(number=number) for number in (7, 8))
+    project = Project.objects.get(project_id="shop")
+    project.organization = first
+    project.save()
+    grant("organizations/8", "roles/pubsub.viewer")
+    caller = Principal(member=ADA)
+    # Given a topic as a replica still shows it
+    topic = Topic.objects.select_related("project").get(topic_id="orders")
+    topic._state.db = topic.project._state.db = "replica"
+    assert not access.allowed(caller, "pubsub.topics.get", topic)
+    # When its project is moved
+    project.organization = second
+    project.save()
+    access.forget_decisions()
+    # Then the new place counts
+    assert access.allowed(caller, "pubsub.topics.get", topic)

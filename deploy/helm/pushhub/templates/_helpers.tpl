@@ -30,6 +30,7 @@ app.kubernetes.io/component: {{ .name }}
 {{- end }}
 {{- $secrets := dict "SECRET_KEY" "secret_key" "DATABASE_URL" "database_url" "REDIS_URL" "redis_url" "METRICS_TOKEN" "metrics_token" "FLOWER_LOGIN" "flower_login" }}
 {{- if .Values.secrets.brokerUrl }}{{ $_ := set $secrets "BROKER_URL" "broker_url" }}{{ end }}
+{{- if .Values.secrets.replicaUrl }}{{ $_ := set $secrets "REPLICA_URL" "replica_url" }}{{ end }}
 {{- range $name, $key := $secrets }}
 - {name: PUSHHUB_{{ $name }}_FILE, value: /run/secrets/pushhub/{{ $key }}}
 {{- end }}
