@@ -70,6 +70,7 @@ LONGEST = (
     "make up",
     "tests/endtoend/test_emulator.py",
     "tests/endtoend/test_pgbouncer.py",
+    "tests/endtoend/test_replica.py",
     "tests/security/test_offers.py",
     "tests/endtoend/test_guide_commands.py",
     "tests/browser/test_console_flows.py",
