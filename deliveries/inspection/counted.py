@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 
 from deliveries.telemetry.series.coverage import Counting
 from pushhub.common.expiring import ExpiringCache
+from pushhub.common.replica import is_replica_read
 
 Value = TypeVar("Value")
 
-#: By what was added up, state of the counter and minute.
+#: By what was added up, state of the counter, minute, and whether a replica was read.
 _values: ExpiringCache[Hashable, Any] = ExpiringCache(seconds=15, max_entries=100)
 
 
@@ -20,7 +21,7 @@ def added_up_once(add_up: Callable[[], Value], *key: Hashable, state: Counting, 
 
     The state must have been read before. Nothing is kept while no counter runs.
     """
-    whole_key = (*key, state, now.replace(second=0, microsecond=0))
+    whole_key = (*key, state, now.replace(second=0, microsecond=0), is_replica_read())
     value: Value | None = _values.get(whole_key)
     if value is None:
         value = add_up()

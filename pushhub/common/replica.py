@@ -179,6 +179,10 @@ def has_replica() -> bool:
     return REPLICA in settings.DATABASES
 
 
+def is_replica_read() -> bool:
+    return _reading.get() is not None
+
+
 def read(ask: Callable[[], Result]) -> Result:
     """Return `ask()`, which only reads and shows. It is called again on the primary for what fails on the replica.
 
@@ -262,7 +266,7 @@ class Router:
 
     def db_for_read(self, model: Any, **hints: Any) -> str | None:
         is_shown = model._meta.app_label == "deliveries" or model._meta.label in self.SHOWN
-        if is_shown and _reading.get() is not None and not connections[DEFAULT_DB_ALIAS].in_atomic_block:
+        if is_shown and is_replica_read() and not connections[DEFAULT_DB_ALIAS].in_atomic_block:
             return REPLICA
         return self.db_for_write(model, **hints)
 

@@ -11,8 +11,10 @@ from django.db import OperationalError, ProgrammingError, connections
 from django.db.models import Model
 from django.http import Http404
 
+from deliveries.inspection.counted import added_up_once
 from deliveries.telemetry.export.probes import Component, Status
 from deliveries.telemetry.export.readiness import overall
+from deliveries.telemetry.series.coverage import Counting
 from pushhub.common import replica
 from pushhub.common.replica import AWAY_SECONDS, LOOK_SECONDS, MOST_SECONDS, Router, State, Watch
 from subscriptions.models import Project, Topic
@@ -186,6 +188,17 @@ def test_what_fails_on_the_replica_is_read_on_the_primary(error: Exception) -> N
 
     assert replica.read(ask) == "read"
     assert aliases == ["replica", "default"]
+
+
+@pytest.mark.usefixtures("used")
+def test_who_reads_the_primary_gets_no_sum_of_the_replica() -> None:
+    state = Counting("embedded", None, 0, runs=True)
+    now = datetime(2026, 11, 27, tzinfo=UTC)
+
+    def alias() -> str:
+        return added_up_once(lambda: alias_of(Topic), "who reads", state=state, now=now)
+
+    assert [replica.read(alias), alias(), replica.read(alias)] == ["replica", "default", "replica"]
 
 
 @pytest.mark.usefixtures("used")
