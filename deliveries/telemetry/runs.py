@@ -19,7 +19,7 @@ from deliveries.store.writelock import write_transaction
 from pushhub.common.background import BackgroundThread
 from pushhub.common.clock import Clock, utcnow
 from pushhub.common.errors import PushHubError, clipped
-from pushhub.common.replica import as_read
+from pushhub.common.replica import subtract_age
 
 logger = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ def last_runs() -> dict[str, PipelineRun]:
 
 def is_silent(run: PipelineRun, *, clock: Clock = utcnow) -> bool:
     """Return whether a run ended without saying so."""
-    return run.finished_at is None and as_read(clock()) - run.reported_at > SILENT
+    return run.finished_at is None and subtract_age(clock()) - run.reported_at > SILENT
 
 
 def has_failed(run: PipelineRun, *, clock: Clock = utcnow) -> bool:

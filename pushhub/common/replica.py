@@ -246,7 +246,7 @@ def primary_row(row: Row) -> Row:
     return row if row._state.db != REPLICA else type(row)._base_manager.using(DEFAULT_DB_ALIAS).get(pk=row.pk)
 
 
-def as_read(now: datetime) -> datetime:
+def subtract_age(now: datetime) -> datetime:
     """Return as of when rows are read here: `now` on the primary, and earlier on a replica that may be behind."""
     state = _reading.get()
     return now - timedelta(seconds=state.age_seconds) if state is not None else now

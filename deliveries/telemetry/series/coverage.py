@@ -10,7 +10,7 @@ from deliveries.models import CountingLease, GaugeRound
 from deliveries.telemetry.series.curves import Span
 from deliveries.telemetry.series.expiry import MINUTES_KEPT
 from pushhub.common.clock import Clock, utcnow
-from pushhub.common.replica import as_read
+from pushhub.common.replica import subtract_age
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def counting(*, clock: Clock = utcnow) -> Counting:
     lease = CountingLease.objects.first()
     if lease is None:
         return Counting("", None, 0, runs=False)
-    return Counting(lease.counter, lease.counted_to, lease.waiting, runs=lease.until > as_read(clock()))
+    return Counting(lease.counter, lease.counted_to, lease.waiting, runs=lease.until > subtract_age(clock()))
 
 
 def coverage(span: Span, counted_to: datetime | None, *, clock: Clock = utcnow) -> Coverage:

@@ -171,8 +171,11 @@ def test_what_follows_from_a_row_of_the_replica_is_of_the_primary() -> None:
 @pytest.mark.usefixtures("used")
 def test_the_age_is_told_where_the_replica_is_read() -> None:
     now = datetime(2026, 11, 27, tzinfo=UTC)
-    assert replica.read(lambda: (replica.told_seconds(), replica.as_read(now))) == (7, now - timedelta(seconds=7.2))
-    assert (replica.told_seconds(), replica.as_read(now)) == (0, now)
+    assert replica.read(lambda: (replica.told_seconds(), replica.subtract_age(now))) == (
+        7,
+        now - timedelta(seconds=7.2),
+    )
+    assert (replica.told_seconds(), replica.subtract_age(now)) == (0, now)
 
 
 @pytest.mark.usefixtures("used")
