@@ -12,8 +12,8 @@ from tests.layering import modules_of
 ROOT = Path(__file__).parents[2]
 #: Words that a name should begin with, not end with. What is as often a noun (count, list, name, page) is left out.
 _VERBS = """
-accept acknowledge add adopt advance allow apply assign attach audit authenticate authorize backfill begin bind build cancel
-charge check choose close collect commit compare compile compress configure confirm convert create decode delete
+accept acknowledge add adopt advance allow apply assign attach audit authenticate authorize backfill begin bind build
+cancel charge check choose close collect commit compare compile compress configure confirm convert create decode delete
 deliver describe detach diagnose disable discard divide drop enable encode encrypt ensure enter execute expire fetch
 find finish flush forget forward generate get grant include ingest insert install intercept invalidate keep leave load
 maintain make merge migrate mint modify move nack normalise normalize note observe parse pause prepare produce prune
