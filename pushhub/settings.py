@@ -116,6 +116,7 @@ GRPC_REST = env.listen_address("GRPC_REST", f"{env.url(HTTP_ADDRESS).partition('
 #: The number of calls that the gRPC server handles at once. Calls that wait for messages don't count.
 GRPC_THREADS = env.number("GRPC_THREADS", 16, least=2)
 #: The number of these calls that one caller may occupy.
+GRPC_STREAMS = env.number("GRPC_STREAMS", 5_000)
 GRPC_CALLER_CALLS = env.number("GRPC_CALLER_CALLS", max(GRPC_THREADS * 3 // 4, 1), least=1)
 #: The time in which a connection must send the head and the body of a request, and for which it may stay idle.
 HEAD_SECONDS = env.number("HEAD_SECONDS", 10, least=1)
@@ -240,6 +241,7 @@ QUOTA_ADMINISTRATOR_PER_MINUTE = env.number("QUOTA_ADMINISTRATOR_PER_MINUTE", 6_
 QUOTA_PUBLISH_REQUESTS_PER_MINUTE = env.number("QUOTA_PUBLISH_REQUESTS_PER_MINUTE", 60_000)
 QUOTA_PUBLISHER_KB_PER_MINUTE = env.number("QUOTA_PUBLISHER_KB_PER_MINUTE", 12_000_000)
 QUOTA_SUBSCRIBER_KB_PER_MINUTE = env.number("QUOTA_SUBSCRIBER_KB_PER_MINUTE", 24_000_000)
+QUOTA_STREAMING_PULL_CONNECTIONS = env.number("QUOTA_STREAMING_PULL_CONNECTIONS", 10_000)
 QUOTA_ORDERING_KEY_KB_PER_SECOND = env.number("QUOTA_ORDERING_KEY_KB_PER_SECOND", 1_000)
 
 #: How long entries of the audit log are kept.

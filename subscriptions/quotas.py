@@ -172,6 +172,16 @@ def charge_pull(*, project: str, size: int) -> None:
         _charge(project, [Charge(SUBSCRIBER, _owner(SUBSCRIBER, project), _units(size) - 1)], forced=True)
 
 
+def check_streams(*, project: str, count: int) -> None:
+    """Refuse a streaming pull of a project if that makes `count`, more than its quota."""
+    most = settings.QUOTA_STREAMING_PULL_CONNECTIONS
+    if settings.QUOTAS and 0 < most < count:
+        raise ResourceExhausted(
+            f'You have exceeded your StreamingPull connection quota (project="{project}"). Refer to '
+            "https://cloud.google.com/pubsub/quotas for more information."
+        )
+
+
 def _units(size: int) -> int:
     return max(-(-size // UNIT_BYTES), 1)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,8 @@ class Node:
 
     server: RedisServer
     port: int
+    #: The port by which the other nodes and clients reach it.
+    announced: int
     bus: int
     client: redis.Redis
     id: str = ""
@@ -42,21 +44,25 @@ class Node:
 class RedisCluster:
     folder: Path
     stack: ExitStack
+    #: Returns the port by which a node of this port is reached.
+    announce: Callable[[int], int]
     nodes: list[Node] = field(default_factory=list)
 
     @property
     def url(self) -> str:
         """The URL of all nodes."""
-        return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+        return "redis+cluster://" + ",".join(f"127.0.0.1:{node.announced}" for node in self.nodes)
 
     def start_node(self) -> Node:
         """Start a node, and have it meet the others."""
         port, bus = free_port(), free_port()
+        announced = self.announce(port)
         (own := self.folder / str(port)).mkdir()
         words = ["--bind", "127.0.0.1", "--port", str(port), "--cluster-port", str(bus)]
+        words += ["--cluster-announce-port", str(announced), "--cluster-announce-bus-port", str(bus)]
         server = self.stack.enter_context(RedisServer(own, *words, *OPTIONS, "--repl-diskless-sync-delay", "0"))
         client = self.stack.enter_context(redis.Redis(unix_socket_path=server.url.removeprefix("unix://")))
-        node = Node(server, port, bus, client)
+        node = Node(server, port, announced, bus, client)
         node.id = node.ask("MYID")
         for other in self.living()[:1]:
             node.ask("MEET", "127.0.0.1", other.port, other.bus)
@@ -114,10 +120,10 @@ class RedisCluster:
 
 
 @contextmanager
-def redis_cluster(folder: Path) -> Iterator[RedisCluster]:
+def redis_cluster(folder: Path, *, announce: Callable[[int], int] = lambda port: port) -> Iterator[RedisCluster]:
     """Run three primaries, which share the slots, and a replica of each."""
     with ExitStack() as stack:
-        cluster = RedisCluster(folder, stack)
+        cluster = RedisCluster(folder, stack, announce)
         nodes = [cluster.start_node() for _ in range(6)]
         for number, (primary, replica) in enumerate(zip(nodes[:3], nodes[3:], strict=True)):
             primary.ask("ADDSLOTSRANGE", number * SLOTS // 3, (number + 1) * SLOTS // 3 - 1)

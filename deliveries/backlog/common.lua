@@ -28,7 +28,8 @@
 --   ph:bytes               about how many bytes the deliveries of all lanes take in Redis: the sum of their `held_bytes`
 --   ph:others              how many those of the other cells took at the last heartbeat of a worker; it expires
 --   ph:counters            hash  the counters of /metrics; see deliveries/telemetry/sinks/counters.py
---   ph:pull:<subscription> list  holds one entry while a waiting puller should look at the lanes
+--   ph:pull:<subscription> list  holds one entry while a waiting puller should look at the lanes. The channel of this name gets the
+--                          region of the lane at the same time
 --   deliveries.<region>    list  kombu's queue; pushed on the left, taken on the right. Messages of lanes that are not prompt
 --                          are in kombu's list of the lowest priority (low_of)
 -- Here and in the other files "ph:" stands for the text with which all keys of a cell begin (records.py). A script touches the keys

@@ -71,11 +71,14 @@ local function want_page(lane, key, state, now, limit)
   return true
 end
 
+-- Wakes pullers of a lane: one that waits by itself, and one in each process that listens for its streams.
 local function ring_pullers(lane)
-  local bell = PREFIX .. 'pull:' .. string.match(lane, '^(%d+):')
+  local subscription, region = string.match(lane, '^(%d+):(.*)')
+  local bell = PREFIX .. 'pull:' .. subscription
   redis.call('LPUSH', bell, '1')
   redis.call('LTRIM', bell, 0, 0)
   redis.call('EXPIRE', bell, 60)
+  redis.call('PUBLISH', bell, region)
 end
 
 -- Returns whether nothing of a lane can go out before a token comes back. The return of a token pumps the lane.

@@ -69,7 +69,10 @@ def low_queue_key(region: str, *, cell: int) -> str:
 
 
 def pull_bell(subscription_id: int) -> str:
-    """Return the list that holds an entry while a waiting puller of the subscription should look at its lanes."""
+    """Return the list that holds an entry while a waiting puller of the subscription should look at its lanes.
+
+    A channel has the same name, for processes in which many wait.
+    """
     return cell_key(cell_of(subscription_id), f"pull:{subscription_id}")
 
 

@@ -35,6 +35,7 @@ VERBS = (
     "tokens",
     "repair",
     "lease",
+    "due",
     "extend",
     "leased",
     "release",
@@ -133,6 +134,7 @@ class Scripts:
         self.tokens = Verb(clients, "tokens")
         self.repair = Verb(clients, "repair")
         self.lease = Verb(clients, "lease")
+        self.due = Verb(clients, "due")
         self.extend = Verb(clients, "extend")
         self.leased = Verb(clients, "leased")
         self.release = Verb(clients, "release")

@@ -68,19 +68,32 @@ async def publish_quickly(request: Any, call: Call) -> Any:
 async def pull_messages(request: Any, call: Call) -> Any:
     """Return the messages that can be leased now. If there are none, wait for some, unless the caller won't wait."""
     subscription = await in_thread(_subscription, request.subscription)
-    loop = bell().loop
+    loop = asyncio.get_running_loop()
     ends = loop.time()
     if not request.return_immediately:
         ends += min(HOLD_SECONDS, call.seconds_left() - ANSWER_SECONDS)
     with request_counted(kinds.PULL_REQUESTS, subscription.pk):
+        received = await in_thread(_lease, subscription, request.max_messages)
+        if not received and loop.time() < ends:
+            received = await _received(subscription, request.max_messages, ends=ends)
+    response = PullResponse()
+    for message in received:
+        add_received_message(response, message)
+    return response
+
+
+async def _received(subscription: Any, count: int, *, ends: float) -> list[leasing.Received]:
+    """Wait for messages until `ends`, in seconds of the loop's clock; return those that there are by then."""
+    loop = asyncio.get_running_loop()
+    async with bell().listening(subscription.pk) as rings:
         while True:
-            received = await in_thread(_lease, subscription, request.max_messages)
+            rings.hush()
+            received = await in_thread(_lease, subscription, count)
+            if len(received) == count:
+                rings.ring()  # there may be more, for another pull
             if received or loop.time() >= ends or stopping().is_set():
-                response = PullResponse()
-                for message in received:
-                    add_received_message(response, message)
-                return response
-            await bell().wait(subscription.pk, seconds=ends - loop.time())
+                return received
+            await rings.wait(seconds=ends - loop.time())
 
 
 def _lease(subscription: Any, count: int) -> list[leasing.Received]:

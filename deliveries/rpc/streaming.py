@@ -18,8 +18,10 @@ from contextlib import suppress
 from typing import Any
 
 import redis
+from django.conf import settings
 from django.db import DatabaseError
 
+from deliveries.backlog.connection import redis_client
 from deliveries.pull.deadlines import (
     MAX_ACK_DEADLINE_SECONDS,
     give_back_leases,
@@ -29,16 +31,24 @@ from deliveries.pull.deadlines import (
 from deliveries.pull.leases import ack_ids_ended
 from deliveries.pull.leasing import Received, pull_messages
 from deliveries.pull.settling import acknowledge_messages
-from deliveries.rpc.bell import bell
+from deliveries.rpc.bell import Rings, bell
 from deliveries.rpc.flow import Outstanding
 from deliveries.rpc.protobuf import add_received_message
 from deliveries.rpc.streams import listening
 from deliveries.telemetry import kinds
 from deliveries.telemetry.series import openstreams
 from deliveries.telemetry.sinks.requests import count_request
-from pushhub.common.errors import FailedPrecondition, InvalidArgument, PushHubError, Unauthenticated, Unavailable
+from pushhub.common.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    PushHubError,
+    ResourceExhausted,
+    Unauthenticated,
+    Unavailable,
+)
 from pushhub.common.pubsubtypes import pubsub
 from subscriptions.models import Subscription
+from subscriptions.quotas import check_streams
 from subscriptions.rpc.calls import Bidirectional, Call, Method, in_thread, stopping
 from subscriptions.selectors import read_subscription
 
@@ -52,7 +62,7 @@ LEAST_DEADLINE_SECONDS = 10
 RESPONSE_BYTES = 3_000_000
 #: A message has at most this many bytes beyond those of its data, its 100 attributes and its ordering key.
 ENVELOPE_BYTES = 1500
-#: The right to pull may be taken away while a stream is open.
+#: The right to pull may be taken away while a stream is open. It is checked so often, also on an idle stream.
 AUTHORIZE_SECONDS = 5.0
 #: A client that stops sends its last acknowledgements after it has ended its stream. They are waited for.
 GRACE_SECONDS = 1.0
@@ -88,15 +98,14 @@ class Stream:
         hearing = asyncio.create_task(self._hear(requests))
         try:
             with listening(self.subscription.pk, self._changed):
-                await in_thread(openstreams.tell)
-                while not hearing.done():
-                    if openstreams.is_due():
-                        await in_thread(openstreams.tell)
-                    if stopping().is_set():
-                        raise Unavailable("The server is going away; open another stream.")
-                    for answer in [*self._noted(), *await self._messages()]:
-                        count_request(kinds.STREAM_RESPONSES, self.subscription.pk)
-                        yield answer
+                async with bell().listening(self.subscription.pk) as rings:
+                    await in_thread(_check_room, self.subscription)
+                    while not hearing.done():
+                        if stopping().is_set():
+                            raise Unavailable("The server is going away; open another stream.")
+                        for answer in [*self._noted(), *await self._messages(rings)]:
+                            count_request(kinds.STREAM_RESPONSES, self.subscription.pk)
+                            yield answer
             hearing.result()
         finally:
             hearing.cancel()
@@ -174,21 +183,24 @@ class Stream:
     def _noted(self) -> list[Any]:
         return [self._notes.get_nowait() for _ in range(self._notes.qsize())]
 
-    async def _messages(self) -> list[Any]:
-        """Return the next messages, in responses of moderate size. If there are none, wait a moment and return none."""
+    async def _messages(self, rings: Rings) -> list[Any]:
+        """Return the next messages, in responses of moderate size. If there are none, wait, and return none."""
         self._moved.clear()
         await self._authorize()
         room, room_bytes = self._outstanding.room()
         if room:
+            rings.hush()
             lease = in_thread(_leased, self.subscription, room, room_bytes, self._lease_seconds, self._puller)
             self._leasing = asyncio.ensure_future(lease)
             received = await asyncio.shield(self._leasing)
             self._leasing = None
             if received:
                 self._sent(received)
+                if not all(self._outstanding.room()):
+                    rings.ring()  # there may be more, for another stream
                 return self._answers_of(received)
-        if self._notes.empty() and not await self._wait(until_room=not room) and not room:
-            await self._look()
+        if self._notes.empty():
+            await (self._rest(rings) if room else self._wait_for_room())
         return []
 
     def _sent(self, received: Sequence[Received]) -> None:
@@ -224,30 +236,37 @@ class Stream:
             }
         )
 
-    async def _wait(self, *, until_room: bool) -> bool:
-        """Wait for a message or, without room, for a request; at most a second. Return whether a request came."""
-        seconds = min(self._outstanding.next_lapse(), 1.0)
-        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._moved.wait())]
-        if not until_room:
-            waits.append(asyncio.ensure_future(bell().wait(self.subscription.pk, seconds=1.0)))
-        try:
-            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            return self._moved.is_set()
-        finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+    async def _rest(self, rings: Rings) -> None:
+        """Wait until there may be messages, or something else to do."""
+        with rings.waking(self._moved.set):
+            while not await self._moves(AUTHORIZE_SECONDS):
+                await self._check_rights()
+
+    async def _wait_for_room(self) -> None:
+        """Wait for a request or, at most a second, for a lease that ends otherwise."""
+        if not await self._moves(min(self._outstanding.next_lapse(), 1.0)):
+            await self._look()
+
+    async def _moves(self, seconds: float) -> bool:
+        """Wait until something has happened, at most so long; return whether it has."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._moved.wait()
+        return self._moved.is_set()
 
     async def _authorize(self) -> None:
-        """Check now and then that the caller may still pull. A caller whose token has ended must open a new stream."""
-        if time.monotonic() - self._authorized_at < AUTHORIZE_SECONDS:
-            return
-        self._authorized_at = time.monotonic()
+        """Check now and then that the caller may still pull, and read the subscription again."""
+        if time.monotonic() - self._authorized_at >= AUTHORIZE_SECONDS:
+            self._authorized_at = time.monotonic()
+            await self._check_rights()
+            self.subscription = await in_thread(_subscription, self._first.subscription)
+
+    async def _check_rights(self) -> None:
+        """Check that the caller may still pull. A caller whose token has ended must open a new stream."""
         try:
             await in_thread(self._call.authorized, self._first)
         except Unauthenticated:
             raise Unavailable("The stream's credentials have ended; open another.") from None
-        self.subscription = await in_thread(_subscription, self._first.subscription)
 
 
 async def streaming_pull(requests: AsyncIterator[Any], call: Call) -> AsyncIterator[Any]:
@@ -266,6 +285,18 @@ async def streaming_pull(requests: AsyncIterator[Any], call: Call) -> AsyncItera
     except PushHubError as error:
         count_request(kinds.STREAM_RESPONSES, stream.subscription.pk, code=error.code.lower())
         raise
+
+
+def _check_room(subscription: Subscription) -> None:
+    """Raise ResourceExhausted if too many streams are open, with one that has been opened just now."""
+    if 0 < settings.GRPC_STREAMS < openstreams.count_own():
+        raise ResourceExhausted("Too many streams at once: close some, or try again later.")
+    openstreams.tell()
+    if settings.QUOTAS:
+        counts = openstreams.open_streams(redis_client())
+        own = Subscription.objects.filter(project_id=subscription.project_id, pk__in=list(counts))
+        count = sum(counts[pk] for pk in own.values_list("pk", flat=True))
+        check_streams(project=subscription.project.project_id, count=count)
 
 
 def _deadline(seconds: int) -> int:

@@ -1,7 +1,7 @@
 """How many streaming pulls are open. Each process tells Redis of its own streams, and the gauges add them up.
 
-Open streams are also the heartbeat, because each of them calls this module at least once a second. The entry of a
-process that was killed is ignored when it is old.
+A process with streams tells again every BEAT_SECONDS (deliveries/rpc/bell.py). The entry of a process that was killed
+is ignored when it is old.
 """
 
 from __future__ import annotations
@@ -52,10 +52,16 @@ def is_due() -> bool:
     return time.monotonic() - _told_at >= BEAT_SECONDS
 
 
+def count_own() -> int:
+    """Return how many streams are open in this process."""
+    with _lock:
+        return _counts.total()
+
+
 def tell() -> None:
-    """Write the counts of this process to Redis, unless metrics are off."""
+    """Write the counts of this process to Redis, unless neither metrics nor quotas need them."""
     global _told_at
-    if not settings.METRICS:
+    if not settings.METRICS and not settings.QUOTAS:
         return
     _told_at = time.monotonic()
     try:

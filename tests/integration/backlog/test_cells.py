@@ -79,8 +79,9 @@ def offer(backlog: Backlog, *lanes: OfferedLane, numbers: Sequence[int]) -> None
 def confined(backlog: Backlog, redis_url: str) -> Iterator[Backlog]:
     """Return a backlog whose user may touch the keys of one cell, and the bells that callers ring."""
     backlog.client.script_flush()
+    own = cell_key(CELL, "*")
     backlog.client.acl_setuser(
-        "confined", enabled=True, nopass=True, commands=["+@all"], keys=[f"{cell_key(CELL, '*')}", bell_key("*")]
+        "confined", enabled=True, nopass=True, commands=["+@all"], keys=[own, bell_key("*")], channels=[own]
     )
     with redis.Redis.from_url(redis_url, username="confined", password="any") as client:
         yield Backlog(client)
@@ -113,6 +114,7 @@ def test_each_script_touches_the_keys_of_one_cell_only(backlog: Backlog, confine
     confined.settle_and_take({PUSHED: settlement}, dice=0.5, finished={take.work: ["2"]}, takes=[take])
     assert confined.tokens([PUSHED])[PUSHED]
     assert scripts.held(keys=[workers], args=["here"])
+    assert confined.due([PULLED]) in ([], [PULLED])
     assert not confined.lost(PULLED, [first], generation=leases.generation)
     confined.acknowledge(PULLED, [first], generation=leases.generation)
     confined.extend(PULLED, [second], generation=leases.generation, duration_ms=0, countdown_ms=(0, 0))
