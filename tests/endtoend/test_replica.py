@@ -16,8 +16,9 @@ import requests
 
 from pushhub.runtime.supervisor import DEVELOPMENT_DEFAULTS
 from tests.endtoend.running import ROOT, Running, environment, running
+from tests.pgbouncer import in_front_of
 from tests.ports import wait_for
-from tests.programs import postgresql_programs
+from tests.programs import pgbouncer, postgresql_programs
 from tests.settings import TEMPORARY
 from tests.with_postgresql import PostgresqlServer
 
@@ -224,11 +225,25 @@ def test_a_backup_that_the_replica_cancels_is_written_from_the_primary(
     assert (tmp_path / "backup").stat().st_size > 0
 
 
+@pytest.fixture
+def pooled(servers: tuple[PostgresqlServer, PostgresqlServer]) -> Iterator[str]:
+    """The address of the standby behind a PgBouncer in transaction mode."""
+    if pgbouncer() is None:
+        pytest.skip("PgBouncer is not installed")
+    standby = servers[1].folder
+    with in_front_of(standby, standby.parent / "pooler", mode="transaction") as url:
+        yield url
+
+
+#: When the backup has begun to look how far the standby is.
+LOOKS = "SELECT query_start FROM pg_stat_activity WHERE query LIKE 'SELECT CASE WHEN pg_is_in_recovery()%'"
+
+
 def test_a_backup_has_all_that_was_committed_when_it_began(
-    servers: tuple[PostgresqlServer, PostgresqlServer], tmp_path: Path
+    servers: tuple[PostgresqlServer, PostgresqlServer], pooled: str, tmp_path: Path
 ) -> None:
     primary, standby = servers
-    variables = environment(tmp_path, PUSHHUB_DATABASE_URL=primary.url, PUSHHUB_REPLICA_URL=standby.url)
+    variables = environment(tmp_path, PUSHHUB_DATABASE_URL=primary.url, PUSHHUB_REPLICA_URL=pooled)
     variables |= DEVELOPMENT_DEFAULTS
     run("manage.py", "migrate", variables=variables)
     wait_for(lambda: bool(standby.execute("SELECT to_regclass('auth_group')")[0][0]), what="the standby")
@@ -236,9 +251,14 @@ def test_a_backup_has_all_that_was_committed_when_it_began(
     primary.execute("INSERT INTO auth_group (name) VALUES ('late')")
     command = [sys.executable, "manage.py", "backup", str(tmp_path / "backup")]
     with subprocess.Popen(command, cwd=ROOT, env=variables, stdout=PIPE, stderr=PIPE, text=True) as process:
-        # It waits for the standby, which it asks again and again
-        asked = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT CASE WHEN pg_is_in_recovery()%'"
-        wait_for(lambda: standby.execute(asked)[0][0] > 0, what="the backup's look at the standby")
+        looks = set()
+
+        def has_looked_again() -> bool:
+            assert process.poll() is None, "it did not wait for the standby"
+            looks.update(standby.execute(LOOKS))
+            return len(looks) > 2
+
+        wait_for(has_looked_again, what="further looks at the standby")
         standby.execute("SELECT pg_wal_replay_resume()")
         _, told = process.communicate(timeout=120)
         assert process.returncode == 0, told
