@@ -7,7 +7,6 @@ bench.scale` writes docs/scale.md. `--count` is how many, in place of the row's 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import http.client
 import json
 import os
@@ -17,23 +16,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, ExitStack, closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
 from typing import TYPE_CHECKING, Any
 
-import grpc.aio
+import grpc
 from google.pubsub_v1.types import pubsub
 
 from bench import machine
 from bench.__main__ import prepare_django
 from bench.capacity import database_rows, running
+from bench.consolerows import execute, insert_waiting
 from bench.message import ATTRIBUTES, HELLO, TOPIC, Publisher
 from bench.postgresql import postgresql
 from bench.processes import ROOT, BenchError, family, fork_modules, raise_file_limit, rss_mb, used_seconds, wait_until
+from bench.streams import IDLE_SECONDS, QUIET_SECONDS, streams
 
 if TYPE_CHECKING:
     from bench.stand import Stand
@@ -43,15 +44,22 @@ RESULTS = ROOT / "bench" / "results" / "limits.json"
 OF_A_PROJECT = 10_000
 #: Messages are published at this rate over the connections of a row.
 RATE = 1000
-#: How long a backlog is drained for its rate, and how long idle streams are watched.
-DRAIN_SECONDS, QUIET_SECONDS, IDLE_SECONDS = 20, 5, 30
+#: How long a backlog is drained for its rate, a large one and a small one.
+DRAIN_SECONDS, QUICK_SECONDS = 60, 5
 #: More than the default of PUSHHUB_CLIENT_CONNECTIONS.
 CONNECTIONS = 2100
-STREAM_SUBSCRIPTIONS = 10
 #: The data of a message that fills its publish request but for some bytes.
 LARGE_BYTES = 9_995_000
 #: The console's pages of a subscription in which many messages wait.
-PAGES = {"overview": "", "subscription": "deliveries/delivery/state/{}/", "messages": "deliveries/delivery/waiting/{}/"}
+PAGES = {
+    "subscription": "deliveries/delivery/state/{}/",
+    "its live part": "deliveries/delivery/state/{}/live/",
+    "its messages": "deliveries/delivery/waiting/{}/",
+    "a message": "deliveries/message/way/{message}/",
+    "all deliveries": "deliveries/delivery/",
+    "all messages": "deliveries/message/",
+}
+LISTS = {"overview": "", "subscriptions": "subscriptions/subscription/"}
 Figures = dict[str, Any]
 
 
@@ -91,34 +99,54 @@ def topic_subscriptions(count: int) -> Figures:
 
 
 def subscriptions(count: int) -> Figures:
-    """Push to ten of many subscriptions, audit all, and list them; then create one too many of a project."""
+    """Push to few of many subscriptions, list and audit all, and lose Redis' data; then create one too many."""
+    from bench.console import page_cost, readers
     from deliveries.backlog import reconcile
     from subscriptions.services.topics import create_topic
 
-    with running(1) as (deployment, endpoint, meter):
+    with running(1, workers=0) as (deployment, endpoint, meter):
         for number in range(-(-count // OF_A_PROJECT)):
             topic = f"projects/bench{number or ''}/topics/idle"
             create_topic(name=topic, topic={})
             _clone_subscriptions(min(count - number * OF_A_PROJECT, OF_A_PROJECT) - (not number), topic=topic)
-        began = time.monotonic()
-        reconcile.audit()
-        audited = time.monotonic() - began
-        began = time.monotonic()
-        page = _answer(deployment, "GET", "/v1/projects/bench/subscriptions?pageSize=1000")
-        listed = time.monotonic() - began
-        before, received = meter.read(), endpoint.received()
-        publisher = Publisher(deployment.http_port, 100)
-        for _ in range(100):
-            publisher.publish()
-        wait_until(lambda: endpoint.received() - received >= 10_000, seconds=100, what="the last push")
-        after = meter.read()
+        execute("ANALYZE", [])
+        publisher, received = Publisher(deployment.http_port, 1), endpoint.received()
+        publisher.publish()
+        with deployment.worker() as worker:
+            started = wait_until(lambda: endpoint.received() > received, seconds=120, what="the first push")
+            audited = _timed(reconcile.audit)
+            listed = _timed(lambda: _answer(deployment, "GET", "/v1/projects/bench/subscriptions?pageSize=1000"))
+            reader = readers()["superuser"]
+            pages = {name: page_cost(reader, f"/admin/{path}").wall_ms for name, path in LISTS.items()}
+            pids = {**meter.pids, "push": worker.pid}
+            before = {part: used_seconds(*family(pid)) for part, pid in pids.items()}
+            time.sleep(IDLE_SECONDS)
+            idle = {part: (used_seconds(*family(pid)) - before[part]) / IDLE_SECONDS for part, pid in pids.items()}
+            waits = [1000 * _timed(publisher.publish) for _ in range(500)]
+            wait_until(lambda: not deployment.left(), seconds=60, what="the last ack")
+            received = endpoint.received()
+            deployment.publish(1, topic="projects/bench/topics/idle")
+            deployment.redis.flushall()
+            fanout = min(count, OF_A_PROJECT) - 1
+            wiped = wait_until(lambda: endpoint.received() - received >= fanout, seconds=200, what="the last push")
         return {
+            "a push worker pushes after, s": round(started, 1),
             "audit of all, s": round(audited, 1),
-            "a page of 1,000, s": round(listed, 2) if page[0] == 200 else None,
-            "push worker, µs a message": round((after["push0_us"] - before["push0_us"]) / 10_000),
+            "a page of 1,000, s": round(listed, 2),
+            **{f"console, {name}, ms": round(ms) for name, ms in pages.items()},
+            **{f"{part}, when idle, of a core": round(share, 3) for part, share in idle.items()},
+            "publish p50, ms": round(quantiles(waits, n=100)[49], 1),
+            "publish p99, ms": round(quantiles(waits, n=100)[98], 1),
+            f"pushed to {fanout:,} after Redis lost its data, s": round(wiped, 1),
             "redis, MB": round(deployment.redis.info("memory")["used_memory"] / 1e6, 1),
             "beyond": _create(deployment),
         }
+
+
+def _timed(work: Callable[[], object]) -> float:
+    began = time.monotonic()
+    work()
+    return time.monotonic() - began
 
 
 def connections(count: int) -> Figures:
@@ -222,116 +250,68 @@ def large_messages(count: int) -> Figures:
 def waiting_messages(count: int) -> Figures:
     """Let many messages wait for one subscription, look at the console, and drain a part of them."""
     from bench.console import page_cost, readers
-    from bench.consolerows import execute, insert_waiting
     from deliveries.backlog import reconcile
+    from deliveries.models import Message
+    from deliveries.telemetry.series.gauges import take_gauges
     from subscriptions.models import Subscription
 
     with running(1, workers=0) as (deployment, endpoint, _):
         row = Subscription.objects.get()
-        began = time.monotonic()
-        insert_waiting(count, topic=row.topic_id, deliveries=[f"{row.pk}, 'local', 0, NULL, ''"])
-        execute("ANALYZE", [])
-        filled = time.monotonic() - began
-        [(size,)] = database_rows("SELECT pg_database_size(current_database())")
+        waiting = [f"{row.pk}, 'local', 0, NULL, ''"]
+        filled = _timed(lambda: insert_waiting(count, topic=row.topic_id, deliveries=waiting))
+        vacuumed = _timed(lambda: execute("VACUUM ANALYZE", []))
+        sizes = {
+            f"{table}, GB of rows and of indexes": " and ".join(f"{size / 1e9:.2f}" for size in _sizes(table))
+            for table in ("messages", "deliveries")
+        }
+        counted, audited = _timed(take_gauges), _timed(reconcile.audit)
         reconcile.rebuild()
         reader = readers()["superuser"]
-        pages = {name: page_cost(reader, f"/admin/{path.format(row.pk)}").wall_ms for name, path in PAGES.items()}
+        middle = Message.objects.order_by("pk")[100].pk
+        pages = {
+            name: page_cost(reader, f"/admin/{path.format(row.pk, message=middle)}").wall_ms
+            for name, path in {**LISTS, **PAGES}.items()
+        }
+        drain_seconds = DRAIN_SECONDS if count >= 100_000 else QUICK_SECONDS
         received, began = endpoint.received(), time.monotonic()
         with deployment.worker():
             wait_until(lambda: endpoint.received() > received, seconds=120, what="the first push")
             first = time.monotonic() - began
             publisher, waits = Publisher(deployment.http_port, 1), []
             sampled, began = endpoint.received(), time.monotonic()
-            while time.monotonic() - began < DRAIN_SECONDS:
-                sent = time.monotonic()
-                publisher.publish()
-                waits.append((time.monotonic() - sent) * 1000)
+            while time.monotonic() - began < drain_seconds:
+                waits.append(1000 * _timed(publisher.publish))
                 time.sleep(0.05)
             rate = (endpoint.received() - sampled) / (time.monotonic() - began)
         return {
-            "PostgreSQL, GB": round(size / 1e9, 2),
             "inserted in, s": round(filled),
+            **sizes,
+            "VACUUM ANALYZE, s": round(vacuumed, 1),
+            "gauges of a minute, s": round(counted, 2),
+            "audit, s": round(audited, 2),
             **{f"console, {name}, ms": round(ms) for name, ms in pages.items()},
             "first push after, s": round(first, 1),
-            "drained, messages/s": round(rate),
-            "all of it, minutes": round(count / rate / 60, 1),
+            f"drained in {drain_seconds} s, messages/s": round(rate),
+            "all of it at this rate, minutes": round(count / rate / 60, 1),
             "publish p99 meanwhile, ms": round(quantiles(waits, n=100)[98], 1),
             "redis, MB": round(deployment.redis.info("memory")["used_memory"] / 1e6, 1),
             "beyond": "no limit but the disk: while it is full, publishes are UNAVAILABLE",
         }
 
 
-def streams(count: int) -> Figures:
-    """Hold streams open on ten subscriptions, and send a message to each stream."""
-    with running(0, workers=0, PUSHHUB_GRPC_STREAMS=str(count)) as (deployment, _, _), deployment.grpc() as server:
-        for number in range(STREAM_SUBSCRIPTIONS):
-            deployment.subscribe("", name=f"stream-{number}")
-        figures = asyncio.run(_hold_streams(deployment, server.pid, count))
-        return figures | {"grpc server, MB": round(rss_mb(*family(server.pid)))}
-
-
-async def _hold_streams(deployment: Stand, pid: int, count: int) -> Figures:
-    from bench.pulling import Request, Response
-    from bench.stand import subscription
-
-    pulled = asyncio.Queue[int]()
-    redis_pid = deployment.redis_pid
-
-    async def pull(channel: grpc.aio.Channel, number: int) -> None:
-        call = channel.stream_stream(
-            "/google.pubsub.v1.Subscriber/StreamingPull",
-            request_serializer=Request.SerializeToString,
-            response_deserializer=Response.FromString,
-        )()
-        name = subscription(f"stream-{number % STREAM_SUBSCRIPTIONS}")
-        await call.write(Request(subscription=name, stream_ack_deadline_seconds=60, max_outstanding_messages=10))
-        async for response in call:
-            await call.write(Request(ack_ids=[message.ack_id for message in response.received_messages]))
-            pulled.put_nowait(len(response.received_messages))
-
-    messages = count // STREAM_SUBSCRIPTIONS
-    async with AsyncExitStack() as stack:
-        address = f"127.0.0.1:{deployment.grpc_port}"
-        options = [("grpc.use_local_subchannel_pool", 1)]
-        channels = [
-            await stack.enter_async_context(grpc.aio.insecure_channel(address, options=options)) for _ in range(10)
-        ]
-        tasks = [asyncio.create_task(pull(channels[number % 10], number)) for number in range(count)]
-        stack.push_async_callback(_cancel, tasks)
-        await asyncio.sleep(QUIET_SECONDS)
-        spent, spent_of_redis = used_seconds(*family(pid)), used_seconds(redis_pid)
-        await asyncio.sleep(IDLE_SECONDS)
-        idle, idle_redis = used_seconds(*family(pid)) - spent, used_seconds(redis_pid) - spent_of_redis
-        refused = "not refused"
-        try:
-            await pull(channels[0], count)
-        except grpc.aio.AioRpcError as error:
-            refused = f"{error.code().name}: {error.details()}"
-        began, received = time.monotonic(), 0
-        await asyncio.to_thread(deployment.publish, messages)
-        while received < messages * STREAM_SUBSCRIPTIONS:
-            received += await asyncio.wait_for(pulled.get(), 60)
-        await asyncio.to_thread(wait_until, lambda: not deployment.left(), seconds=60, what="the last ack")
-        took = time.monotonic() - began
-        ended = sum(task.done() for task in tasks)
-    return {
-        "open": count - ended,
-        "a core, when idle": round(idle / IDLE_SECONDS, 3),
-        "a core of Redis, when idle": round(idle_redis / IDLE_SECONDS, 3),
-        "messages/s": round(received / took),
-        "beyond": f"{refused} The limit is 5,000 by default.",
-    }
-
-
-async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+def _sizes(noun: str) -> tuple[int, int]:
+    """Return the bytes of the rows and of the indexes of messages or deliveries."""
+    table = {"messages": "deliveries_message", "deliveries": "deliveries_delivery"}[noun]
+    [(rows, indexes)] = database_rows(f"SELECT pg_table_size('{table}'), pg_indexes_size('{table}')")
+    return rows, indexes
 
 
 def _clone_subscriptions(count: int, *, topic: str) -> None:
     """Add subscriptions like the first one to a topic, of the topic's project, with their lanes."""
-    from deliveries.receivers import on_created
+    from deliveries.backlog.default import default_backlog
+    from deliveries.backlog.lanes import lane_configuration
+    from deliveries.backlog.reconcile import settings_of
+    from deliveries.backlog.records import Lane
     from subscriptions.models import Subscription
     from subscriptions.selectors import get_topic
 
@@ -339,8 +319,11 @@ def _clone_subscriptions(count: int, *, topic: str) -> None:
     values = {field.attname: getattr(first, field.attname) for field in first._meta.concrete_fields}
     values |= {"id": None, "topic_id": row.pk, "project_id": row.project_id}
     clones = (Subscription(**values | {"subscription_id": f"clone-{number}"}) for number in range(count))
-    for clone in Subscription.objects.bulk_create(clones, batch_size=2000):
-        on_created(None, subscription_id=clone.pk)
+    created = Subscription.objects.bulk_create(clones, batch_size=2000)
+    default_backlog().configure_all(
+        lane_configuration(Lane(pk, "local"), settings, action="new")
+        for pk, settings in settings_of(clone.pk for clone in created).items()
+    )
 
 
 def _create(deployment: Stand) -> str:

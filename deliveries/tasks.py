@@ -17,7 +17,7 @@ from deliveries.pipeline.archiving.schedule import schedule as archive_schedule
 from deliveries.retention import sweep
 from deliveries.rules.outcome import Nack
 from deliveries.rules.taskmessage import TASK_NAME, DeliverTask, generation_of, task_id_of
-from deliveries.store import fanout, lostoffers
+from deliveries.store import fanout, lanerows, lostoffers
 from deliveries.telemetry.counting import counterseries, embedded
 from deliveries.telemetry.journal import upkeep
 from deliveries.telemetry.series import expiry, gauges, regiongauges
@@ -123,7 +123,8 @@ def start_archive() -> bool:
 
 @shared_task(name="deliveries.gauges_take")
 def take_gauges() -> int:
-    return gauges.take_gauges() + regiongauges.take_region_gauges()
+    lanes = lanerows.count_lanes()
+    return gauges.take_gauges(lanes=lanes) + regiongauges.take_region_gauges(lanes=lanes)
 
 
 @shared_task(name="deliveries.counters_sample")

@@ -50,6 +50,10 @@ class Rings:
         self._is_rung = False
 
     @property
+    def is_waited_for(self) -> bool:
+        return bool(self._waiting)
+
+    @property
     def lanes(self) -> list[Lane]:
         """The lanes to look at; none if nobody waits."""
         regions = sorted(self.regions) if self._waiting else []
@@ -124,19 +128,24 @@ class Bell:
     async def _hear(self) -> None:
         while True:
             try:
-                await self._client.initialize()
-                await self._pubsub.subscribe(NO_RINGS, *map(pull_bell, self._rings))
-                while True:
-                    message = await self._pubsub.get_message(timeout=None)
-                    if message is not None:
-                        self._heard(message["channel"].decode(), message["data"].decode())
+                await self._hear_until_cut_off()
             except _OUTAGES as error:
-                logger.debug("pullers are not woken: %s", error)
-                await asyncio.sleep(LOOK_SECONDS)
-                with suppress(*_OUTAGES):
-                    await self._pubsub.aclose()
-                    await self._client.aclose()  # it asks again which nodes a Cluster has
-                self._pubsub = self._client.pubsub(ignore_subscribe_messages=True)
+                logger.debug("pullers are woken by looks alone: %s", error)
+            except Exception:
+                logger.exception("pullers are woken by looks alone")
+            await asyncio.sleep(LOOK_SECONDS)
+            with suppress(*_OUTAGES):
+                await self._pubsub.aclose()
+                await self._client.aclose()  # it asks again which nodes a Cluster has
+            self._pubsub = self._client.pubsub(ignore_subscribe_messages=True)
+
+    async def _hear_until_cut_off(self) -> None:
+        await self._client.initialize()
+        await self._pubsub.subscribe(NO_RINGS, *map(pull_bell, self._rings))
+        while True:
+            message = await self._pubsub.get_message(timeout=None)
+            if message is not None:
+                self._heard(message["channel"].decode(), message["data"].decode())
 
     def _heard(self, channel: str, region: str) -> None:
         rings = self._rings.get(int(channel.rpartition(":")[2]))
@@ -167,7 +176,7 @@ class Bell:
         due = {lane.subscription_id for lane in await asyncio.to_thread(_due, lanes)}
         late = asyncio.get_running_loop().time() - PULL_SECONDS
         for rings in list(self._rings.values()):
-            if rings.lanes and (rings.subscription_id in due or rings.pulled_at < late):
+            if rings.is_waited_for and (rings.subscription_id in due or rings.pulled_at < late):
                 rings.ring()
 
     async def _subscribe(self, listened: Iterable[Rings]) -> None:

@@ -239,7 +239,7 @@ class Stream:
     async def _rest(self, rings: Rings) -> None:
         """Wait until there may be messages, or something else to do."""
         with rings.waking(self._moved.set):
-            while not await self._moves(AUTHORIZE_SECONDS):
+            while not await self._moves(AUTHORIZE_SECONDS) and not stopping().is_set():
                 await self._check_rights()
 
     async def _wait_for_room(self) -> None:

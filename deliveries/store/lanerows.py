@@ -62,6 +62,24 @@ def all_lanes_waiting(*, shard: int | None = None) -> list[LaneWaiting]:
     return [LaneWaiting(*row) for row in rows if is_in(row[0], shard)]
 
 
+class LaneCount(NamedTuple):
+    """A lane with deliveries in the database: how many, and the message id of the oldest."""
+
+    subscription_id: int
+    region: str
+    waiting: int
+    oldest_id: int
+
+
+def count_lanes() -> list[LaneCount]:
+    """Return all lanes with waiting deliveries. It reads all of them, so it is for what comes once a minute."""
+    rows = fetch_rows(
+        "SELECT subscription_id, region, count(*), min(message_id) FROM deliveries_delivery"
+        " GROUP BY subscription_id, region"
+    )
+    return [LaneCount(*row) for row in rows]
+
+
 def lanes_of_deleted(*, shard: int | None = None) -> list[LaneWaiting]:
     """Return the lanes with deliveries of deleted subscriptions, or those of a shard.
 

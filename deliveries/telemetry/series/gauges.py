@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db.models import Count, Min
 
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanestate import LaneState
-from deliveries.backlog.records import Lane
+from deliveries.backlog.records import Lane, grouped
 from deliveries.backlog.regions import regions_unserved
-from deliveries.models import Delivery, GaugeMinute, GaugeRound
+from deliveries.models import GaugeMinute, GaugeRound
 from deliveries.rules.ids import publish_time
 from deliveries.store import lanerows
+from deliveries.store.lanerows import LaneCount
 from deliveries.store.writelock import write_transaction
 from deliveries.telemetry.kinds import METRICS
 from deliveries.telemetry.series.openstreams import open_streams
@@ -31,15 +31,19 @@ ALL_UP_TO = 100
 AFTERGLOW = timedelta(minutes=3)
 
 
-def take_gauges(*, clock: Clock = utcnow) -> int:
-    """Store a row for each subscription and return how many. May raise redis.RedisError and database errors."""
+def take_gauges(*, lanes: Sequence[LaneCount] | None = None, clock: Clock = utcnow) -> int:
+    """Store a row for each subscription and return how many. May raise redis.RedisError and database errors.
+
+    `lanes` are those that the caller has just counted.
+    """
     now = clock()
     at = now.replace(second=0, microsecond=0)
-    waiting = _waiting()
+    lanes = lanerows.count_lanes() if lanes is None else lanes
+    waiting = _waiting(lanes)
     streams = open_streams(default_backlog().shared)
     subscriptions = dict(_names({*waiting, *streams}, at))
-    states = _states(subscriptions)
-    unserved = _unserved()
+    states = _states(subscriptions, lanes)
+    unserved = _unserved(lanes)
     rows = [_row(name, at, now, waiting.get(pk, (0, None)), states.get(pk, [])) for pk, name in subscriptions.items()]
     for row, pk in zip(rows, subscriptions, strict=True):
         row.unserved = unserved.get(pk, 0)
@@ -56,19 +60,25 @@ def take_gauges(*, clock: Clock = utcnow) -> int:
     return len(rows)
 
 
-def _waiting() -> dict[int, tuple[int, int | None]]:
-    """Return the number of deliveries and the oldest message id by subscription. The query reads only an index."""
-    rows = Delivery.objects.order_by().values_list("subscription_id").annotate(Count("id"), Min("message_id"))
-    return {pk: (count, oldest) for pk, count, oldest in rows}
+def _waiting(lanes: Iterable[LaneCount]) -> dict[int, tuple[int, int | None]]:
+    """Return the number of deliveries and the oldest message id by subscription."""
+    return {
+        pk: (sum(lane.waiting for lane in own), min(lane.oldest_id for lane in own))
+        for pk, own in grouped(lanes, lambda lane: lane.subscription_id).items()
+    }
 
 
-def _unserved() -> dict[int, int]:
+def _unserved(lanes: Iterable[LaneCount]) -> dict[int, int]:
     """Return the number of deliveries in regions that no push worker serves, by subscription."""
-    regions = [unserved.region for unserved in regions_unserved()]
-    if not regions:
+    regions = {unserved.region for unserved in regions_unserved()}
+    counts = Counter[int]()
+    for lane in lanes:
+        if lane.region in regions:
+            counts[lane.subscription_id] += lane.waiting
+    if not counts:
         return {}
-    rows = Delivery.objects.filter(region__in=regions, subscription__push_endpoint__gt="").order_by()
-    return dict(rows.values_list("subscription_id").annotate(Count("id")))
+    pushed = Subscription.objects.filter(push_endpoint__gt="").values_list("pk", flat=True)
+    return {pk: counts[pk] for pk in pushed if pk in counts}
 
 
 def _names(active: Iterable[int], at: datetime) -> Iterable[tuple[int, str]]:
@@ -82,12 +92,12 @@ def _names(active: Iterable[int], at: datetime) -> Iterable[tuple[int, str]]:
     return [(pk, name) for pk, name in named if pk in active_pks or name in recent_names]
 
 
-def _states(subscriptions: Iterable[int]) -> dict[int, list[LaneState]]:
+def _states(subscriptions: Iterable[int], waiting: Iterable[LaneCount]) -> dict[int, list[LaneState]]:
     """Return the states of each subscription's lanes, in one round trip."""
     regions = {pk: {settings.REGION} for pk in subscriptions}
-    for row in lanerows.all_lanes_waiting():
-        if row.subscription_id in regions:
-            regions[row.subscription_id].add(row.region)
+    for counted in waiting:
+        if counted.subscription_id in regions:
+            regions[counted.subscription_id].add(counted.region)
     lanes = [Lane(pk, region) for pk, names in regions.items() for region in sorted(names)]
     by_subscription: dict[int, list[LaneState]] = defaultdict(list)
     for lane, state in zip(lanes, default_backlog().states(lanes), strict=True):

@@ -7,16 +7,17 @@ each range; for a longer range they are estimated from their mean.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 
 from django.conf import settings
 from django.db.models import Count, Min
 
-from deliveries.models import Delivery, RegionGaugeMinute, SnapshotMessage
+from deliveries.models import RegionGaugeMinute, SnapshotMessage
 from deliveries.rules.ids import first_id_at, publish_time_ms
-from deliveries.store import messagerows
+from deliveries.store import lanerows, messagerows
+from deliveries.store.lanerows import LaneCount
 from deliveries.store.writelock import write_transaction
 from deliveries.telemetry.series.gauges import AFTERGLOW, ALL_UP_TO
 from pushhub.common import names
@@ -65,11 +66,15 @@ class Amounts:
 Table = dict[tuple[str, str], Amounts]
 
 
-def take_region_gauges(*, clock: Clock = utcnow) -> int:
-    """Write a row for each resource and region that has something; return how many. May raise the database's errors."""
+def take_region_gauges(*, lanes: Sequence[LaneCount] | None = None, clock: Clock = utcnow) -> int:
+    """Write a row for each resource and region that has something; return how many. May raise the database's errors.
+
+    `lanes` are those that the caller has just counted.
+    """
     now = clock()
     at = now.replace(second=0, microsecond=0)
-    table = _Reading(int(now.timestamp() * 1000)).table()
+    lanes = lanerows.count_lanes() if lanes is None else lanes
+    table = _Reading(lanes, int(now.timestamp() * 1000)).table()
     for key in _emptied(at):
         table.setdefault(key, Amounts())
     rows = [_row(resource, region, at, now, amounts) for (resource, region), amounts in table.items()]
@@ -87,7 +92,8 @@ def take_region_gauges(*, clock: Clock = utcnow) -> int:
 class _Reading:
     """Reads the amounts of all resources as of one moment."""
 
-    def __init__(self, now_ms: int) -> None:
+    def __init__(self, lanes: Sequence[LaneCount], now_ms: int) -> None:
+        self._lanes = lanes
         self._now_ms = now_ms
         self._table: Table = defaultdict(Amounts)
         self._topics = {
@@ -118,11 +124,9 @@ class _Reading:
 
     def _backlogs(self) -> Mapping[int, Mapping[str, Amount]]:
         """Return what waits, by subscription and region."""
-        rows = Delivery.objects.order_by().values_list("subscription_id", "region")
-        lanes = list(rows.annotate(Count("id"), Min("message_id")))
-        self._limit = max(min(READ_ROWS // max(len(lanes), 1), MOST_READ), LEAST_READ)
+        self._limit = max(min(READ_ROWS // max(len(self._lanes), 1), MOST_READ), LEAST_READ)
         backlogs: dict[int, dict[str, Amount]] = defaultdict(dict)
-        for pk, region, count, oldest_id in lanes:
+        for pk, region, count, oldest_id in self._lanes:
             read, size = messagerows.backlog_bytes(subscription_id=pk, region=region, limit=self._limit)
             backlogs[pk][region] = Amount(count, _scaled(size, read, count), oldest_id)
         return backlogs
