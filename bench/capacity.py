@@ -79,7 +79,8 @@ def _loopback_bytes() -> float:
     return float(line.split()[1])
 
 
-def _postmaster() -> int:
+def postmaster() -> int:
+    """Return the id of PostgreSQL's first process."""
     [(folder,)] = database_rows("SHOW data_directory")
     return int(Path(folder, "postmaster.pid").read_text().split()[0])
 
@@ -100,7 +101,7 @@ def running(fanout: int, *, workers: int = 1, **settings: str) -> Iterator[tuple
         for number in range(fanout):
             deployment.subscribe(endpoint.url, name=f"bench-{number}")
         pids = {"web": web.pid, "maintenance": maintenance.pid, "redis": deployment.redis_pid}
-        pids |= {"postgresql": _postmaster()} | {f"push{number}": pid for number, pid in enumerate(push)}
+        pids |= {"postgresql": postmaster()} | {f"push{number}": pid for number, pid in enumerate(push)}
         yield deployment, endpoint, Meter(deployment, pids)
 
 

@@ -17,6 +17,8 @@ from bench.pages import put_block, table
 from bench.processes import ROOT
 from bench.regions import RESULTS as REGIONS_RESULTS
 from bench.takeover import RESULTS as TAKEOVER_RESULTS
+from bench.vacuum import RESULTS as VACUUM_RESULTS
+from bench.vacuum import TABLES, quarters
 from pushhub.capacity.command import main as print_capacity
 from pushhub.capacity.model import PARTS, Load, plan, read_costs, spent
 
@@ -114,6 +116,42 @@ def regions_table(measured: Mapping[str, Any]) -> str:
     return table([f"{measured['rate']} publishes a second in each region in turn", "figures"], rows)
 
 
+def steady_table(results: Mapping[str, Any]) -> str:
+    """Return a column for each run of bench/vacuum.py."""
+    runs = list(results.values())
+
+    def row(title: str, text: str) -> list[str]:
+        return [title, *(text.format(**run["figures"]) for run in runs)]
+
+    rows = [
+        ["minutes", *(f"{run['run']['seconds'] / 60:g}" for run in runs)],
+        row("messages/s", "{per_second:,}"),
+        row("publish p50 and p99, ms", "{p50_ms} and {p99_ms}"),
+        ["p99 in each quarter of the time, ms", *(", ".join(map(str, quarters(run["samples"]))) for run in runs)],
+    ]
+    for table_name in TABLES:
+        names = {"table": "mb", "indexes": "index_mb"}
+        rows += [
+            row(f"{table_name}: {what} at most, MB", f"{{{table_name}_{name}_most:,.0f}}")
+            for what, name in names.items()
+        ]
+        rows += [
+            row(f"{table_name}: dead rows at most", f"{{{table_name}_dead_most:,}}"),
+            row(
+                f"{table_name}: vacuums, and the longest, s",
+                f"{{{table_name}_vacuums}} and {{{table_name}_vacuum_s_most:.1f}}",
+            ),
+        ]
+    rows += [
+        row("PostgreSQL, µs a message, of which vacuum", "{postgresql_us} and {vacuum_us}"),
+        row("all other parts, µs a message", "{others_us}"),
+        row("write-ahead log, bytes a message", "{wal_bytes:,.0f}"),
+        row("messages that wait for their push, at most", "{waiting_most:,}"),
+        row("stolen from the machine", "{steal_percent} %"),
+    ]
+    return table(["", *results], rows)
+
+
 def _plain(value: float | None) -> str:
     return "-" if value is None else f"{value:,}"
 
@@ -158,6 +196,7 @@ def blocks() -> dict[str, str]:
         "limits": limits_table(json.loads(LIMITS_RESULTS.read_text())),
         "takeover": takeover_table(json.loads(TAKEOVER_RESULTS.read_text())),
         "regions": regions_table(json.loads(REGIONS_RESULTS.read_text())),
+        "steady": steady_table(json.loads(VACUUM_RESULTS.read_text())),
     }
 
 

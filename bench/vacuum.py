@@ -69,17 +69,18 @@ class Run:
     layout: str
     storage: str
     pooled: bool
+    settings: str
 
 
 class Recorder:
     """Notes the figures of the time since its last sample."""
 
-    def __init__(self, meter: Meter, endpoint: Nginx, notes: IO[str], log: Path) -> None:
+    def __init__(self, meter: Meter, endpoint: Nginx, notes: IO[str], log: Path, *, received: int) -> None:
         self._meter, self._endpoint, self._notes, self._log = meter, endpoint, notes, log
         self._log_start = log.stat().st_size
         self._published = 0
         self._waits: list[float] = []
-        self._received = endpoint.received()
+        self._received = received
         self._began = self._at = time.monotonic()
         self._read = meter.read()
         self._steal = machine.Steal()
@@ -143,7 +144,9 @@ class Recorder:
 def quarters(samples: Sequence[Figures]) -> list[float]:
     """Return the middle p99 of each quarter of a run's samples."""
     size = max(len(samples) // 4, 1)
-    return [median(each["p99_ms"] for each in samples[start : start + size]) for start in range(0, 4 * size, size)]
+    return [
+        round(median(each["p99_ms"] for each in samples[start : start + size]), 1) for start in range(0, 4 * size, size)
+    ]
 
 
 def _percentiles(waits: list[float]) -> Figures:
@@ -187,7 +190,8 @@ def measure(run: Run) -> dict[str, Any]:
     # Behind a pooler, sessions have these only if their role has them (docs/settings.md).
     for name, value in SESSION_SETTINGS.items():
         execute(f"ALTER ROLE CURRENT_USER SET {name} = '{value}'", [])
-    execute("ALTER SYSTEM SET log_autovacuum_min_duration = 0", [])
+    for setting in ["log_autovacuum_min_duration=0", *run.settings.split()]:
+        execute(f"ALTER SYSTEM SET {setting}", [])
     execute("SELECT pg_reload_conf()", [])
     step = lay_out(run.layout, run.storage)
     with ExitStack() as stack:
@@ -210,9 +214,10 @@ def measure(run: Run) -> dict[str, Any]:
                 step()
         count = max(run.rate // BATCH, 1) * BATCH * WARM_SECONDS
         wait_until(lambda: endpoint.received() - received >= count, seconds=120, what="the warm-up")
+        received = endpoint.received()
         with publishing(deployment.http_port, run, run.seconds + run.every) as (process, notes):
-            wait_until(notes.readline, seconds=10, what="the first publish")
-            recorder = Recorder(meter, endpoint, notes, folder / "log")
+            wait_until(lambda: Path(notes.name).stat().st_size, seconds=10, what="the first publish")
+            recorder = Recorder(meter, endpoint, notes, folder / "log", received=received)
             began, samples = time.monotonic(), round(run.seconds / run.every)
             for number in range(1, samples + 1):
                 while (left := began + number * run.every - time.monotonic()) > 0:
@@ -316,6 +321,7 @@ def main() -> None:
         "--partitions", default="plain", metavar="LAYOUT", help="hash:N or time:SECONDS (bench/layouts.py)"
     )
     parser.add_argument("--storage", default="", help="storage parameters of both tables, such as fillfactor=80")
+    parser.add_argument("--settings", default="", help="settings of PostgreSQL, such as 'autovacuum_naptime=10s'")
     parser.add_argument("--name", help="the name under which the figures are kept")
     arguments = parser.parse_args()
     if arguments.minutes < 1:
@@ -329,6 +335,7 @@ def main() -> None:
         arguments.partitions,
         arguments.storage,
         arguments.pgbouncer,
+        arguments.settings,
     )
     circumstances = machine.moment()
     with postgresql(pooled=run.pooled) as url, tempfile.TemporaryDirectory(prefix="pushhub-bench-") as folder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import NamedTuple
 
 from django.conf import settings
 from django.db.models import Max
@@ -18,25 +19,54 @@ from subscriptions.selectors import push_settings_of
 
 #: A younger message may belong to a publish that has not committed its deliveries yet.
 SETTLED_GRACE_MS = 5_000
+#: At this age nearly all messages are settled, unless their endpoint is slow or away.
+RECENT_MS = 60_000
 RANGE_SIZE = 2_000
 #: A run ends after this number of ranges in which there was little to delete.
 IDLE_RANGES = 4
 MAX_RANGES = 200
-#: The id at which the last run stopped. If Redis loses it, the next run begins at the oldest message.
+#: The ids at which the last run stopped. If Redis loses them, the next run begins at the oldest message.
 CURSOR_KEY = "ph:sweep"
+RECENT_KEY = "ph:sweep:recent"
 
 
 def sweep_settled() -> int:
-    """Delete messages without deliveries and return their number. Each run continues where the last one stopped."""
+    """Delete messages without deliveries and return their number.
+
+    Each run looks at all messages that have become older than RECENT_MS since the last one: nearly all are settled. The
+    others may be a large backlog, so a run passes few of them that are owed; the next one continues where it stopped.
+    """
     client = default_backlog().shared
-    before_id = min(first_id_at(time.time_ns() // 1_000_000 - SETTLED_GRACE_MS), archived_before())
-    after_id = int(client.get(CURSOR_KEY) or 0)
+    now_ms, end_id = time.time_ns() // 1_000_000, archived_before()
+    recent = _sweep(
+        after_id=int(client.get(RECENT_KEY) or 0),
+        before_id=min(first_id_at(now_ms - RECENT_MS), end_id),
+        idle_ranges=MAX_RANGES,
+    )
+    whole = _sweep(
+        after_id=int(client.get(CURSOR_KEY) or 0),
+        before_id=min(first_id_at(now_ms - SETTLED_GRACE_MS), end_id),
+        idle_ranges=IDLE_RANGES,
+    )
+    client.set(RECENT_KEY, recent.to_id)
+    client.set(CURSOR_KEY, 0 if whole.is_at_end else whole.to_id)
+    return recent.deleted + whole.deleted
+
+
+class Swept(NamedTuple):
+    """How many messages were deleted, the last one that was looked at, and whether none follow it."""
+
+    deleted: int
+    to_id: int
+    is_at_end: bool
+
+
+def _sweep(*, after_id: int, before_id: int, idle_ranges: int) -> Swept:
     deleted = idle = 0
     for _ in range(MAX_RANGES):
         to_id = messagerows.messages_range_end(after_id=after_id, before_id=before_id, size=RANGE_SIZE)
         if to_id is None:
-            after_id = 0
-            break
+            return Swept(deleted, after_id, is_at_end=True)
         with write_transaction():
             kept = kept_from(messagerows.topics_in_range(after_id=after_id, to_id=to_id))
             count = messagerows.delete_settled_messages(
@@ -45,10 +75,9 @@ def sweep_settled() -> int:
         deleted += count
         after_id = to_id
         idle += count < RANGE_SIZE // 10
-        if idle == IDLE_RANGES:
+        if idle == idle_ranges:
             break
-    client.set(CURSOR_KEY, after_id)
-    return deleted
+    return Swept(deleted, after_id, is_at_end=False)
 
 
 def archived_before() -> int:

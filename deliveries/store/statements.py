@@ -217,12 +217,19 @@ class PageRange(NamedTuple):
 def read_pages(ranges: Sequence[PageRange]) -> list[list[PageRow]]:
     """Return the deliveries of each range in publish order, with their messages but without larger payloads."""
     text, parameters = [], []
+    # PostgreSQL would estimate a merge join too, for which it looks for the least id in both indexes: with 380,000 rows
+    # that were deleted since the last vacuum, this took 5 ms a page. A subquery with OFFSET can only be nested.
+    messages = (
+        "CROSS JOIN LATERAL (SELECT * FROM deliveries_message WHERE id = d.message_id OFFSET 0) m"
+        if is_postgresql()
+        else "JOIN deliveries_message m ON m.id = d.message_id"
+    )
     for number, (subscription_id, region, from_id, limit, inline_bytes) in enumerate(ranges):
         text.append(
             f"SELECT * FROM (SELECT {number}, d.message_id, d.attempts,"
             f" CASE WHEN {length_function()}(m.data) + length(m.attributes) <= %s THEN m.data END,"
             " m.attributes, m.ordering_key, d.seek"
-            " FROM deliveries_delivery d JOIN deliveries_message m ON m.id = d.message_id"
+            f" FROM deliveries_delivery d {messages}"
             " WHERE d.subscription_id = %s AND d.region = %s AND d.message_id >= %s"
             f" ORDER BY d.message_id LIMIT %s) page_{number}"
         )

@@ -67,6 +67,18 @@ def test_the_sweep_goes_on_where_it_stopped_and_begins_anew_at_the_end(
     assert Message.objects.count() == 25
 
 
+def test_a_backlog_does_not_keep_the_sweep_from_what_is_settled_meanwhile(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "RANGE_SIZE", 10)
+    monkeypatch.setattr(sweep, "IDLE_RANGES", 1)
+    stored(3 * HOUR_MS, subscribe(api, "slow"), count=45)
+    assert sweep.sweep_settled() == 0
+    for age_ms in (HOUR_MS, HOUR_MS // 2):
+        stored(age_ms, count=5)
+        assert sweep.sweep_settled() == 5
+
+
 def test_a_delivery_past_its_subscriptions_retention_is_dropped(api: Api) -> None:
     short = subscribe(api, "short", messageRetentionDuration="600s")
     long = subscribe(api, "long")
