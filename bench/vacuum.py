@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -253,7 +253,7 @@ def panels(result: dict[str, Any]) -> list[Lines]:
     """Return what a run's picture shows over its time."""
     samples, figures = result["samples"], result["figures"]
     end = samples[-1]["at_s"]
-    labels = [f"{end * part / 4 / 60:.0f} min" for part in range(5)]
+    labels = [f"{round(end * part / 4 / 60, 1):g} min" for part in range(5)]
 
     def lines(names: dict[str, str]) -> dict[str, Points]:
         return {text: [(sample["at_s"] / end, sample[name]) for sample in samples] for text, name in names.items()}
@@ -299,7 +299,12 @@ def store(name: str, result: dict[str, Any]) -> None:
     RESULTS.write_text(
         "{\n" + ",\n".join(f"{json.dumps(key)}: {json.dumps(run)}" for key, run in results.items()) + "\n}\n"
     )
-    PICTURE.write_text(draw_lines(panels(max(results.values(), key=lambda run: run["run"]["seconds"]))))
+    PICTURE.write_text(draw(results))
+
+
+def draw(results: Mapping[str, Any]) -> str:
+    """Return the picture of the longest run."""
+    return draw_lines(panels(max(results.values(), key=lambda run: run["run"]["seconds"])))
 
 
 def main() -> None:

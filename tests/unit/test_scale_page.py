@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from bench import capacity, fleetplots, scale
+from bench import capacity, fleetplots, scale, vacuum
 from bench.drawing import draw_lines
 from pushhub.capacity.model import spent
 
@@ -19,6 +21,10 @@ def test_the_picture_is_that_of_the_figures() -> None:
     panels = fleetplots.read_panels()
     assert len(panels) > len(fleetplots.SCENARIOS)
     assert fleetplots.PICTURE.read_text() == draw_lines(panels)
+
+
+def test_the_picture_of_a_steady_load_is_that_of_the_longest_run() -> None:
+    assert vacuum.PICTURE.read_text() == vacuum.draw(json.loads(vacuum.RESULTS.read_text()))
 
 
 def test_costs_are_those_of_which_the_loads_were_made() -> None:
