@@ -11,6 +11,7 @@ from typing import Any
 
 from bench.capacity import CHECKED, LOADS
 from bench.fleetplots import read_panels
+from bench.layouts import RESULTS as LAYOUTS_RESULTS
 from bench.limits import LIMITS
 from bench.limits import RESULTS as LIMITS_RESULTS
 from bench.pages import put_block, table
@@ -152,6 +153,21 @@ def steady_table(results: Mapping[str, Any]) -> str:
     return table(["", *results], rows)
 
 
+def layouts_table(measured: Mapping[str, Any]) -> str:
+    """Return a line for each layout of bench/layouts.py, without and with messages that wait."""
+    heads = ["a message", "statements, µs", "vacuum, µs", "write-ahead log, bytes", "tables and indexes, MB"]
+    rows = [
+        [
+            name,
+            *(f"{figures[key]:,.1f}" for key in ("statements_us", "vacuum_us")),
+            f"{figures['wal_bytes']:,.0f}",
+            f"{figures['mb']:,.0f}",
+        ]
+        for name, figures in measured["layouts"].items()
+    ]
+    return table(heads, rows)
+
+
 def _plain(value: float | None) -> str:
     return "-" if value is None else f"{value:,}"
 
@@ -196,6 +212,7 @@ def blocks() -> dict[str, str]:
         "limits": limits_table(json.loads(LIMITS_RESULTS.read_text())),
         "takeover": takeover_table(json.loads(TAKEOVER_RESULTS.read_text())),
         "regions": regions_table(json.loads(REGIONS_RESULTS.read_text())),
+        "layouts": layouts_table(json.loads(LAYOUTS_RESULTS.read_text())),
         "steady": steady_table(json.loads(VACUUM_RESULTS.read_text())),
     }
 

@@ -79,6 +79,16 @@ def test_a_steady_load_is_measured(flags: list[str]) -> None:
     assert json.loads(done.stdout)["postgresql_us"] > 0
 
 
+def test_layouts_of_the_tables_are_compared() -> None:
+    if missing := _missing(POSTGRESQL):
+        pytest.skip(missing)
+    command = [sys.executable, "-m", "bench.layouts", "--quick"]
+    env = os.environ | {"TMPDIR": TEMPORARY}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr
+    assert all(figures["statements_us"] > 0 for figures in json.loads(done.stdout).values())
+
+
 def _missing(names: list[str]) -> str:
     if not bench_programs():
         return "nginx, wrk or h2load is not installed"
