@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from bench.capacity import CHECKED, LOADS
+from bench.cluster import RESULTS as CLUSTER_RESULTS
 from bench.fleetplots import read_panels
 from bench.layouts import RESULTS as LAYOUTS_RESULTS
 from bench.limits import LIMITS
@@ -104,6 +105,15 @@ def takeover_table(measured: Mapping[str, Any]) -> str:
     by_fate = measured["figures"]
     rows = [[what, *(f"{figures[what]:.1f}" for figures in by_fate.values())] for what in next(iter(by_fate.values()))]
     return table(["held", *(f"{fate}, s" for fate in by_fate)], rows)
+
+
+def cluster_table(measured: Mapping[str, Any]) -> str:
+    """Return a line for each layout of bench/cluster.py."""
+    rows = [
+        [name, f"{row['per_second']:,}", *(f"{row[key]:.1f}" for key in ("redis_us", "busiest_us", "push_us"))]
+        for name, row in measured["figures"].items()
+    ]
+    return table(["", "deliveries/s", "Redis, µs a delivery", "of which the busiest server", "push workers, µs"], rows)
 
 
 def regions_table(measured: Mapping[str, Any]) -> str:
@@ -210,6 +220,7 @@ def blocks() -> dict[str, str]:
         "example": example(),
         "simulated": table(["simulated", "figures"], [[panel.title, panel.figures] for panel in read_panels()]),
         "limits": limits_table(json.loads(LIMITS_RESULTS.read_text())),
+        "cluster": cluster_table(json.loads(CLUSTER_RESULTS.read_text())),
         "takeover": takeover_table(json.loads(TAKEOVER_RESULTS.read_text())),
         "regions": regions_table(json.loads(REGIONS_RESULTS.read_text())),
         "layouts": layouts_table(json.loads(LAYOUTS_RESULTS.read_text())),

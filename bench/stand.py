@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from django.db import connection
 
 from bench.message import ATTRIBUTES, HELLO, TOPIC
 from bench.processes import Started, answers, clean_environment, process, wait_until
+from deliveries.backlog.connection import client_of
 from deliveries.backlog.lanes import configure_lanes
 from deliveries.backlog.records import Lane
 from deliveries.models import Delivery
@@ -33,6 +34,7 @@ from subscriptions.services.subscriptions import create_subscription, modify_pus
 from subscriptions.services.topics import create_topic
 from tests.lanes import lane_fields
 from tests.ports import free_port
+from tests.redisclusters import redis_cluster
 from tests.redisserver import RedisServer
 
 Row = dict[str, Any]
@@ -44,16 +46,18 @@ AUDIENCE = "https://bench.example.com/push"
 class Stand:
     """Redis, the database and the environment of one row. Django in this process uses them too."""
 
-    def __init__(self, folder: Path, server: RedisServer) -> None:
+    def __init__(self, folder: Path, server: RedisServer, nodes: Sequence[RedisServer] = ()) -> None:
+        """`nodes` are those of a Redis Cluster that holds the cells, if there is one."""
         self.folder = folder
         self.http_port, self.grpc_port = free_port(), free_port()
         self.redis = redis.Redis.from_url(server.url)
         self.redis_pid = server.pid
+        self.node_pids = [node.pid for node in nodes]
         addresses = {
             "PUSHHUB_HTTP": f"127.0.0.1:{self.http_port}",
             "PUSHHUB_GRPC": f"127.0.0.1:{self.grpc_port}",
         }
-        self.env = _environment(folder, redis_url=server.url) | addresses
+        self.env = _environment(folder) | addresses
 
     @contextmanager
     def worker(self, name: str = "bench", **more: str) -> Iterator[Started]:
@@ -150,14 +154,23 @@ def push_config(url: str) -> Row:
 
 
 @contextmanager
-def stand() -> Iterator[Stand]:
-    """Yield a new stand. It replaces the current one, if there is one, until the end of the block."""
-    outer = settings.REDIS_URL, connection.settings_dict["NAME"]
+def stand(*, cells: int = 1, primaries: int = 0) -> Iterator[Stand]:
+    """Yield a new stand. It replaces the current one, if there is one, until the end of the block.
+
+    A Redis Cluster of so many primaries, if any, holds the cells.
+    """
+    outer = settings.REDIS_URL, settings.BROKER_URL, settings.CELLS, connection.settings_dict["NAME"]
     with ExitStack() as stack:
         stack.callback(_restore, *outer)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pushhub-bench-")))
         server = stack.enter_context(RedisServer(folder))
-        settings.REDIS_URL = server.url
+        settings.REDIS_URL, settings.BROKER_URL, settings.CELLS = server.url, "", cells
+        nodes: list[RedisServer] = []
+        if primaries:
+            cluster = stack.enter_context(redis_cluster(folder, primaries=primaries, has_replicas=False))
+            settings.REDIS_URL, settings.BROKER_URL = cluster.url, server.url
+            stack.callback(client_of(cluster.url).close)
+            nodes = [node.server for node in cluster.nodes]
         settings.JOURNAL = ""  # this process' settings; the other processes have theirs in the folder
         connection.close()
         if connection.vendor == "sqlite":
@@ -166,7 +179,7 @@ def stand() -> Iterator[Stand]:
             _migrate()
             call_command("flush", verbosity=0, interactive=False)
         stack.callback(connection.close)
-        yield Stand(folder, server)
+        yield Stand(folder, server, nodes)
 
 
 @cache
@@ -184,8 +197,8 @@ def _migrate() -> None:
     call_command("migrate", verbosity=0)
 
 
-def _restore(redis_url: str, database: str) -> None:
-    settings.REDIS_URL = redis_url
+def _restore(redis_url: str, broker_url: str, cells: int, database: str) -> None:
+    settings.REDIS_URL, settings.BROKER_URL, settings.CELLS = redis_url, broker_url, cells
     connection.settings_dict["NAME"] = database
 
 
@@ -193,8 +206,8 @@ def _celery(*words: str) -> list[str]:
     return [sys.executable, "-m", "celery", "--app=pushhub", "--quiet", *words, "--loglevel=WARNING"]
 
 
-def _environment(folder: Path, *, redis_url: str) -> dict[str, str]:
-    """Return the environment of PushHub's processes."""
+def _environment(folder: Path) -> dict[str, str]:
+    """Return the environment of PushHub's processes, with the Redis of the settings."""
     database_url = os.environ.get("PUSHHUB_DATABASE_URL", "")
     return clean_environment() | {
         "PUSHHUB_DATA": str(folder),
@@ -202,7 +215,9 @@ def _environment(folder: Path, *, redis_url: str) -> dict[str, str]:
         "PUSHHUB_ALLOW_HTTP": "1",
         "PUSHHUB_ALLOW_PRIVATE": "1",
         "PUSHHUB_ANONYMOUS": "user:developer@localhost",
-        "PUSHHUB_REDIS_URL": redis_url,
+        "PUSHHUB_REDIS_URL": settings.REDIS_URL,
+        "PUSHHUB_BROKER_URL": settings.BROKER_URL,
+        "PUSHHUB_CELLS": str(settings.CELLS),
         "PUSHHUB_LOG_LEVEL": "WARNING",
         "DJANGO_SETTINGS_MODULE": "pushhub.settings",
         "PYTHONWARNINGS": "ignore",

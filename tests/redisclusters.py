@@ -120,13 +120,20 @@ class RedisCluster:
 
 
 @contextmanager
-def redis_cluster(folder: Path, *, announce: Callable[[int], int] = lambda port: port) -> Iterator[RedisCluster]:
-    """Run three primaries, which share the slots, and a replica of each."""
+def redis_cluster(
+    folder: Path,
+    *,
+    primaries: int = 3,
+    has_replicas: bool = True,
+    announce: Callable[[int], int] = lambda port: port,
+) -> Iterator[RedisCluster]:
+    """Run primaries, which share the slots, and a replica of each."""
     with ExitStack() as stack:
         cluster = RedisCluster(folder, stack, announce)
-        nodes = [cluster.start_node() for _ in range(6)]
-        for number, (primary, replica) in enumerate(zip(nodes[:3], nodes[3:], strict=True)):
-            primary.ask("ADDSLOTSRANGE", number * SLOTS // 3, (number + 1) * SLOTS // 3 - 1)
+        nodes = [cluster.start_node() for _ in range(primaries * (2 if has_replicas else 1))]
+        for number, primary in enumerate(nodes[:primaries]):
+            primary.ask("ADDSLOTSRANGE", number * SLOTS // primaries, (number + 1) * SLOTS // primaries - 1)
+        for primary, replica in zip(nodes, nodes[primaries:], strict=False):
             cluster.follow(replica, primary)
         wait_for(cluster.is_whole, what="the Cluster")
         yield cluster

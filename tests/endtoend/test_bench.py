@@ -64,6 +64,17 @@ def test_each_limit_is_measured(row: str) -> None:
     assert "beyond" in json.loads(done.stdout)
 
 
+def test_a_redis_cluster_is_measured(tmp_path: Path) -> None:
+    if not bench_programs():
+        pytest.skip("nginx, wrk or h2load is not installed")
+    out = tmp_path / "results.json"
+    command = [sys.executable, "-m", "bench.cluster", "--turns=1", "--deliveries=640", f"--out={out}"]
+    env = os.environ | {"TMPDIR": TEMPORARY}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr
+    assert all(figures["per_second"] > 0 for figures in json.loads(out.read_text())["figures"].values())
+
+
 @pytest.mark.parametrize(
     "flags",
     [["--behind=300", "--partitions=time:15"], ["--topics=3", "--partitions=hash:4", "--pgbouncer"]],

@@ -96,18 +96,21 @@ def firsts(numbers: list[int]) -> list[int]:
 PLAIN, ORDERED = [f"plain{number}" for number in range(CELLS)], [f"ordered{number}" for number in range(CELLS)]
 
 
-def kill_primary(cluster: RedisCluster) -> None:
-    """Kill a primary, and wait for its replica."""
+def kill_primary(cluster: RedisCluster, endpoint: Endpoint) -> None:
+    """Kill a primary, and wait until the messages go on by its replica."""
     slot = slot_of("ordered0")
     killed = cluster.owner(slot)
     assert killed is not None
     killed.server.stop()
     wait_for(lambda: cluster.owner(slot) is not None, what="the replica")
+    pushes = endpoint.numbers["ordered0"]
+    before = len(pushes)
+    wait_for(lambda: len(pushes) > before + 20, what="pushes by the replica")
     killed.server.start()
     wait_for(cluster.is_whole, what="the Cluster")
 
 
-def move_slots(cluster: RedisCluster) -> None:
+def move_slots(cluster: RedisCluster, _: Endpoint) -> None:
     """Move cells to their neighbours, in use."""
     for name in ORDERED[:6]:
         slot = slot_of(name)
@@ -117,7 +120,7 @@ def move_slots(cluster: RedisCluster) -> None:
         cluster.move_slot(slot, primaries[primaries.index(owner) - 1])
 
 
-def add_and_drain(cluster: RedisCluster) -> None:
+def add_and_drain(cluster: RedisCluster, _: Endpoint) -> None:
     """Add a node, give it cells, and take them away again."""
     added = cluster.start_node()
     wait_for(cluster.is_whole, what="the Cluster")
@@ -155,7 +158,7 @@ def publishing(start: int) -> Iterator[Callable[[], int]]:
 
 @pytest.mark.parametrize("change", [kill_primary, move_slots, add_and_drain])
 def test_nothing_is_lost_and_keys_keep_their_order(
-    change: Callable[[RedisCluster], None], cluster: RedisCluster
+    change: Callable[[RedisCluster, Endpoint], None], cluster: RedisCluster
 ) -> None:
     """Given messages in all cells, when nodes change, then each message arrives, and those of a key do so in order."""
     endpoint = Endpoint()
@@ -170,7 +173,7 @@ def test_nothing_is_lost_and_keys_keep_their_order(
             publish(range(5))
             settled()
             with publishing(5) as next_number:
-                change(cluster)
+                change(cluster, endpoint)
                 wait_for(lambda: next_number() > 50, what="more messages")
             settled()
     count = next_number()
