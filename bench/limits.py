@@ -267,7 +267,7 @@ def waiting_messages(count: int) -> Figures:
         counted, audited = _timed(take_gauges), _timed(reconcile.audit)
         reconcile.rebuild()
         reader = readers()["superuser"]
-        middle = Message.objects.order_by("pk")[100].pk
+        middle = Message.objects.order_by("pk")[count // 2].pk
         pages = {
             name: page_cost(reader, f"/admin/{path.format(row.pk, message=middle)}").wall_ms
             for name, path in {**LISTS, **PAGES}.items()

@@ -27,7 +27,7 @@ IDLE_RANGES = 4
 MAX_RANGES = 200
 #: The ids at which the last run stopped. If Redis loses them, the next run begins at the oldest message.
 CURSOR_KEY = "ph:sweep"
-RECENT_KEY = "ph:sweep:recent"
+RECENT_KEY = "ph:sweep-recent"
 
 
 def sweep_settled() -> int:
