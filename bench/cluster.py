@@ -12,6 +12,7 @@ import json
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from bench import machine
@@ -71,9 +72,7 @@ def main() -> None:
                 row = measured(endpoint, cells=cells, primaries=primaries, deliveries=arguments.deliveries)
                 say(f"  {name}: {row}")
                 turns[name].append(row)
-    figures = {
-        name: {key: sorted(row[key] for row in rows)[len(rows) // 2] for key in rows[0]} for name, rows in turns.items()
-    }
+    figures = {name: {key: median(row[key] for row in rows) for key in rows[0]} for name, rows in turns.items()}
     text = json.dumps({**about, "turns": arguments.turns, "figures": figures}, indent=1)
     print(text)
     arguments.out.write_text(f"{text}\n")

@@ -116,8 +116,9 @@ GRPC_REST = env.listen_address("GRPC_REST", f"{env.url(HTTP_ADDRESS).partition('
 #: The number of calls that the gRPC server handles at once. Calls that wait for messages don't count.
 GRPC_THREADS = env.number("GRPC_THREADS", 16, least=2)
 #: The number of these calls that one caller may occupy.
-GRPC_STREAMS = env.number("GRPC_STREAMS", 5_000)
 GRPC_CALLER_CALLS = env.number("GRPC_CALLER_CALLS", max(GRPC_THREADS * 3 // 4, 1), least=1)
+#: The number of streaming pulls that a gRPC process has open; 0 for no limit.
+GRPC_STREAMS = env.number("GRPC_STREAMS", 5_000)
 #: The time in which a connection must send the head and the body of a request, and for which it may stay idle.
 HEAD_SECONDS = env.number("HEAD_SECONDS", 10, least=1)
 BODY_SECONDS = env.number("BODY_SECONDS", 30, least=1)

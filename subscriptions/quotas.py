@@ -173,9 +173,9 @@ def charge_pull(*, project: str, size: int) -> None:
 
 
 def check_streams(*, project: str, count: int) -> None:
-    """Refuse a streaming pull of a project if that makes `count`, more than its quota."""
+    """Refuse a streaming pull of a project if that makes `count`, more than its quota. For when quotas are on."""
     most = settings.QUOTA_STREAMING_PULL_CONNECTIONS
-    if settings.QUOTAS and 0 < most < count:
+    if 0 < most < count:
         raise ResourceExhausted(
             f'You have exceeded your StreamingPull connection quota (project="{project}"). Refer to '
             "https://cloud.google.com/pubsub/quotas for more information."

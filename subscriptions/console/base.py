@@ -30,7 +30,7 @@ from django.views.decorators.http import require_POST
 
 from pushhub.common.errors import PermissionDenied
 from pushhub.common.principals import Principal
-from pushhub.common.replica import from_primary
+from pushhub.common.replica import from_primary, is_replica_read
 from subscriptions.api.authentication import session_principal
 from subscriptions.console import login, navigation
 from subscriptions.iam import access, tree
@@ -129,6 +129,16 @@ class ConsoleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return related.get_queryset(request)
         rows: QuerySet[Any] = db_field.related_model._default_manager.using(db)
         return rows if access.is_root(caller_of(request)) else rows.none()
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """Return the row, or None: a page then says that it may have been deleted.
+
+        Raises Http404 for a row that a replica lacks, so that the primary is asked, as it may have been made since.
+        """
+        row: Any = super().get_object(request, object_id, from_field)
+        if row is None and is_replica_read():
+            raise Http404
+        return row
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return super().has_view_permission(request, obj) and self._may(request, "view", obj)

@@ -58,6 +58,11 @@ def test_a_block_replaces_the_one_of_its_name_alone() -> None:
     assert put_block(page, first, "new") == f"# Page\n\n{first}\n\nnew\n\n{second}\n\nkept\n"
 
 
+def test_a_first_block_leaves_the_heading_below() -> None:
+    mark = report.BLOCK.format(name="first")
+    assert put_block(f"{mark}\n\n## Next\n\ntext\n", mark, "new") == f"{mark}\n\nnew\n\n## Next\n\ntext\n"
+
+
 def test_a_bar_is_as_long_as_its_value() -> None:
     drawn = draw_bars([Bars("rate & more", {"one": 50, "two": 100})])
     lengths = [float(length) for length in re.findall(r'width="([\d.]+)" height="14"', drawn)]
