@@ -61,6 +61,8 @@ def main() -> None:
         sys.exit(capacity(arguments))
     elif name in ("completion", "__complete"):
         complete(name, arguments)
+    elif name == "receive":
+        manage(["pushhub", *sys.argv[1:]])
     else:
         speak_or_manage(name)
 
@@ -99,15 +101,20 @@ def complete(name: str, arguments: list[str]) -> None:
 
 
 def manage(arguments: list[str]) -> None:
-    """Run one of Django's management commands or ours."""
+    """Run one of Django's management commands or ours, or `receive`, which does without Django."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
     if arguments[1:2] and arguments[1] in ("receive", "pubsub", "iam", "projects"):
         os.environ.setdefault("PUSHHUB_SECRET_KEY", "not used: this command only calls a running PushHub")
-    from django.core.management import execute_from_command_line
-
     from pushhub.common.environment import SettingError
 
     try:
-        execute_from_command_line(arguments)
+        if arguments[1:2] == ["receive"]:
+            from deliveries.management.receiver import main as receive
+
+            receive(arguments[2:])
+        else:
+            from django.core.management import execute_from_command_line
+
+            execute_from_command_line(arguments)
     except SettingError as error:
         sys.exit(str(error))

@@ -34,7 +34,7 @@ from subscriptions.models import Project, Subscription
 
 #: The project of the first steps where there is none yet.
 DEMO_PROJECT = "demo"
-#: Where `manage.py receive` listens unless told otherwise.
+#: Where `pushhub receive` listens unless told otherwise.
 RECEIVER = "http://127.0.0.1:8080/"
 
 

@@ -1,4 +1,4 @@
-"""Reads a push request as an endpoint does: the message, and the account that the token proves (`manage.py receive`).
+"""Reads a push request as an endpoint does: the message, and the account that the token proves (`pushhub receive`).
 
 It uses only the request and the public certificates, as an endpoint elsewhere would.
 """

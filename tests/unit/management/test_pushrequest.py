@@ -1,4 +1,4 @@
-"""What `manage.py receive` reads from a push and prints."""
+"""What `pushhub receive` reads from a push and prints."""
 
 from __future__ import annotations
 
