@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.postgresql import postgresql
-from bench.processes import ROOT, BenchError, fork_modules, raise_file_limit, say
+from bench.processes import ROOT, BenchError, fork_modules, raise_file_limit, run_to_end, say
 from bench.rows import ROWS, row_named
 
 RESULTS = Path(__file__).parent / "results" / "engine.json"
@@ -123,8 +122,6 @@ def prepare_django(folder: str, *, on_postgresql: bool = ON_POSTGRESQL, **more: 
     """Set up Django with the settings of `make up` and `more`. Each row then uses a stand of its own."""
     import django
 
-    # An exception lets the context managers stop their processes.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     for name in [name for name in os.environ if name.startswith("PUSHHUB_") and name != "PUSHHUB_DATABASE_URL"]:
         del os.environ[name]
     os.environ.update(
@@ -148,16 +145,15 @@ def _on_postgresql(names: Sequence[str], *, quick: bool) -> dict[str, Any]:
         out = Path(folder) / "out.json"
         command = [sys.executable, "-m", "bench", "--only", ",".join(names), "--out", str(out)]
         env = os.environ | {"PUSHHUB_DATABASE_URL": url, "BENCH_ON_POSTGRESQL": "1"}
-        process = subprocess.Popen(
-            [*command, *(["--quick"] if quick else [])], cwd=ROOT, env=env, stdout=subprocess.DEVNULL
-        )
         try:
-            process.wait(timeout=ROW_SECONDS * len(names))
+            run_to_end(
+                [*command, *(["--quick"] if quick else [])],
+                seconds=ROW_SECONDS * len(names),
+                env=env,
+                stdout=subprocess.DEVNULL,
+            )
         except subprocess.TimeoutExpired:
             say("the rows on PostgreSQL took too long")
-        finally:
-            process.terminate()
-            process.wait(timeout=60)
         results: dict[str, Any] = (
             json.loads(out.read_text()) if out.exists() else {"figures": {}, "rows": {}, "missed": []}
         )

@@ -17,12 +17,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from bench.processes import ROOT, say
+from bench.processes import ROOT, BenchError, run_to_end, say
 
 #: What was measured, turn by turn.
 Figures = Mapping[str, Sequence[float]]
 #: The longest time for one row: `neighbours` publishes 500,000 messages.
 ROW_SECONDS = 3600
+INSTALL_SECONDS = 1200
 
 
 def main() -> None:
@@ -59,12 +60,18 @@ def compare_figures(old: Figures, new: Figures, *, commit: str) -> str:
 
 def _check_out(commit: str) -> Path:
     """Return a folder with the commit and its environment, which the next comparison finds again."""
-    described = subprocess.run(["git", "rev-parse", commit], cwd=ROOT, check=True, capture_output=True, text=True)
-    folder = Path(tempfile.gettempdir(), f"pushhub-compare-{described.stdout.strip()}")
-    if not folder.exists():
+    named = ["git", "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}"]
+    described = subprocess.run(named, cwd=ROOT, check=False, capture_output=True, text=True)
+    if described.returncode:
+        raise BenchError(f"{commit} is no commit of this repository")
+    name = described.stdout.strip()
+    folder = Path(tempfile.gettempdir(), f"pushhub-compare-{name}")
+    if not (folder / ".git").exists():
         subprocess.run(["git", "clone", "--quiet", "--no-checkout", ROOT, folder], check=True)
-        subprocess.run(["git", "checkout", "--quiet", described.stdout.strip()], cwd=folder, check=True)
-    subprocess.run(["make", "install-tests"], cwd=folder, check=True, stdout=sys.stderr)
+    # An earlier comparison may have been interrupted at this point.
+    subprocess.run(["git", "reset", "--quiet", "--hard", name], cwd=folder, check=True)
+    if run_to_end(["make", "install-tests"], seconds=INSTALL_SECONDS, cwd=folder, stdout=sys.stderr).returncode:
+        raise BenchError(f"what {commit} needs cannot be installed")
     return folder
 
 
@@ -74,7 +81,11 @@ def _measure(root: Path, row: str, *, quick: bool) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="pushhub-compare-") as folder:
         out = Path(folder) / "out.json"
         words = [python, "-m", "bench", "--only", row, "--out", str(out), *(["--quick"] if quick else [])]
-        done = subprocess.run(words, cwd=root, check=False, timeout=ROW_SECONDS, capture_output=True, text=True)
+        try:
+            done = run_to_end(words, seconds=ROW_SECONDS, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        except subprocess.TimeoutExpired:
+            say(f"  no figures: the row took more than {ROW_SECONDS} s")
+            return {}
         if not out.exists() or not (figures := json.loads(out.read_text())["figures"]):
             say(f"  no figures: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
             return {}

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from tests.preloaded import PreloadedProcess
 ROOT = Path(__file__).parent.parent
 PAGE_BYTES = resource.getpagesize()
 TICKS = os.sysconf("SC_CLK_TCK")
+#: How long a bench may take to end the processes that it has started.
+END_SECONDS = 60
 #: Debian's names of the packages that bring a program.
 PACKAGES = {"h2load": "nghttp2-client", "nginx": "nginx-light", "wrk": "wrk"}
 
@@ -143,7 +145,7 @@ def process(command: list[str], *, env: dict[str, str] | None = None, is_new: bo
             )
         try:
             yield started
-        except BaseException:
+        except Exception:
             log.seek(0)
             printed = log.read().decode(errors="replace")[-2000:]
             say(f"--- the last of what `{' '.join(command)[:120]}` printed\n{printed}")
@@ -156,6 +158,25 @@ def process(command: list[str], *, env: dict[str, str] | None = None, is_new: bo
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(started.pid, signal.SIGKILL)
             started.wait(timeout=10)
+
+
+def run_to_end(
+    command: Sequence[str], *, seconds: float, cwd: Path = ROOT, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a command that has to end processes of its own, in a session of its own, so that Ctrl-C doesn't reach it.
+
+    If the time is over or this process is interrupted, the command is asked to end once, and waited for. Raises
+    TimeoutExpired. `options` are those of Popen.
+    """
+    with subprocess.Popen(command, cwd=cwd, text=True, start_new_session=True, **options) as started:
+        try:
+            out, err = started.communicate(timeout=seconds)
+        finally:
+            started.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                started.wait(timeout=END_SECONDS)
+            started.kill()
+    return subprocess.CompletedProcess(command, started.returncode, out, err)
 
 
 def answers(port: int) -> bool:

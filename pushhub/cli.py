@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from pushhub import __version__
@@ -33,12 +34,21 @@ usage: pushhub COMMAND ...
 
 
 #: The first words besides those that speak to a running PushHub and Django's commands.
-COMMANDS = ("capacity", "completion", "doctor", "emulator", "receive", "up", "help")
+COMMANDS = ("backup", "capacity", "completion", "doctor", "emulator", "help", "move", "receive", "restore", "up")
+#: The exit status after Ctrl-C, as shells have it.
+INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command that the arguments name."""
-    name, *arguments = sys.argv[1:] or ["--help"]
+    """Run the command that the arguments name. After Ctrl-C nothing is printed."""
+    try:
+        run(*(sys.argv[1:] or ["--help"]))
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def run(name: str, *arguments: str) -> None:
+    """Run a command."""
     if name in ("-h", "--help"):
         sys.stdout.write(USAGE)
     elif name == "--version":
@@ -50,7 +60,7 @@ def main() -> None:
     elif name == "up":
         from pushhub.runtime.supervisor import main as supervisor
 
-        sys.exit(supervisor())
+        sys.exit(supervisor(arguments))
     elif name == "doctor":
         from pushhub.doctor.command import main as doctor
 
@@ -79,7 +89,8 @@ def speak_or_manage(name: str) -> None:
         close = cli.commands_of(name)
         hint = f"did you mean {' or '.join(close)}?" if close else nearest(name, words)
         if hint:
-            sys.exit(f"pushhub: unknown command {name!r}: {hint}")
+            sys.stderr.write(f"pushhub: unknown command {name!r}: {hint}\n")
+            sys.exit(2)
     manage(["pushhub", *sys.argv[1:]])
 
 
@@ -90,7 +101,7 @@ def django_commands() -> list[str]:
     return management.find_commands(str(Path(management.__file__).parent))
 
 
-def complete(name: str, arguments: list[str]) -> None:
+def complete(name: str, arguments: Sequence[str]) -> None:
     """Print a completion script, or the candidates that it asks for."""
     from subscriptions.cli import main as cli
 
@@ -113,8 +124,21 @@ def manage(arguments: list[str]) -> None:
 
             receive(arguments[2:])
         else:
-            from django.core.management import execute_from_command_line
-
-            execute_from_command_line(arguments)
+            execute_django(arguments)
     except SettingError as error:
         sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def execute_django(arguments: list[str]) -> None:
+    """Run a management command. Django's own don't catch that the database is away."""
+    from django.core.management import execute_from_command_line
+    from django.db import OperationalError
+
+    from pushhub.common.errors import first_line
+
+    try:
+        execute_from_command_line(arguments)
+    except OperationalError as error:
+        sys.exit(f"the database cannot be used: {first_line(error)}")

@@ -9,13 +9,12 @@ import warnings
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, quote, urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from pushhub import __version__
 from pushhub.common import environment as env
 from pushhub.common.databases import database_config, replica_config
-from pushhub.common.errors import InvalidArgument
-from pushhub.common.redisurls import SENTINEL_SCHEMES, is_cluster
+from pushhub.common.redisurls import check_redis_url, is_cluster, with_password
 
 VERSION = __version__
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -54,13 +53,10 @@ def _secret_key() -> str:
 
 def _redis_url() -> str:
     """Return the configured URL, or the socket of the embedded Redis that `make up` starts in the data folder."""
-    configured = env.secret("REDIS_URL")
-    if is_cluster(configured) and (urlsplit(configured).path.strip("/") or "0") != "0":
-        raise env.SettingError("PUSHHUB_REDIS_URL: a Cluster has one database only, whose number is 0")
-    if configured and not is_cluster(configured):
-        _check_redis_url("REDIS_URL", configured)
-    if configured:
-        return _with_redis_password(configured, env.secret("REDIS_PASSWORD"))
+    if configured := env.secret("REDIS_URL"):
+        with env.naming("REDIS_URL"):
+            check_redis_url(configured)
+        return with_password(configured, env.secret("REDIS_PASSWORD"))
     socket = DATA_DIR / "redis.sock"
     if len(str(socket)) > 100:  # a UNIX socket's path holds 107 bytes at most
         socket = Path(tempfile.gettempdir()) / f"pushhub-{hashlib.sha256(str(socket).encode()).hexdigest()[:16]}.sock"
@@ -74,28 +70,13 @@ def _broker_url() -> str:
         if configured:
             raise env.SettingError("PUSHHUB_BROKER_URL: it is for a Redis beside the Cluster of PUSHHUB_REDIS_URL")
         return ""
-    if not configured:
+    if not configured or is_cluster(configured):
         raise env.SettingError(
-            "PUSHHUB_BROKER_URL is not set: give a single Redis, redis://host:port/0, for Celery beside the Cluster"
+            "PUSHHUB_BROKER_URL: give a single Redis, redis://host:port/0, for Celery beside the Cluster"
         )
-    _check_redis_url("BROKER_URL", configured)
+    with env.naming("BROKER_URL"):
+        check_redis_url(configured)
     return configured
-
-
-def _check_redis_url(name: str, url: str) -> None:
-    if not url.startswith(("redis://", "rediss://", "unix://", *SENTINEL_SCHEMES)):
-        raise env.SettingError(f"PUSHHUB_{name}: give redis://host:port/0, rediss:// for TLS, or unix:///path")
-    if url.startswith(SENTINEL_SCHEMES) and "master" not in parse_qs(urlsplit(url).query):
-        raise env.SettingError(f"PUSHHUB_{name}: name the primary, as in sentinel://host,host2/0?master=name")
-
-
-def _with_redis_password(url: str, password: str) -> str:
-    """Return the URL with the password, unless it has one. It may name a user."""
-    parts = urlsplit(url)
-    user, _, host = parts.netloc.rpartition("@")
-    if not password or ":" in user:
-        return url
-    return urlunsplit(parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}"))
 
 
 SECRET_KEY = _secret_key()
@@ -124,11 +105,11 @@ HEAD_SECONDS = env.number("HEAD_SECONDS", 10, least=1)
 BODY_SECONDS = env.number("BODY_SECONDS", 30, least=1)
 IDLE_SECONDS = env.number("IDLE_SECONDS", 75, least=1)
 FLOWER_ADDRESS = env.listen_address("FLOWER", "127.0.0.1:5555")
-PUBLIC_URL = env.text("PUBLIC_URL", env.url(HTTP_ADDRESS)).rstrip("/")
+PUBLIC_URL = env.web_url("PUBLIC_URL", env.url(HTTP_ADDRESS))
 #: Never "*" by default: DNS rebinding would let a web page call the API of a PushHub with an anonymous principal.
 NAMED_HOSTS = [
     *dict.fromkeys(["127.0.0.1", "localhost", "[::1]", urlsplit(PUBLIC_URL).hostname or ""]),
-    *env.words("ALLOWED_HOSTS"),
+    *env.host_patterns("ALLOWED_HOSTS"),
 ]
 #: Containers reach an emulator by names that aren't known here. The middleware OtherSites tells these from web sites.
 ALLOWED_HOSTS = NAMED_HOSTS if EMULATOR == "OFF" else ["*"]
@@ -191,26 +172,26 @@ DRAIN_SECONDS = env.number("DRAIN_SECONDS", 10)
 #: Above this rate a worker reports only a sample of its successes to Flower.
 EVENTS_PER_SECOND = env.number("EVENTS_PER_SECOND", 100, least=1)
 #: CIDR blocks and ports to which pushes are allowed although the address guard denies them.
-ALLOWED_NETWORKS = env.words("ALLOWED_NETWORKS")
+ALLOWED_NETWORKS = env.networks("ALLOWED_NETWORKS")
 ALLOWED_PORTS = env.ports("ALLOWED_PORTS")
 #: A bundle of certificate authorities that are trusted besides the system's.
-PUSH_CA_FILE = env.text("PUSH_CA_FILE")
+PUSH_CA_FILE = env.authorities("PUSH_CA_FILE")
 #: Local addresses from which pushes go out in turn. Each allows about 28,000 connections to one receiver.
-PUSH_SOURCE_ADDRESSES = env.words("PUSH_SOURCE_ADDRESSES")
-PUSH_USER_AGENT = env.text("PUSH_USER_AGENT", "CloudPubSub-Google")
+PUSH_SOURCE_ADDRESSES = env.addresses("PUSH_SOURCE_ADDRESSES")
+PUSH_USER_AGENT = env.matching("PUSH_USER_AGENT", r"[ -~]+", "printable ASCII", default="CloudPubSub-Google")
 
 #: The folder of the journal and its sealed segments, which the data pipeline reads. Empty: no journal.
 if JOURNAL := env.folder("JOURNAL", DATA_DIR / "segments"):
     env.require_package("pyarrow", extra="service", why="PUSHHUB_JOURNAL, unless it is off,")
 #: Where sealed segments go and are read: `s3://bucket/folder` or `gs://bucket/folder`. Empty: they stay in the folder.
-JOURNAL_BUCKET = env.text("JOURNAL_BUCKET")
+JOURNAL_BUCKET = env.store("JOURNAL_BUCKET", local=False)
 #: With less free disk space than this the journal pauses and leaves the space to the database.
 JOURNAL_FREE_MB = env.number("JOURNAL_FREE_MB", 256)
 #: How long segments are kept, and how far back `pipeline backfill` reaches.
 JOURNAL_DAYS = env.number("JOURNAL_DAYS", 7, least=1)
 
 #: The archive's folder, and whether messages stay in the database until they are archived.
-ARCHIVE = env.text("ARCHIVE", str(DATA_DIR / "archive"))
+ARCHIVE = env.store("ARCHIVE", str(DATA_DIR / "archive"))
 if ARCHIVING := env.switch("ARCHIVING"):
     env.require_package("pyarrow", extra="service", why="PUSHHUB_ARCHIVING")
 #: Seconds between two runs of the archive that beat starts.
@@ -222,9 +203,9 @@ SPARK = env.switch("SPARK", default=True)
 #: Spark's master: the process of each pipeline command, or a cluster.
 SPARK_MASTER = env.text("SPARK_MASTER", "local[*]")
 #: The Java heap of a pipeline command.
-SPARK_MEMORY = env.text("SPARK_MEMORY", "512m")
+SPARK_MEMORY = env.matching("SPARK_MEMORY", r"[0-9]+[kmgtKMGT]?", "a size, such as 512m or 2g", default="512m")
 #: More settings of Spark, which override PushHub's: `spark.executor.memory=1g,spark.authenticate=true`.
-SPARK_CONF = dict(pair.partition("=")[::2] for pair in env.words("SPARK_CONF"))
+SPARK_CONF = env.pairs("SPARK_CONF")
 #: With it, a driver and its cluster prove to each other that they know it.
 if SPARK_SECRET := env.secret("SPARK_SECRET"):
     SPARK_CONF = {"spark.authenticate": "true", "spark.authenticate.secret": SPARK_SECRET} | SPARK_CONF
@@ -303,18 +284,14 @@ SQLITE_SYNCHRONOUS = "OFF" if EMULATOR == "MEMORY" else "FULL"
 def _replica(url: str) -> dict[str, Any]:
     if IS_SQLITE:
         raise env.SettingError("PUSHHUB_REPLICA_URL: a replica is a standby of a PostgreSQL in PUSHHUB_DATABASE_URL")
-    try:
+    with env.naming("REPLICA_URL"):
         return replica_config(url, password=env.secret("DATABASE_PASSWORD"))
-    except InvalidArgument as error:
-        raise env.SettingError(f"PUSHHUB_REPLICA_URL: {error.message}") from None
 
 
 def _database() -> dict[str, Any]:
     url = env.secret("DATABASE_URL") or f"sqlite:///{DATA_DIR / 'pushhub.sqlite3'}"
-    try:
+    with env.naming("DATABASE_URL"):
         return database_config(url, password=env.secret("DATABASE_PASSWORD"), synchronous=SQLITE_SYNCHRONOUS)
-    except InvalidArgument as error:
-        raise env.SettingError(f"PUSHHUB_DATABASE_URL: {error.message}") from None
 
 
 DATABASES = {"default": _database()}

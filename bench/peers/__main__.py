@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -25,8 +24,6 @@ from bench.processes import BenchError, say
 
 def main() -> int:
     arguments = _arguments()
-    # An exception lets the context managers stop their processes.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     commands, left_out = {}, {}
     for name in arguments.only:
         try:

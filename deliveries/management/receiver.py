@@ -129,7 +129,7 @@ def main(arguments: Sequence[str]) -> None:
         prog="pushhub receive",
         description="Receive pushes on a port of this machine and print each, with what its token proves.",
     )
-    parser.add_argument("--port", type=int, default=8080, help="the port to listen on (default 8080)")
+    parser.add_argument("--port", type=int, default=8080, help="the port (default 8080; 0 chooses a free one)")
     parser.add_argument("--address", default="127.0.0.1", help="where to listen (default 127.0.0.1)")
     parser.add_argument("--status", type=int, default=204, help="the HTTP status to answer with (default 204)")
     parser.add_argument("--delay", type=float, default=0.0, metavar="SECONDS", help="how long to wait before it")

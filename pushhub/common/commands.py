@@ -9,9 +9,17 @@ from django.db import DatabaseError
 
 from pushhub.common.errors import PushHubError, first_line
 
+DJANGO_OPTIONS = {
+    *("--version", "--verbosity", "--settings", "--pythonpath", "--traceback", "--no-color", "--force-color"),
+    "--skip-checks",
+}
+
 
 class OperatorCommand(BaseCommand):
     """A command whose `handle` calls services."""
+
+    #: Django's options, which work, but of which `--help` would have more lines than of the command's own.
+    suppressed_base_arguments = DJANGO_OPTIONS
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         try:

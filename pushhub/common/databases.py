@@ -12,6 +12,9 @@ from pushhub.common.errors import InvalidArgument
 if TYPE_CHECKING:
     from django.db.models import QuerySet
 
+#: The end of errors about URLs with passwords.
+ESCAPED = "with %2F, %23 and %40 for /, # and @ in a password"
+ENGINES = ("django.db.backends.sqlite3", "django.db.backends.postgresql")
 #: What each session of PostgreSQL needs. The just-in-time compiler takes seconds for a query that it believes to be
 #: expensive, such as a viewer's search for messages, which ends in milliseconds because it reads a bounded number of
 #: rows. A process that is frozen within a transaction loses it, with its locks; none that works waits so long.
@@ -31,7 +34,9 @@ def database_config(url: str, *, password: str = "", synchronous: str = "FULL") 
     try:
         config: dict[str, Any] = dict(dj_database_url.parse(url, conn_max_age=600))
     except ValueError:
-        raise InvalidArgument("give postgres://user:password@host:5432/name or sqlite:////path") from None
+        config = {}
+    if config.get("ENGINE") not in ENGINES or not (config["NAME"] or "service" in config.get("OPTIONS", {})):
+        raise InvalidArgument(f"give postgres://user:password@host:5432/name or sqlite:////path, {ESCAPED}")
     config["PASSWORD"] = config.get("PASSWORD") or password
     if config["ENGINE"] == "django.db.backends.sqlite3":
         config["OPTIONS"] = {

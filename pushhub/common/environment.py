@@ -8,14 +8,27 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
+
+from pushhub.common.errors import InvalidArgument
+from pushhub.common.stores import check_address, is_remote
 
 PREFIX = "PUSHHUB_"
 #: A region's name is a part of a queue's name.
 REGION_PATTERN = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 FALSE_WORDS = frozenset({"", "0", "false", "no", "off"})
+#: A host name. It may have underscores, as containers' names do.
+HOST_PATTERN = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?", re.ASCII)
+#: How much the name of a variable has to resemble that of a setting to be taken for a misspelling.
+LIKENESS = 0.85
+#: The names, without the prefix, that were read. All others with the prefix mean nothing.
+_read_names = {"FLOWER_LOGIN", "FLOWER_LOGIN_FILE", "PROJECT", "TOKEN", "URL"}
 
 
 class SettingError(ValueError):
@@ -28,7 +41,31 @@ def require_package(name: str, *, extra: str, why: str) -> None:
         raise SettingError(f"{why} needs the package {name}: pip install 'pushhub[{extra}]'")
 
 
+def misspelt() -> list[str]:
+    """Return a sentence for each variable that resembles a setting and is none. Call this after the settings are read.
+
+    Others are ignored: Kubernetes, for example, sets PUSHHUB_PORT for a service of that name.
+    """
+    unknown = (name.removeprefix(PREFIX) for name in os.environ if name.startswith(PREFIX))
+    close = {name: get_close_matches(name, _read_names, n=1, cutoff=LIKENESS) for name in unknown}
+    return [
+        f"{PREFIX}{name} is no setting of PushHub: did you mean {PREFIX}{names[0]}?"
+        for name, names in close.items()
+        if names and name not in _read_names
+    ]
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Turn an InvalidArgument into a SettingError about this setting."""
+    try:
+        yield
+    except InvalidArgument as error:
+        raise SettingError(f"{PREFIX}{name}: {error.message}") from None
+
+
 def text(name: str, default: str = "") -> str:
+    _read_names.add(name)
     return os.environ.get(PREFIX + name, "").strip() or default
 
 
@@ -40,9 +77,12 @@ def secret(name: str) -> str:
         return Path(path).read_text(encoding="utf-8").strip()
     except OSError as error:
         raise SettingError(f"{PREFIX}{name}_FILE={path!r}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SettingError(f"{PREFIX}{name}_FILE={path!r}: it is no text in UTF-8") from None
 
 
 def switch(name: str, *, default: bool = False) -> bool:
+    _read_names.add(name)
     word = os.environ.get(PREFIX + name)
     if word is None:
         return default
@@ -98,17 +138,58 @@ def choice(name: str, options: list[str]) -> str:
     return word
 
 
-def member(name: str) -> str:
-    """Return a caller as policies name it, such as `user:me@localhost`, or ""."""
-    word = text(name)
-    if word and not re.fullmatch(r"(user|serviceAccount):[^@\s]+@[^@\s]+", word):
-        raise SettingError(f"{PREFIX}{name}={word!r}: give a user:NAME@HOST or a serviceAccount:NAME@HOST")
+def matching(name: str, pattern: str, what: str, *, default: str = "") -> str:
+    """Return a text, which matches the pattern unless it is empty. `what` describes such a text."""
+    word = text(name, default)
+    if word and not re.fullmatch(pattern, word, re.ASCII):
+        raise SettingError(f"{PREFIX}{name}={word!r}: give {what}")
     return word
 
 
-def words(name: str) -> list[str]:
-    """Return a list that is separated by commas."""
-    return [word.strip() for word in text(name).split(",") if word.strip()]
+def member(name: str) -> str:
+    """Return a caller as policies name it, such as `user:me@localhost`, or ""."""
+    return matching(name, r"(user|serviceAccount):[^@\s]+@[^@\s]+", "a user:NAME@HOST or a serviceAccount:NAME@HOST")
+
+
+def words(name: str, parse: Callable[[str], object] = str, what: str = "") -> list[str]:
+    """Return a list that is separated by commas. `parse` raises ValueError for a word that is not `what`."""
+    listed = [word.strip() for word in text(name).split(",") if word.strip()]
+    try:
+        for word in listed:
+            parse(word)
+    except ValueError:
+        raise SettingError(f"{PREFIX}{name}={','.join(listed)!r}: give {what} separated by commas") from None
+    return listed
+
+
+def networks(name: str) -> list[str]:
+    """Return a list of CIDR blocks."""
+    return words(name, ipaddress.ip_network, "CIDR blocks, such as 10.1.0.0/16,")
+
+
+def addresses(name: str) -> list[str]:
+    """Return a list of numeric addresses."""
+    return words(name, ipaddress.ip_address, "numeric addresses")
+
+
+def host_patterns(name: str) -> list[str]:
+    """Return a list of host names as Django's ALLOWED_HOSTS has them: `.example.com` has subdomains too, `*` is all."""
+    return words(name, _host_pattern, "host names without scheme and port,")
+
+
+def _host_pattern(word: str) -> None:
+    if word.startswith("["):
+        _bracketed(word)
+    elif word != "*" and not HOST_PATTERN.fullmatch(word.removeprefix(".")):
+        raise ValueError(word)
+
+
+def pairs(name: str) -> dict[str, str]:
+    """Return the `name=value` pairs of a list. The error doesn't show them, as a value may be a secret."""
+    listed = [word.partition("=") for word in words(name)]
+    if not all(key and equals for key, equals, _ in listed):
+        raise SettingError(f"{PREFIX}{name}: give name=value pairs separated by commas")
+    return {key: value for key, _, value in listed}
 
 
 def regions(name: str, *, default: str = "") -> list[str]:
@@ -132,19 +213,78 @@ def region(name: str, default: str) -> str:
 
 def ports(name: str) -> list[int]:
     """Return a list of port numbers that is separated by commas."""
-    numbers = words(name)
-    if not all(word.isdigit() and 0 < int(word) < 65536 for word in numbers):
-        raise SettingError(f"{PREFIX}{name}={','.join(numbers)!r}: give port numbers separated by commas")
-    return [int(word) for word in numbers]
+    return [int(word) for word in words(name, _port, "port numbers")]
+
+
+def _port(word: str) -> int:
+    if not (word.isascii() and word.isdecimal() and 0 < int(word) < 65536):
+        raise ValueError(word)
+    return int(word)
 
 
 def listen_address(name: str, default: str) -> tuple[str, int]:
     """Return host and port of `host:port`, where the host may be an IPv6 address in brackets."""
     word = text(name, default)
     host, colon, port = word.rpartition(":")
-    if not colon or not port.isdigit() or not 0 < int(port) < 65536:
-        raise SettingError(f"{PREFIX}{name}={word!r}: give host:port, for example {default}")
-    return host.strip("[]") or "127.0.0.1", int(port)
+    try:
+        if host.startswith("["):
+            host = _bracketed(host)
+        elif not colon or (host and not HOST_PATTERN.fullmatch(host)):
+            raise ValueError(host)
+        return host or "127.0.0.1", _port(port)
+    except ValueError:
+        raise SettingError(f"{PREFIX}{name}={word!r}: give host:port, for example {default}") from None
+
+
+def _bracketed(word: str) -> str:
+    """Return the IPv6 address in brackets."""
+    if not word.endswith("]"):
+        raise ValueError(word)
+    return str(ipaddress.IPv6Address(word[1:-1]))
+
+
+def web_url(name: str, default: str) -> str:
+    """Return an http or https URL without a slash at its end. The error doesn't show it, as it may have a password."""
+    word = text(name, default)
+    if not is_web_url(word):
+        raise SettingError(f"{PREFIX}{name}: give an http or https URL, for example {default}")
+    return word.rstrip("/")
+
+
+def is_web_url(word: str) -> bool:
+    """Whether a text is an http or https URL of a server, which may have a path."""
+    try:
+        parts = urlsplit(word)
+        is_server = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    return is_server and parts.username is None and not (parts.query or parts.fragment)
+
+
+def store(name: str, default: str = "", *, local: bool = True) -> str:
+    """Return the address of files: an object store's or, if it may be `local`, a folder's."""
+    address = text(name, default)
+    if address and not (local or is_remote(address)):
+        raise SettingError(f"{PREFIX}{name}={address!r}: give s3://bucket/folder or gs://bucket/folder")
+    if is_remote(address):
+        with naming(name):
+            check_address(address)
+    return address
+
+
+def authorities(name: str) -> str:
+    """Return the path of a file with certificate authorities in PEM, or ""."""
+    import ssl  # most commands need none
+
+    path = text(name)
+    if path:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=path)
+        except ssl.SSLError:
+            raise SettingError(f"{PREFIX}{name}={path!r}: give a file with certificates in PEM") from None
+        except OSError as error:
+            raise SettingError(f"{PREFIX}{name}={path!r}: {error.strerror}") from None
+    return path
 
 
 def reachable(address: tuple[str, int]) -> tuple[str, int]:

@@ -23,7 +23,7 @@ from django.conf import settings
 from redis.connection import parse_url
 
 from pushhub.common.rediscluster import NODE_SECONDS, Cluster
-from pushhub.common.redisurls import SENTINEL_SCHEMES, is_cluster
+from pushhub.common.redisurls import SENTINEL_PREFIX, SENTINEL_SCHEMES, is_cluster
 
 #: The longest time that a connection may take to open.
 CONNECT_SECONDS = 10
@@ -34,8 +34,6 @@ REDIS_PORT, SENTINEL_PORT = 6379, 26379
 TLS_SCHEMES = ("sentinels", "rediss+cluster")
 #: Each thread has a connection, and each stream that waits for messages. redis-py's limit is 100.
 MAX_CONNECTIONS = 10_000
-#: Options of the URL that begin so are for the Sentinels: `sentinel_username`, `sentinel_password`.
-SENTINEL_PREFIX = "sentinel_"
 #: Has the run id of the server that wrote the data.
 CLAIMED_KEY = "ph:primary"
 #: Has the number of cells of the lanes in Redis.

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 
 from django.db import Error
 from redis import RedisError
@@ -25,17 +26,24 @@ Check = Callable[[], Iterator[Finding]]
 
 def main(arguments: Sequence[str]) -> int:
     """Print a line for each finding. Return 1 if something has failed, 2 if the settings can't be read, else 0."""
-    parser = argparse.ArgumentParser(prog="pushhub doctor", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="pushhub doctor",
+        description="Say what is wrong with this installation, what to do about it, and what capacity is left. "
+        "Run it with the environment variables of PushHub's processes.",
+        epilog="The exit status is 1 if something has failed, and 2 if the settings cannot be used.",
+    )
     parser.add_argument("--endpoint", metavar="URL", help="try the way to a push endpoint too")
     parser.add_argument("--format", choices=["text", "json"], default="text")
     options = parser.parse_args(arguments)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
-    if not env.secret("SECRET_KEY"):  # it is that of `make up`, which has these settings too
-        from pushhub.runtime.supervisor import DEVELOPMENT_DEFAULTS
-
-        for name, value in DEVELOPMENT_DEFAULTS.items():
-            os.environ.setdefault(name, value)
     try:
+        if not env.secret("SECRET_KEY"):  # it is that of `make up`, which has these settings too
+            from pushhub.runtime.supervisor import DEVELOPMENT_DEFAULTS
+
+            for name, value in DEVELOPMENT_DEFAULTS.items():
+                os.environ.setdefault(name, value)
+            if not Path(env.text("DATA", ".pushhub"), "secret-key").exists():
+                os.environ.setdefault("PUSHHUB_SECRET_KEY", "not used: nothing was started, and this creates no files")
         import django
 
         django.setup()
@@ -53,17 +61,23 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _checks(endpoint: str | None) -> Iterator[tuple[str, Check]]:
+    from django.conf import settings
+
     from pushhub.doctor import database, machine, redis, service
 
     yield "versions", machine.versions
+    yield "settings", machine.variables
     yield "disk", machine.disks
     yield "permissions", machine.permissions
     yield "ports", machine.ports
     yield "open files", machine.files
     yield "certificates", machine.certificates
     yield "Redis", redis.redis
-    yield "database", database.database
-    yield "readiness", service.service
+    if settings.IS_SQLITE and not Path(settings.DATABASES["default"]["NAME"]).exists():
+        yield "database", database.missing
+    else:
+        yield "database", database.database
+        yield "readiness", service.service
     if endpoint:
         yield "endpoint", partial(service.endpoint, endpoint)
 

@@ -31,6 +31,12 @@ def database() -> Iterator[Finding]:
     yield from _tables()
 
 
+def missing() -> Iterator[Finding]:
+    """Say that there is no SQLite database, which a connection would create."""
+    text = f"there is none yet at {settings.DATABASES['default']['NAME']}"
+    yield failed("database", text, "Start PushHub, which creates it, or run `pushhub migrate`.")
+
+
 def _tables() -> Iterator[Finding]:
     executor = MigrationExecutor(connection)
     plan = executor.migration_plan(executor.loader.graph.leaf_nodes())

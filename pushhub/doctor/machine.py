@@ -35,6 +35,14 @@ def versions() -> Iterator[Finding]:
     yield ok("versions", f"PushHub {__version__}, Python {platform.python_version()}, {platform.platform(terse=True)}")
 
 
+def variables() -> Iterator[Finding]:
+    """Warn about environment variables that resemble a setting, and do nothing."""
+    sentences = env.misspelt()
+    yield from (warning("settings", sentence, "Correct it or unset it.") for sentence in sentences)
+    if not sentences:
+        yield ok("settings", "every setting can be used, and none is misspelt")
+
+
 def disks() -> Iterator[Finding]:
     """Judge the room of each file system on which PushHub writes."""
     seen = set()
@@ -147,7 +155,8 @@ def certificates(*, clock: Clock = utcnow) -> Iterator[Finding]:
     if settings.GRPC_TLS_CERT:
         yield _judge_end(f"the certificate {settings.GRPC_TLS_CERT}", _read(settings.GRPC_TLS_CERT), now)
     if settings.PUSH_CA_FILE:
-        yield from _authorities(now)
+        bundle = x509.load_pem_x509_certificates(Path(settings.PUSH_CA_FILE).read_bytes())
+        yield _judge_end("an authority in PUSHHUB_PUSH_CA_FILE", min(it.not_valid_after_utc for it in bundle), now)
     parts = urlsplit(settings.PUBLIC_URL)
     if parts.scheme == "https" and parts.hostname:
         name = f"the certificate of {settings.PUBLIC_URL}"
@@ -157,15 +166,6 @@ def certificates(*, clock: Clock = utcnow) -> Iterator[Finding]:
             yield warning("certificates", f"{name} was not seen: {end}", remedy)
         else:
             yield _judge_end(name, end, now)
-
-
-def _authorities(now: datetime) -> Iterator[Finding]:
-    try:
-        bundle = x509.load_pem_x509_certificates(Path(settings.PUSH_CA_FILE).read_bytes())
-    except (OSError, ValueError):
-        yield failed("certificates", "PUSHHUB_PUSH_CA_FILE has no certificates", "Give a file in PEM.")
-        return
-    yield _judge_end("an authority in PUSHHUB_PUSH_CA_FILE", min(it.not_valid_after_utc for it in bundle), now)
 
 
 def _read(path: str) -> datetime | str:

@@ -28,6 +28,8 @@ REMEDIES = {
     "replica": "Look at its log and at pg_stat_replication of the primary; PUSHHUB_REPLICA_URL names it.",
     "pipeline": "Start a maintenance worker or the rollup, and look at their logs.",
 }
+#: Without these nothing else works.
+CAUSES = ("database", "redis")
 STEP_LEVELS = {StepStatus.OK: Level.OK, StepStatus.WARNING: Level.WARNING, StepStatus.SKIPPED: Level.WARNING}
 
 
@@ -35,7 +37,8 @@ def service() -> Iterator[Finding]:
     """Say what `/readyz` says, and what capacity is left. May raise django.db.Error and redis.RedisError."""
     results = probes().results()
     yield from readiness(results)
-    yield from capacity(results)
+    if all(results[cause].status != Status.UNAVAILABLE for cause in CAUSES):
+        yield from capacity(results)
 
 
 def readiness(results: Mapping[str, Component]) -> Iterator[Finding]:
@@ -43,7 +46,9 @@ def readiness(results: Mapping[str, Component]) -> Iterator[Finding]:
         component = results[name]
         level = LEVELS[component.status]
         text = "; ".join(filter(None, [component.reason, component.state])) or "it works"
-        yield Finding(name.replace("_", " "), level, text, "" if level == Level.OK else REMEDIES[name])
+        # What needs Redis or the database gives the reason why that is away.
+        cause = next((cause for cause in CAUSES if component.reason == results[cause].reason), name)
+        yield Finding(name.replace("_", " "), level, text, "" if level == Level.OK else REMEDIES[cause])
 
 
 def capacity(results: Mapping[str, Component]) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ class ResourcesError(ValueError):
 
 @dataclass
 class StartResources:
-    """Bodies of topics and subscriptions, as REST takes them, by full name."""
+    """Bodies as REST takes them, by full name."""
 
+    service_accounts: Bodies = field(default_factory=dict)
     topics: Bodies = field(default_factory=dict)
     subscriptions: Bodies = field(default_factory=dict)
     projects: list[str] = field(default_factory=list)
@@ -62,9 +64,14 @@ def _add_file(resources: StartResources, path: Path) -> None:
     for project, kinds in _mapping(path, "projects", _mapping(path, "the file", content).get("projects", {})).items():
         resources.add_project(project)
         kinds = _mapping(path, f"projects.{project}", kinds)
-        if unknown := sorted(set(kinds) - {"topics", "subscriptions"}):
-            raise ResourcesError(f"{path}: projects.{project}.{unknown[0]}: give topics and subscriptions")
-        for kind, bodies in (("topics", resources.topics), ("subscriptions", resources.subscriptions)):
+        bodies_of = {
+            "serviceAccounts": resources.service_accounts,
+            "topics": resources.topics,
+            "subscriptions": resources.subscriptions,
+        }
+        if unknown := sorted(set(kinds) - set(bodies_of)):
+            raise ResourcesError(f"{path}: projects.{project}.{unknown[0]}: give one of {', '.join(bodies_of)}")
+        for kind, bodies in bodies_of.items():
             place = f"projects.{project}.{kind}"
             for name, body in _mapping(path, place, kinds.get(kind)).items():
                 body = dict(_mapping(path, f"{place}.{name}", body))
@@ -94,6 +101,7 @@ def create_resources(resources: StartResources) -> None:
     """Create the resources that don't exist yet. Raises ResourcesError for the first that is refused."""
     from pushhub.common.errors import AlreadyExists, PushHubError
     from subscriptions.services.projects import ensure_project
+    from subscriptions.services.service_accounts import create_service_account
     from subscriptions.services.subscriptions import create_subscription
     from subscriptions.services.topics import create_topic
 
@@ -101,16 +109,16 @@ def create_resources(resources: StartResources) -> None:
     try:
         for name in resources.projects:
             ensure_project(project=name)
+        for name, body in resources.service_accounts.items():
+            _, project, _, account = name.split("/", maxsplit=3)
+            with suppress(AlreadyExists):
+                create_service_account(project=project, request={"accountId": account, "serviceAccount": body})
         for name, body in resources.topics.items():
-            try:
+            with suppress(AlreadyExists):
                 create_topic(name=name, topic=body)
-            except AlreadyExists:
-                continue
         for name, body in resources.subscriptions.items():
-            try:
+            with suppress(AlreadyExists):
                 create_subscription(name=name, subscription=body)
-            except AlreadyExists:
-                continue
     except PushHubError as error:
         raise ResourcesError(f"{name}: {error}") from None
 

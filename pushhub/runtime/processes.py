@@ -10,6 +10,7 @@ import argparse
 import base64
 import logging
 import os
+import re
 import socket
 import ssl
 import sys
@@ -196,6 +197,8 @@ def flower() -> Process:
             f"PUSHHUB_FLOWER={host}:{port} can be reached from other machines: "
             "set PUSHHUB_FLOWER_LOGIN=user:password, or name a file in PUSHHUB_FLOWER_LOGIN_FILE"
         )
+    if login and not all(re.fullmatch("[^:]+:.+", pair) for pair in login.split(",")):
+        raise env.SettingError("PUSHHUB_FLOWER_LOGIN: give user:password")
     options = (
         *(f"--address={host}", f"--port={port}", f"--max_tasks={FLOWER_TASKS}", "--logging=warning"),
         f"--tasks_columns={FLOWER_COLUMNS}",
@@ -261,6 +264,8 @@ def main() -> None:
         pass  # the process waits for it
     if why := why_unrestricted():
         logger.warning(UNRESTRICTED, why)
+    for sentence in env.misspelt():
+        logger.warning("%s", sentence)
     os.environ.update(process.environment)
     os.execv(process.command[0], process.command)  # noqa: S606
 

@@ -7,6 +7,7 @@ installed if it is missing.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import errno
 import fcntl
@@ -258,6 +259,8 @@ def run(names: Sequence[str]) -> int:
         try:
             crew.say(f"data folder {settings.DATA_DIR}")
             crew.say(modes_text())
+            for sentence in env.misspelt():
+                crew.say(sentence)
             if why := why_unrestricted():
                 crew.say(processes.UNRESTRICTED % why)
             start_redis(crew)
@@ -275,8 +278,14 @@ def run(names: Sequence[str]) -> int:
     return 0
 
 
-def main() -> int:
+def main(arguments: Sequence[str] = ()) -> int:
     """Do all of `make up` that follows the installation. Return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="pushhub up",
+        description="Run the whole service on this machine, until Ctrl-C.",
+        epilog="Environment variables configure it, such as PUSHHUB_DATA: docs/settings.md lists them.",
+    )
+    parser.parse_args(arguments)
     try:
         prepare_environment()
         return run(["web", "grpc", "push", "maintenance", "flower"])
@@ -288,4 +297,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
+from pushhub.common import environment as env
+from pushhub.common.errors import first_line
 from subscriptions.cli.errors import CliError
 from subscriptions.cli.expressions import parse_filter
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 Fields = dict[str, Any]
 TIMEOUT_SECONDS = 60.0
+DEFAULT_ADDRESS = "127.0.0.1:8000"
 
 
 class Client:
@@ -40,9 +43,8 @@ class Client:
         try:
             status, response = self._request(method, target, content)
         except (OSError, ValueError, http.client.HTTPException) as error:
-            raise CliError(
-                f"{self.address} does not answer ({type(error).__name__}); --url names another PushHub"
-            ) from None
+            reason = getattr(error, "strerror", None) or first_line(error)
+            raise CliError(f"{self.address} does not answer ({reason}); --url names another PushHub") from None
         try:
             answer = json.loads(response)
         except ValueError:
@@ -98,15 +100,22 @@ def _tls_context() -> ssl.SSLContext:
 
 def client_of(options: Mapping[str, Any]) -> Client:
     """Return the client that the flags and the environment describe."""
-    client = Client(options["url"] or default_url(), _token(options))
+    client = Client(_url(options), _token(options))
     if options.get("filter"):
         client.is_listed = parse_filter(options["filter"])
     return client
 
 
-def default_url() -> str:
-    address = os.environ.get("PUSHHUB_HTTP", "127.0.0.1:8000")
-    return os.environ.get("PUSHHUB_URL") or f"http://{address}"
+def _url(options: Mapping[str, Any]) -> str:
+    """Return the URL of --url or, without it, of PUSHHUB_URL or PUSHHUB_HTTP. Raises CliError for what is none."""
+    given = options["url"] or os.environ.get("PUSHHUB_URL")
+    if given and not env.is_web_url(given):
+        name = "--url" if options["url"] else "PUSHHUB_URL"
+        raise CliError(f"{name}: give an http or https URL, for example http://{DEFAULT_ADDRESS}")
+    try:
+        return given or env.url(env.listen_address("HTTP", DEFAULT_ADDRESS))
+    except env.SettingError as error:
+        raise CliError(str(error)) from None
 
 
 def _token(options: Mapping[str, Any]) -> str:

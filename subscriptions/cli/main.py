@@ -109,8 +109,11 @@ complete -c pushhub -f -a '(__pushhub_complete)'
 
 def completion(arguments: Sequence[str]) -> int:
     """Print a shell's completion script: `source <(pushhub completion bash)`."""
-    if len(arguments) != 1 or arguments[0] not in SCRIPTS:
-        sys.stderr.write(f"usage: pushhub completion {' | '.join(SCRIPTS)}\n")
-        return 2
-    sys.stdout.write(SCRIPTS[arguments[0]])
+    parser = Parser(
+        prog="pushhub completion",
+        description="Print the script by which a shell completes PushHub's commands, words and flags.",
+        epilog="In bash: source <(pushhub completion bash). In fish: pushhub completion fish | source.",
+    )
+    parser.add_argument("shell", choices=SCRIPTS, help="the shell")
+    sys.stdout.write(SCRIPTS[parser.parse_args(arguments).shell])
     return 0

@@ -46,8 +46,9 @@ def add_parsers(parser: ArgumentParser, tree: Tree, path: Sequence[str]) -> None
     children = parser.add_subparsers(required=True, metavar=" | ".join(tree))
     for name, node in tree.items():
         text = node.help if isinstance(node, Verb) else ", ".join(node)
-        child = children.add_parser(name, help=text, description=text[:1].upper() + text[1:] + ".")
+        child = children.add_parser(name, help=text)
         if isinstance(node, Verb):
+            child.description = f"{text[:1].upper()}{text[1:]}."
             for flag in node.flags:
                 flag.add(child)
             _add_common(child)

@@ -7,14 +7,14 @@ from typing import Any
 
 from subscriptions.cli.client import Client, Fields
 from subscriptions.cli.program import each
-from subscriptions.cli.values import full_name
+from subscriptions.cli.values import count, full_name
 from subscriptions.cli.verbs import Options, Result, Verb, flag
 
 Run = Callable[[Client, Options], Result]
 #: Returns the name of the resource that the options name.
 Name = Callable[[Options], str]
 
-LIMIT = flag("--limit", "the maximum number of items", type=int)
+LIMIT = flag("--limit", "the maximum number of items", type=count)
 
 
 def name_by(argument: str) -> Name:

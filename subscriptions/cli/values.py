@@ -36,6 +36,13 @@ def seconds(text: str) -> int:
     return int(seconds)
 
 
+def count(text: str) -> int:
+    """Return a number of items, which is 1 or more."""
+    if not re.fullmatch(r"[1-9]\d{0,8}", text, re.ASCII):
+        raise ArgumentTypeError(f"{text!r}: give a whole number from 1 on")
+    return int(text)
+
+
 def pairs(text: str) -> dict[str, str]:
     """Parse `a=b,c=d`; a value may contain `=`. As in gcloud, `^;^a=b;c=d` splits at another character."""
     sign = ","

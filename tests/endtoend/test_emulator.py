@@ -23,8 +23,15 @@ BILLING = "projects/demo/subscriptions/billing"
 RESOURCES = """
 projects:
   demo:
-    topics: {orders: {}}
-    subscriptions: {billing: {topic: orders, ackDeadlineSeconds: 20}}
+    serviceAccounts: {pusher: {}}
+    topics: {orders: {}, mails: {}}
+    subscriptions:
+      billing: {topic: orders, ackDeadlineSeconds: 20}
+      mailed:
+        topic: mails
+        pushConfig:
+          pushEndpoint: http://127.0.0.1:9000/
+          oidcToken: {serviceAccountEmail: pusher@demo.iam.gserviceaccount.com}
 """
 
 
@@ -55,6 +62,8 @@ def test_resources_named_at_the_start_exist_and_messages_are_pulled(emulator: Em
             "projects/other/topics/news"
         ]
         assert subscriber.get_subscription(subscription=BILLING).ack_deadline_seconds == 20
+        mailed = subscriber.get_subscription(subscription="projects/demo/subscriptions/mailed")
+        assert mailed.push_config.oidc_token.service_account_email == "pusher@demo.iam.gserviceaccount.com"
         publisher.publish(ORDERS, b"one", kind="a").result(timeout=60)
         pulled = subscriber.pull(subscription=BILLING, max_messages=5).received_messages
         assert [(item.message.data, dict(item.message.attributes)) for item in pulled] == [(b"one", {"kind": "a"})]
@@ -111,7 +120,7 @@ def test_a_page_of_another_site_cannot_reset_it(emulator: Emulator) -> None:
 
 def test_rest_and_the_console_need_no_credentials(emulator: Emulator) -> None:
     topics = requests.get(f"http://{emulator.host_port}/v1/projects/demo/topics", timeout=30).json()
-    assert [topic["name"] for topic in topics["topics"]] == [ORDERS]
+    assert [topic["name"] for topic in topics["topics"]] == ["projects/demo/topics/mails", ORDERS]
     assert requests.get(f"{emulator.console_url}/v1/{ORDERS}", timeout=30).status_code == 200
 
 

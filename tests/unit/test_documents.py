@@ -19,8 +19,7 @@ from pushhub.runtime.processes import BY_NAME
 
 ROOT = Path(__file__).parents[2]
 RECEIVERS = ROOT / "docs" / "receivers"
-KINDS = "text|switch|folder|number|fraction|secret|choice|member|words|ports|listen_address|regions?"
-READERS = re.compile(rf'env\.({KINDS})\(\s*"([A-Z_]+)"')
+READERS = re.compile(r'env\.(\w+)\(\s*"([A-Z_]+)"')
 
 
 def settings_read() -> dict[str, bool]:
@@ -28,7 +27,7 @@ def settings_read() -> dict[str, bool]:
     settings: dict[str, bool] = {}
     for path in (ROOT / "pushhub").rglob("*.py"):
         for reader, name in READERS.findall(path.read_text(encoding="utf-8")):
-            settings[f"PUSHHUB_{name}"] = reader == "secret"
+            settings[f"PUSHHUB_{name}"] = settings.get(f"PUSHHUB_{name}", False) or reader == "secret"
     return settings
 
 

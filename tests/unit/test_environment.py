@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import certifi
 import pytest
 
 from pushhub.common import environment as env
+from pushhub.common.databases import database_config
+from pushhub.common.errors import InvalidArgument
+from pushhub.common.redisurls import check_redis_url
 from tests.workers import ROOT
 
 
@@ -38,7 +43,13 @@ def test_an_address_is_read(monkeypatch: pytest.MonkeyPatch, word: str, address:
     assert env.listen_address("X", "127.0.0.1:1") == address
 
 
-@pytest.mark.parametrize("word", ["8000", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:http"])
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("8000", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:http", "127.0.0.1:²"),
+        *("::1:8000", "[::1:8000", "http://127.0.0.1:8000", "a b:80"),
+    ],
+)
 def test_a_malformed_address_is_refused(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
     monkeypatch.setenv("PUSHHUB_X", word)
     with pytest.raises(env.SettingError, match="PUSHHUB_X=.*give host:port, for example 127.0.0.1:1"):
@@ -57,6 +68,44 @@ def test_a_number_beyond_its_bounds_is_refused(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("PUSHHUB_X", word)
     with pytest.raises(env.SettingError, match=f"PUSHHUB_X='{word}': give {bound}"):
         env.number("X", 4, least=1, most=8)
+
+
+@pytest.mark.parametrize(
+    ("read", "usable", "unusable"),
+    [
+        (env.ports, "80,443", ["80 443", "²", "0"]),
+        (env.networks, "10.0.0.0/8,::1", ["10.0.0.1/8", "10.0.0.0/33", "intranet"]),
+        (env.addresses, "10.0.0.1,::1", ["10.0.0.0/8", "300.1.1.1"]),
+        (env.host_patterns, ".example.com,web_1,10.0.0.1,[::1],*", ["http://x", "x:80", "x y", "[x]"]),
+        (env.pairs, "a=b,c=", ["a", "=b"]),
+        (env.member, "user:me@here", ["me"]),
+        (lambda name: env.web_url(name, "http://x"), "https://x:1/y", ["x", "ftp://x", "https://", "http://[::1", "http://x:y"]),
+        (lambda name: env.store(name, local=False), "gs://x/y", ["x", "ftp://x", "s3://", "s3://key:secret@x"]),
+        (env.authorities, certifi.where(), ["/nowhere", __file__]),
+    ],
+)  # fmt: skip
+def test_a_value_that_cannot_be_used_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, read: Callable[[str], object], usable: str, unusable: list[str]
+) -> None:
+    monkeypatch.setenv("PUSHHUB_X", usable)
+    assert read("X")
+    for word in unusable:
+        monkeypatch.setenv("PUSHHUB_X", word)
+        with pytest.raises(env.SettingError, match="^PUSHHUB_X(=.*)?: .*$") as raised:
+            read("X")
+        assert "secret" not in str(raised.value)
+
+
+def test_a_misspelt_setting_is_told_from_what_others_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("PUSHHUB_")]:
+        monkeypatch.delenv(name)
+    for name in ("ALLOW_HTTP", "HTTP", "FLOWER"):
+        env.switch(name)
+    monkeypatch.setenv("PUSHHUB_ALLOW_HTTP", "on")
+    monkeypatch.setenv("PUSHHUB_PORT", "tcp://10.0.0.1:80")
+    assert env.misspelt() == []
+    monkeypatch.setenv("PUSHHUB_ALOW_HTTP", "on")
+    assert env.misspelt() == ["PUSHHUB_ALOW_HTTP is no setting of PushHub: did you mean PUSHHUB_ALLOW_HTTP?"]
 
 
 @pytest.mark.parametrize(
@@ -102,10 +151,11 @@ CLUSTER = "rediss+cluster://one:6379,two"
         ({"SECRET_KEY": "x", "ANONYMOUS": "user:me@here", "HTTP": "0.0.0.0:8000"}, "PUSHHUB_ANONYMOUS lets callers in"),
         ({"SECRET_KEY": "x", "ANONYMOUS": "user:me@here", "BEHIND_PROXY": "on"}, "PUSHHUB_ANONYMOUS lets callers in"),
         ({"SECRET_KEY": "x", "REDIS_URL": "localhost"}, "PUSHHUB_REDIS_URL: give redis://host:port/0"),
-        ({"SECRET_KEY": "x", "REDIS_URL": CLUSTER}, "PUSHHUB_BROKER_URL is not set: give a single Redis, redis://host"),
+        ({"SECRET_KEY": "x", "REDIS_URL": "redis://x/0?a=b"}, "PUSHHUB_REDIS_URL: its options cannot be used: "),
+        ({"SECRET_KEY": "x", "REDIS_URL": CLUSTER}, "PUSHHUB_BROKER_URL: give a single Redis, redis://host:"),
         ({"SECRET_KEY": "x", "REDIS_URL": f"{CLUSTER}/1"}, "PUSHHUB_REDIS_URL: a Cluster has one database only"),
         ({"SECRET_KEY": "x", "BROKER_URL": "redis://b"}, "PUSHHUB_BROKER_URL: it is for a Redis beside the Cluster"),
-        ({"SECRET_KEY": "x", "REDIS_URL": CLUSTER, "BROKER_URL": CLUSTER}, "PUSHHUB_BROKER_URL: give redis://host"),
+        ({"SECRET_KEY": "x", "REDIS_URL": CLUSTER, "BROKER_URL": CLUSTER}, "PUSHHUB_BROKER_URL: give a single Redis"),
         (
             {"SECRET_KEY": "x", "REDIS_URL": CLUSTER, "BROKER_URL": "redis://b", "CELLS": "1"},
             "PUSHHUB_CELLS='1': give 2 or more",
@@ -120,6 +170,7 @@ CLUSTER = "rediss+cluster://one:6379,two"
             "PUSHHUB_REPLICA_URL: give postgres://user",
         ),
         ({"SECRET_KEY_FILE": "/nonexistent"}, "PUSHHUB_SECRET_KEY_FILE='/nonexistent': No such file"),
+        ({"SECRET_KEY_FILE": sys.executable}, f"PUSHHUB_SECRET_KEY_FILE='{sys.executable}': it is no text in UTF-8"),
     ],
 )
 def test_unusable_settings_are_reported_in_one_line(tmp_path: Path, settings: dict[str, str], line: str) -> None:
@@ -128,6 +179,46 @@ def test_unusable_settings_are_reported_in_one_line(tmp_path: Path, settings: di
     assert done.stderr.startswith(line)
     assert len(done.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(
+            "redis://x:y/0",
+            "redis://x:0",
+            "redis://x/one",
+            "redis://x/²",
+            "http://x",
+            "redis://[x",
+            "redis://u:p#w@x/0",
+        ),
+        *("redis://x/0?a=1", "redis://x/0?socket_timeout=a", "rediss://x?ssl_cert_reqs=a", "sentinel://x:y?master=m"),
+    ],
+)
+def test_an_unusable_url_of_redis_is_refused(url: str) -> None:
+    with pytest.raises(InvalidArgument) as raised:
+        check_redis_url(url)
+    assert url not in raised.value.message
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("redis://x", "redis://[::1]:6379/0", f"{CLUSTER}/0", "unix:///run/redis.sock?db=1"),
+        "rediss://u:p%23w@x:6380/1?ssl_ca_certs=/ca.pem&socket_timeout=1.5",
+        "sentinels://u@x:1,y/0?master=m&sentinel_username=s&ssl_certfile=/c",
+    ],
+)
+def test_a_url_of_redis_is_accepted(url: str) -> None:
+    check_redis_url(url)
+
+
+@pytest.mark.parametrize("url", ["mysql://u:secret@x/y", "postgres://x", "postgres://u:secret#@x/y", "/srv/x.sqlite3"])
+def test_a_url_of_no_database_is_refused(url: str) -> None:
+    with pytest.raises(InvalidArgument, match="give postgres://user:password@host:5432/name or sqlite") as raised:
+        database_config(url)
+    assert "secret" not in raised.value.message
 
 
 def test_passwords_are_added_to_the_urls(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from subscriptions.cli.errors import CliError
 from subscriptions.cli.formats import table
 from subscriptions.cli.policies import policy_verbs
 from subscriptions.cli.resources import call_each, create_each, delete_each, list_all, name_by, names_in
-from subscriptions.cli.values import NEVER, duration, duration_or_never, full_name, pairs, seconds, words
+from subscriptions.cli.values import NEVER, count, duration, duration_or_never, full_name, pairs, seconds, words
 from subscriptions.cli.verbs import Options, Result, Verb, flag, switch
 
 SUBSCRIPTION = flag("subscription", "an id such as worker, or projects/shop/subscriptions/worker")
@@ -297,7 +297,7 @@ VERBS = {
         (
             SUBSCRIPTION,
             flag("--auto-ack", "acknowledge them at once", action="store_true"),
-            flag("--limit", "the maximum number of messages (default: 1)", type=int, default=1),
+            flag("--limit", "the maximum number of messages (default: 1)", type=count, default=1),
         ),
     ),
     "ack": Verb("acknowledge messages", ack, (SUBSCRIPTION, ACK_IDS)),

@@ -6,14 +6,15 @@ import os
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from pushhub.common import names
+from pushhub.common.commands import OperatorCommand
 from pushhub.common.errors import PushHubError
 from subscriptions.identity import account_keys
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     """Creates a key of a service account."""
 
     help = "Create a key of a service account and write its key file, which only its owner may read."

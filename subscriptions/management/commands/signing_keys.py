@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
+from pushhub.common.commands import OperatorCommand
 from subscriptions.identity import rotation
 from subscriptions.models.iam import SigningKey
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     """Lists and rotates the signing keys."""
 
     help = "The keys that sign push tokens. Private halves are never shown."

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
+from pushhub.common.commands import OperatorCommand
 from subscriptions.identity import access_tokens
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     """Lists access tokens."""
 
     help = "List the access tokens that are valid now: id, expiry, member."

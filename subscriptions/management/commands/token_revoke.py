@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
+from pushhub.common.commands import OperatorCommand
 from subscriptions.identity import access_tokens
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     """Revokes access tokens."""
 
     help = "Revoke access tokens by the ids that token_list shows, or all tokens of a member."

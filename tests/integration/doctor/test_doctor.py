@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import socket
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,7 @@ from tests.databases import other_database
 from tests.ports import free_port
 from tests.receiver import Receiver
 from tests.redisserver import RedisServer
+from tests.workers import ROOT
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 
@@ -69,8 +73,22 @@ def test_a_redis_that_is_away_is_a_finding_without_its_password(
     settings.REDIS_URL = f"redis://:hunter2@127.0.0.1:{free_port()}/0"
     assert main([]) == 1
     printed = "".join(capsys.readouterr())
-    assert "failed   Redis         Redis cannot be reached -> " in printed
+    redis_findings = [line for line in printed.splitlines() if "Redis cannot be reached" in line]
+    assert redis_findings[0].startswith("failed   Redis         Redis cannot be reached -> Start it")
+    assert len(redis_findings) > 3
+    assert {line.partition(" -> ")[2] for line in redis_findings[1:]} == {service.REMEDIES["redis"]}
     assert "hunter2" not in printed and "Traceback" not in printed
+
+
+def test_a_look_at_what_was_never_started_creates_nothing(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PUSHHUB_")}
+    ran = subprocess.run(
+        [sys.executable, "-m", "pushhub.doctor"],
+        cwd=tmp_path, env=environment | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stderr) == (1, "")
+    assert "failed   database      there is none yet at " in ran.stdout
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_redis_that_forgets_is_found(settings: Any, tmp_path: Path) -> None:
@@ -100,6 +118,12 @@ def test_a_full_disk_is_found(settings: Any) -> None:
     assert faults(machine.disks()) == []
     settings.JOURNAL_FREE_MB = 10**9
     assert {finding.level for finding in machine.disks()} == {Level.FAILED}
+
+
+def test_a_misspelt_setting_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PUSHHUB_ALOW_HTTP", "on")
+    (finding,) = faults(machine.variables())
+    assert finding.level == Level.WARNING and "did you mean PUSHHUB_ALLOW_HTTP?" in finding.text
 
 
 def test_secrets_that_everybody_may_read_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

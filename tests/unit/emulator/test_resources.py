@@ -27,6 +27,8 @@ def test_a_file_has_the_bodies_of_rest_and_may_shorten_names_of_its_project(tmp_
         """
         projects:
           demo:
+            serviceAccounts:
+              pusher: {displayName: Pushes}
             topics:
               orders: {labels: {team: shop}}
               dead:
@@ -40,6 +42,7 @@ def test_a_file_has_the_bodies_of_rest_and_may_shorten_names_of_its_project(tmp_
     )
     resources = read_resources(projects=[], path=path)
     assert resources.projects == ["demo"]
+    assert resources.service_accounts == {"projects/demo/serviceAccounts/pusher": {"displayName": "Pushes"}}
     assert resources.topics == {ORDERS: {"labels": {"team": "shop"}}, "projects/demo/topics/dead": {}}
     policy = {"deadLetterTopic": "projects/demo/topics/dead", "maxDeliveryAttempts": 5}
     assert resources.subscriptions == {
@@ -59,7 +62,7 @@ def test_a_short_form_with_a_gap_is_refused(text: str) -> None:
     [
         ("projects: [demo]", "projects: give a mapping"),
         ("- projects", "the file: give a mapping"),
-        ("projects: {demo: {topic: {}}}", "projects.demo.topic: give topics and subscriptions"),
+        ("projects: {demo: {topic: {}}}", "projects.demo.topic: give one of serviceAccounts, topics, subscriptions"),
         ("projects: {demo: {topics: {orders: 5}}}", "projects.demo.topics.orders: give a mapping"),
         ("projects: {demo: {topics: {7: {}}}}", "projects.demo.topics: give a mapping of names"),
         ("projects: {", "is not YAML"),
