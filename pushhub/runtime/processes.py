@@ -1,7 +1,8 @@
 """PushHub's processes: how each is started, and how to find out whether it is ready.
 
 `make up` runs them all under the supervisor. A container runs one and checks its health:
-`python -m pushhub.runtime.processes push` and `python -m pushhub.runtime.processes push --check`.
+`python -m pushhub.runtime.processes push` and `python -m pushhub.runtime.processes push --check`. A check that needs
+neither Redis nor the database does not import their clients, which would take most of its time.
 """
 
 from __future__ import annotations
@@ -20,17 +21,11 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 
-import redis
 from django.conf import settings
-from kombu.exceptions import OperationalError
 
-from deliveries.telemetry.counting.lag import keeps_up
 from pushhub.common import background
 from pushhub.common import environment as env
-from pushhub.common.redisclient import connect_to_redis
 from pushhub.common.redisurls import is_cluster
-from pushhub.common.replica import has_replica, watch
-from pushhub.runtime.redisversion import UnusableRedisError, check_redis
 from subscriptions.transforms.systemcalls import why_unrestricted
 
 logger = logging.getLogger(__name__)
@@ -88,6 +83,10 @@ def answers_http(address: str, *, login: str = "") -> bool:
 
 def answers_redis(redis_url: str) -> bool:
     """Whether the Redis at `redis_url` answers; of a Cluster, any node. A PING would go to all of them."""
+    import redis
+
+    from pushhub.common.redisclient import connect_to_redis
+
     try:
         with connect_to_redis(redis_url, seconds=CHECK_SECONDS, redis_connect_func=None) as client:
             return bool(client.time() if is_cluster(redis_url) else client.ping())
@@ -100,6 +99,9 @@ def works(node: str) -> bool:
 
     The consumer loop sends the reply, so a reply also shows that the loop is alive.
     """
+    import redis
+    from kombu.exceptions import OperationalError
+
     app = import_module("pushhub.celery").app
     replies = None
     try:
@@ -218,6 +220,8 @@ def flower() -> Process:
 
 def rollup() -> Process:
     """The Spark stream that counts the journal into metrics. It needs Java and PySpark; a deployment has one."""
+    from deliveries.telemetry.counting.lag import keeps_up
+
     return Process(
         "rollup",
         "rollup of metrics",
@@ -253,9 +257,15 @@ def main() -> None:
     except env.SettingError as error:
         sys.exit(str(error))
     if arguments.check:
-        if arguments.name == "web" and has_replica():
+        if arguments.name == "web" and "replica" in settings.DATABASES:
+            from pushhub.common.replica import watch
+
             sys.stdout.write(f"read replica: {watch.look().text}\n")
         sys.exit(0 if process.is_ready() else 1)
+    import redis
+
+    from pushhub.runtime.redisversion import UnusableRedisError, check_redis
+
     try:
         check_redis()
     except UnusableRedisError as error:

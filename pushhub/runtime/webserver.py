@@ -1,22 +1,27 @@
 """The web server: `python -m pushhub.runtime.webserver` answers REST, admin, tokens and documentation.
 
 If PUSHHUB_WEB_WORKERS is more than 1, this process only listens. It keeps that many worker processes running, which
-accept connections from its socket, and stops them.
+accept connections from its socket, and stops them. It has imported everything and forks them, so they start fast and
+share its memory. It has no other threads, whose locks a fork would have.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import atexit
+import gc
+import multiprocessing
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib import import_module
+from multiprocessing.context import ForkProcess
 from typing import Any
 
 from django.conf import settings
@@ -32,6 +37,9 @@ GRACE_SECONDS = 8.0
 KILL_SECONDS = 10.0
 #: How often the server looks for workers that have ended, to replace them.
 RESPAWN_SECONDS = 1.0
+#: What requests need.
+APPLICATION = ("pushhub.wsgi", "deliveries.api.direct", "deliveries.publish.writer")
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def listen(address: tuple[str, int]) -> socket.socket:
@@ -70,7 +78,7 @@ async def serve(listening: socket.socket, parent: int | None = None) -> None:
     stop = asyncio.Event()
     if parent is not None:
         asyncio.get_running_loop().add_reader(parent, stop.set)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with serving(sock=listening):
         await stop.wait()
@@ -82,54 +90,71 @@ class Workers:
     def __init__(self, listening: socket.socket, count: int) -> None:
         self._listening = listening
         self._count = count
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: list[ForkProcess] = []
         self._stop = threading.Event()
         #: A pipe whose writing end stays open as long as this process lives.
         self._life, self._life_end = os.pipe()
 
     def run(self) -> None:
         """Keep the workers running until this process is asked to stop."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in SIGNALS:
             signal.signal(number, lambda _number, _frame: self._stop.set())
+        for name in APPLICATION:
+            import_module(name)
+        # Keep the workers' garbage collectors from writing to these objects: their pages would no longer be shared.
+        gc.collect()
+        gc.freeze()
         while not self._stop.is_set():
-            self._processes = [process for process in self._processes if process.poll() is None]
+            self._processes = [process for process in self._processes if process.is_alive()]
             while len(self._processes) < self._count:
                 self._processes.append(self._start())
             self._stop.wait(RESPAWN_SECONDS)
         self._stop_all()
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        files = [self._listening.fileno(), self._life]
-        command = [sys.executable, "-m", "pushhub.runtime.webserver", "--worker", *map(str, files)]
-        return subprocess.Popen(command, pass_fds=files)  # noqa: S603
+    def _start(self) -> ForkProcess:
+        process = multiprocessing.get_context("fork").Process(target=self._work)
+        # A signal to the worker waits until it has no longer this process's handlers.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        return process
+
+    def _work(self) -> None:
+        """Answer, in a worker process, until it is asked to stop or its parent is gone."""
+        os.close(self._life_end)
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        try:
+            eventloops.run(serve(self._listening, self._life))
+        finally:
+            # multiprocessing leaves the functions out that the interpreter calls at its end.
+            threading._shutdown()  # type: ignore[attr-defined]
+            atexit._run_exitfuncs()
 
     def _stop_all(self) -> None:
         ends = time.monotonic() + KILL_SECONDS
         for process in self._processes:
             process.terminate()
         for process in self._processes:
-            try:
-                process.wait(timeout=max(ends - time.monotonic(), 0))
-            except subprocess.TimeoutExpired:
+            process.join(max(ends - time.monotonic(), 0))
+            if process.is_alive():
                 process.kill()
-                process.wait()
+                process.join()
 
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
     parser = argparse.ArgumentParser(prog="python -m pushhub.runtime.webserver", description=__doc__)
-    parser.add_argument("--worker", type=int, nargs=2, help="the file numbers of the listening socket and the pipe")
-    arguments = parser.parse_args()
+    parser.parse_args()
     try:
-        if arguments.worker is None:
-            with listen(settings.HTTP_ADDRESS) as listening:
-                if settings.WEB_WORKERS == 1:
-                    eventloops.run(serve(listening))
-                else:
-                    Workers(listening, settings.WEB_WORKERS).run()
-        else:
-            listening_number, parent = arguments.worker
-            eventloops.run(serve(socket.socket(fileno=listening_number), parent))
+        with listen(settings.HTTP_ADDRESS) as listening:
+            if settings.WEB_WORKERS == 1:
+                eventloops.run(serve(listening))
+            else:
+                Workers(listening, settings.WEB_WORKERS).run()
     except (env.SettingError, OSError) as error:
         sys.exit(f"the web server cannot start: {error}")
 

@@ -24,7 +24,7 @@ lock = open(os.devnull)
 # Output and exit status are those of the command, and environment variables are its own.
 command = [sys.executable, "-m", "pushhub.runtime.webserver"]
 for words, environment, expected, status in (
-    ([*command, "--help"], {"COLUMNS": "40"}, b"--worker", 0),
+    ([*command, "--help"], {"COLUMNS": "40"}, b"PUSHHUB_WEB_WORKERS", 0),
     ([*command, "--nonsense"], {}, b"unrecognized arguments: --nonsense", 2),
     ([sys.executable, "-c", "import os; print(os.environ['A'])"], {"A": "other modules"}, b"other modules", 0),
 ):

@@ -47,3 +47,21 @@ def test_the_emulator_leaves_out_what_few_tests_need() -> None:
 )
 def test_a_process_without_pages_does_not_import_them(code: str) -> None:
     assert imported(code) == set()
+
+
+@pytest.mark.parametrize("name", ["web", "grpc"])
+def test_a_check_of_a_server_imports_no_client_of_redis_or_the_database(name: str) -> None:
+    """It runs every 30 s beside each container, and these would take most of its time."""
+    code = (
+        f"import sys; from pushhub.runtime import processes; sys.argv = ['', '{name}', '--check']\n"
+        "try: processes.main()\n"
+        "except SystemExit as end: print(end.code, *sys.modules)"
+    )
+    nothing_listens = {"PUSHHUB_HTTP": "127.0.0.1:1", "PUSHHUB_GRPC": "127.0.0.1:1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True,
+        env={**os.environ, **nothing_listens, "DJANGO_SETTINGS_MODULE": "pushhub.settings"},
+    )  # fmt: skip
+    status, *modules = done.stdout.split()
+    assert status == "1"
+    assert {"redis", "kombu", "django.db.models"} & set(modules) == set()
