@@ -194,7 +194,7 @@ def stored_bytes(count: int) -> Figures:
     return {"message": round(message - len(HELLO)), "delivery": round(delivery)}
 
 
-def check(workers: int, *, seconds: float) -> dict[str, Any]:
+def check(workers: int, *, seconds: float, warm_seconds: float) -> dict[str, Any]:
     """Publish as fast as this machine pushes; return messages a second and what each part and the load took for one."""
     load = LOADS["plain"]
     with running(1, workers=workers) as (deployment, endpoint, meter):
@@ -210,7 +210,7 @@ def check(workers: int, *, seconds: float) -> dict[str, Any]:
                 else:
                     time.sleep(0.002)
 
-        flow(time.monotonic() + WARM_SECONDS)
+        flow(time.monotonic() + warm_seconds)
         before, received, began, own = meter.read(), endpoint.received(), time.monotonic(), used_seconds(os.getpid())
         idle = _idle_seconds()
         flow(began + seconds)
@@ -253,8 +253,7 @@ def main() -> None:
 
 
 def _measure(*, quick: bool) -> dict[str, Any]:
-    seconds, warm_seconds = (1, 1) if quick else (SECONDS, WARM_SECONDS)
-    messages = {name: measure(load, seconds=seconds, warm_seconds=warm_seconds) for name, load in LOADS.items()}
+    messages = {name: measure(load, **_durations(quick=quick)) for name, load in LOADS.items()}
     return _circumstances() | {
         "costs": solve(messages),
         "idle_us": idle_calls(100 if quick else 5000),
@@ -264,7 +263,11 @@ def _measure(*, quick: bool) -> dict[str, Any]:
 
 def _check(*, quick: bool) -> dict[str, Any]:
     rounds = (1, 2) if quick else WORKERS
-    return _circumstances() | {"runs": [check(workers, seconds=1 if quick else SECONDS) for workers in rounds]}
+    return _circumstances() | {"runs": [check(workers, **_durations(quick=quick)) for workers in rounds]}
+
+
+def _durations(*, quick: bool) -> dict[str, float]:
+    return {"seconds": 1, "warm_seconds": 1} if quick else {"seconds": SECONDS, "warm_seconds": WARM_SECONDS}
 
 
 def _circumstances() -> dict[str, Any]:

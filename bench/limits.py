@@ -1,7 +1,8 @@
-"""Measures how far PushHub goes in one direction, and what happens beyond: `python -m bench.limits ROW`.
+"""Measures how far PushHub goes in one direction, and what happens beyond: `python -m bench.limits ROW...`.
 
-Each row runs on a temporary PostgreSQL and adds its figures to bench/results/limits.json, from which `python -m
-bench.scale` writes docs/scale.md. `--count` is how many, in place of the row's own number; then nothing is stored.
+The rows run one after the other on a temporary PostgreSQL, and add their figures to bench/results/limits.json, from
+which `python -m bench.scale` writes docs/scale.md. `--count` is how many, in place of the row's own number; then
+nothing is stored.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from bench.capacity import database_rows, running
 from bench.consolerows import execute, insert_waiting
 from bench.message import ATTRIBUTES, HELLO, TOPIC, Publisher
 from bench.postgresql import postgresql
-from bench.processes import ROOT, BenchError, family, fork_modules, raise_file_limit, rss_mb, used_seconds, wait_until
+from bench.processes import ROOT, BenchError, family, fork_modules, pss_mb, raise_file_limit, used_seconds, wait_until
 from bench.streams import IDLE_SECONDS, QUIET_SECONDS, streams
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def _timed(work: Callable[[], object]) -> float:
 
 def connections(count: int) -> Figures:
     """Publish over this many connections in turns; then open more than an address may have."""
-    seconds = 15
+    seconds = 15 if count >= 100 else 1
     with (
         running(1, PUSHHUB_CLIENT_CONNECTIONS="0") as (deployment, _, meter),
         tempfile.NamedTemporaryFile("r") as notes,
@@ -170,7 +171,7 @@ def connections(count: int) -> Figures:
             "publish p50, ms": round(waits[49], 1),
             "publish p99, ms": round(waits[98], 1),
             "web, µs a message": round((after["web_us"] - before["web_us"]) / len(lines)),
-            "web, MB": round(rss_mb(*family(meter.pids["web"]))),
+            "web, MB": round(sum(map(pss_mb, family(meter.pids["web"])))),
         }
     with running(1, PUSHHUB_WEB_WORKERS="1") as (deployment, _, _):
         return figures | {"beyond": _connect(deployment.http_port)}
@@ -371,22 +372,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench.limits", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("row", choices=LIMITS)
+    parser.add_argument("rows", nargs="+", choices=LIMITS, metavar="ROW", help=", ".join(LIMITS))
     parser.add_argument("--count", type=int, help="how many, to try the harness")
     arguments = parser.parse_args()
     raise_file_limit()
     if arguments.count:
         fork_modules()
-    limit, at = LIMITS[arguments.row], machine.moment()["at"]
+    measured: dict[str, Any] = {}
     with postgresql() as url, tempfile.TemporaryDirectory(prefix="pushhub-bench-") as folder:
         os.environ["PUSHHUB_DATABASE_URL"] = url
         prepare_django(folder, on_postgresql=True)
-        figures = limit.measure(arguments.count or limit.count)
-    print(json.dumps(figures, indent=1))
-    if not arguments.count:
-        results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-        results[arguments.row] = {"at": at, "figures": figures}
-        RESULTS.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+        for row in arguments.rows:
+            at = machine.moment()["at"]
+            measured[row] = {"at": at, "figures": LIMITS[row].measure(arguments.count or LIMITS[row].count)}
+            if not arguments.count:
+                stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+                RESULTS.write_text(json.dumps(stored | measured, indent=1, ensure_ascii=False) + "\n")
+    print(json.dumps(measured, indent=1))
 
 
 if __name__ == "__main__":
