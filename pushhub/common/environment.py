@@ -216,8 +216,8 @@ def ports(name: str) -> list[int]:
     return [int(word) for word in words(name, _port, "port numbers")]
 
 
-def _port(word: str) -> int:
-    if not (word.isascii() and word.isdecimal() and 0 < int(word) < 65536):
+def _port(word: str, *, least: int = 1) -> int:
+    if not (word.isascii() and word.isdecimal() and least <= int(word) < 65536):
         raise ValueError(word)
     return int(word)
 
@@ -225,15 +225,20 @@ def _port(word: str) -> int:
 def listen_address(name: str, default: str) -> tuple[str, int]:
     """Return host and port of `host:port`, where the host may be an IPv6 address in brackets."""
     word = text(name, default)
-    host, colon, port = word.rpartition(":")
     try:
-        if host.startswith("["):
-            host = _bracketed(host)
-        elif not colon or (host and not HOST_PATTERN.fullmatch(host)):
-            raise ValueError(host)
-        return host or "127.0.0.1", _port(port)
+        return parse_address(word)
     except ValueError:
         raise SettingError(f"{PREFIX}{name}={word!r}: give host:port, for example {default}") from None
+
+
+def parse_address(word: str, *, least_port: int = 1) -> tuple[str, int]:
+    """Return host and port of `host:port`; without a host, it is 127.0.0.1. Raises ValueError."""
+    host, colon, port = word.rpartition(":")
+    if host.startswith("["):
+        host = _bracketed(host)
+    elif not colon or (host and not HOST_PATTERN.fullmatch(host)):
+        raise ValueError(word)
+    return host or "127.0.0.1", _port(port, least=least_port)
 
 
 def _bracketed(word: str) -> str:

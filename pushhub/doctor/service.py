@@ -9,11 +9,12 @@ from django.conf import settings
 from deliveries.backlog.default import default_backlog
 from deliveries.diagnosis.endpoint import endpoint_steps
 from deliveries.diagnosis.steps import StepStatus
-from deliveries.inspection.overview import overview
+from deliveries.inspection.overview import last_round, overview
 from deliveries.push.sending.httpclient import client_options
 from deliveries.telemetry.export.probes import Component, Status
 from deliveries.telemetry.export.readiness import CHECKS, probes
 from deliveries.telemetry.series.coverage import counting
+from pushhub.common.clock import utcnow
 from pushhub.common.pushurls import BadEndpoint, parse_push_url
 from pushhub.doctor.finding import Finding, Level, failed, ok
 from subscriptions.models import Project
@@ -66,12 +67,11 @@ def capacity(results: Mapping[str, Component]) -> Iterator[Finding]:
         )
     if seconds := results["database"].figures.get("seconds"):
         yield ok("capacity", f"database: it stores a message in {seconds * 1000:.0f} ms; publishes share commits")
-    totals = overview(Project.objects.all(), counting())
-    if totals.undelivered is not None:
+    totals, taken = overview(Project.objects.all(), counting()), last_round(utcnow())
+    if totals.undelivered is not None and taken is not None:
         pushed = f"{totals.push_rates[-1]:,.0f} pushes/s" if totals.push_rates else "no push was counted lately"
-        yield ok(
-            "capacity", f"backlog: {totals.undelivered:,} messages wait, the oldest {totals.oldest_seconds} s; {pushed}"
-        )
+        waited = f"{totals.undelivered:,} messages waited, the oldest {totals.oldest_seconds} s"
+        yield ok("capacity", f"backlog at {taken:%H:%M} UTC: {waited}; {pushed}")
 
 
 def endpoint(url: str) -> Iterator[Finding]:

@@ -111,13 +111,13 @@ def _of_environment() -> list[str]:
 
 def _address(option: str, text: str) -> tuple[str, int]:
     """Return the host and port. Port 0 stands for a free port of the host."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise env.SettingError(f"{option}={text}: give HOST:PORT, for example {DEFAULT_ADDRESS}")
-    host = host.strip("[]") or "127.0.0.1"
+    try:
+        host, port = env.parse_address(text, least_port=0)
+    except ValueError:
+        raise env.SettingError(f"{option}={text}: give HOST:PORT, for example {DEFAULT_ADDRESS}") from None
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        with socket.create_server((host, int(port)), family=family) as probe:
+        with socket.create_server((host, port), family=family) as probe:
             return host, probe.getsockname()[1]
     except OSError as error:
         raise env.SettingError(f"{option}={text}: cannot listen there: {error.strerror}") from None

@@ -17,7 +17,8 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 
 import django
@@ -89,9 +90,18 @@ def require_free_port(name: str, address: tuple[str, int]) -> None:
             if error.errno == errno.EADDRINUSE:
                 raise StartError(
                     f"port {port} on {host} is taken: stop what listens there, "
-                    f"or choose another with PUSHHUB_{name}, as in: PUSHHUB_{name}={host}:{port + 1} make up"
+                    f"or choose another, for example by PUSHHUB_{name}={host}:{port + 1}"
                 ) from None
             raise StartError(f"cannot listen on PUSHHUB_{name}={host}:{port}: {error.strerror}") from None
+
+
+def require_free_ports(addresses: Mapping[str, tuple[str, int]]) -> None:
+    """Raise StartError if two settings have the same address, or something listens on one already."""
+    for (name, address), (other, other_address) in combinations(addresses.items(), 2):
+        if address == other_address:
+            raise StartError(f"PUSHHUB_{name} and PUSHHUB_{other} are the same address: give each a port of its own")
+    for name, address in addresses.items():
+        require_free_port(name, address)
 
 
 @contextlib.contextmanager
@@ -248,9 +258,9 @@ def run(names: Sequence[str]) -> int:
     """Start everything and keep it running until asked to stop. Return the exit status."""
     for name in names:
         processes.BY_NAME[name]()  # raises SettingError where one could not be started
-    require_free_port("HTTP", settings.HTTP_ADDRESS)
-    require_free_port("GRPC", settings.GRPC_ADDRESS)
-    require_free_port("FLOWER", settings.FLOWER_ADDRESS)
+    require_free_ports(
+        {"HTTP": settings.HTTP_ADDRESS, "GRPC": settings.GRPC_ADDRESS, "FLOWER": settings.FLOWER_ADDRESS}
+    )
     django.setup()
     with data_folder(settings.DATA_DIR):
         crew = Crew()

@@ -188,8 +188,8 @@ def test_a_second_start_says_which_port_is_taken_and_how_to_move_it(pushhub: Run
     assert second_start.returncode == 1
     assert second_start.stdout == ""
     assert second_start.stderr == (
-        f"PushHub cannot start: port {port} on 127.0.0.1 is taken: stop what listens there, or choose another with "
-        f"PUSHHUB_HTTP, as in: PUSHHUB_HTTP=127.0.0.1:{int(port) + 1} make up\n"
+        f"PushHub cannot start: port {port} on 127.0.0.1 is taken: stop what listens there, or choose another, for "
+        f"example by PUSHHUB_HTTP=127.0.0.1:{int(port) + 1}\n"
     )
 
 

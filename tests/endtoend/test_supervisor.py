@@ -215,10 +215,16 @@ def test_a_second_stop_request_kills_processes_that_are_slow_to_end(crew: Crew, 
 def test_a_taken_port_is_refused_with_the_setting_that_moves_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        line = rf"port {port} on 127\.0\.0\.1 is taken: .*PUSHHUB_FLOWER=127\.0\.0\.1:{port + 1} make up"
+        line = rf"port {port} on 127\.0\.0\.1 is taken: .*PUSHHUB_FLOWER=127\.0\.0\.1:{port + 1}$"
         with pytest.raises(StartError, match=line):
             supervisor.require_free_port("FLOWER", ("127.0.0.1", port))
     supervisor.require_free_port("FLOWER", ("127.0.0.1", free_port()))
+
+
+def test_each_server_needs_a_port_of_its_own() -> None:
+    address = ("127.0.0.1", free_port())
+    with pytest.raises(StartError, match="PUSHHUB_HTTP and PUSHHUB_GRPC are the same address: give each a port"):
+        supervisor.require_free_ports({"HTTP": address, "FLOWER": ("127.0.0.1", free_port()), "GRPC": address})
 
 
 def test_a_data_folder_serves_one_supervisor_at_a_time(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from cryptography import x509
 from django.db import connection
 
+from deliveries.telemetry.series.gauges import take_gauges
 from pushhub.doctor import database, machine, redis, service
 from pushhub.doctor.command import main, run
 from pushhub.doctor.finding import Finding, Level, judge_clock
@@ -55,6 +57,14 @@ def test_a_sound_installation_has_no_fault_but_its_missing_workers(
         finding["check"] for finding in document["findings"]
     }
     assert not logging.root.manager.disable
+
+
+def test_the_backlog_is_that_of_the_last_gauges(
+    redis_url: str, free_ports: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    take_gauges()
+    main([])
+    assert re.search(r"capacity +backlog at \d\d:\d\d UTC: 0 messages waited", capsys.readouterr().out)
 
 
 def test_each_finding_is_a_line_with_its_remedy(
