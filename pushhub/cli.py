@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,8 +36,8 @@ usage: pushhub COMMAND ...
 
 #: The first words besides those that speak to a running PushHub and Django's commands.
 COMMANDS = ("backup", "capacity", "completion", "doctor", "emulator", "help", "move", "receive", "restore", "up")
-#: The exit status after Ctrl-C, as shells have it.
-INTERRUPTED = 130
+#: The exit statuses after Ctrl-C and SIGTERM, as shells have them.
+INTERRUPTED, TERMINATED = 130, 143
 
 
 def main() -> None:
@@ -132,7 +133,11 @@ def manage(arguments: list[str]) -> None:
 
 
 def execute_django(arguments: list[str]) -> None:
-    """Run a management command. Django's own don't catch that the database is away."""
+    """Run a management command. SIGTERM ends it as Ctrl-C does: what it has begun, such as a backup, is cleaned up.
+
+    Django's own commands don't catch that the database is away.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     from django.core.management import execute_from_command_line
     from django.db import OperationalError
 

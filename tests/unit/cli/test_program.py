@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from argparse import ArgumentTypeError
@@ -255,6 +256,32 @@ def test_help_is_shown_and_nothing_else_happens(
     assert shown.startswith(f"usage: pushhub {command} [-h]")
     assert "--pythonpath" not in shown
     assert list(tmp_path.iterdir()) == []
+
+
+WAITING = """
+import time
+try:
+    print(1, flush=True)
+    time.sleep(600)
+finally:
+    print("cleaned up")
+"""
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_command_that_is_stopped_cleans_up_and_prints_no_traceback(number: signal.Signals, status: int) -> None:
+    command = subprocess.Popen(
+        [sys.executable, "manage.py", "shell", "--no-imports", "--command", WAITING],
+        cwd=ROOT,
+        env=os.environ | {"PUSHHUB_SECRET_KEY": "x"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert command.stdout is not None and command.stdout.readline() == "1\n"
+    command.send_signal(number)
+    assert command.communicate(timeout=60) == ("cleaned up\n", "")
+    assert command.returncode == status
 
 
 @pytest.mark.parametrize("command", ["makemessages", "migrate", "startproject"])
