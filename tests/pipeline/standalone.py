@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyspark
 
-from deliveries.pipeline.session import COLLECTOR, SHORT_JOB
+from tests.pipeline.ground import ARCHIVED_JAVA
 from tests.ports import free_port, wait_for
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -47,7 +47,7 @@ def standalone(folder: Path, *, executors: int) -> Iterator[str]:
 def _daemon(words: list[str], log: Path, *, ready: str) -> Iterator[None]:
     env = os.environ | {
         "SPARK_DAEMON_MEMORY": "128m",
-        "SPARK_DAEMON_JAVA_OPTS": f"{COLLECTOR} {SHORT_JOB} -Dspark.authenticate=true",
+        "SPARK_DAEMON_JAVA_OPTS": f"{ARCHIVED_JAVA} -Dspark.authenticate=true",
         "_SPARK_AUTH_SECRET": SECRET,
         # There is no such folder. It keeps the settings of another session out.
         "SPARK_CONF_DIR": str(log.parent / "none"),

@@ -18,7 +18,14 @@ from deliveries.models import Delivery, Message, MetricMinute, PublishPart
 from deliveries.pipeline import classarchive
 from subscriptions.services.subscriptions import create_subscription
 from subscriptions.services.topics import create_topic
-from tests.pipeline.ground import QUICK_JAVA, archived_by_duckdb, counted_by_duckdb, metrics_of, segments_make
+from tests.pipeline.ground import (
+    ARCHIVED_JAVA,
+    QUICK_JAVA,
+    archived_by_duckdb,
+    counted_by_duckdb,
+    metrics_of,
+    segments_make,
+)
 from tests.pipeline.spread import JOBS, jobs_run, spread
 from tests.ports import free_port, wait_for
 from tests.workers import ROOT, database_url
@@ -132,7 +139,7 @@ class Cluster:
 
         command = [local(word).replace("$$", "$") for word in self._compose[name]["command"]]
         env = os.environ | {key: local(value) for key, value in self._compose[name]["environment"].items()} | PAGES
-        env["SPARK_DAEMON_JAVA_OPTS"] += f" {QUICK_JAVA}"
+        env["SPARK_DAEMON_JAVA_OPTS"] += f" {ARCHIVED_JAVA}"
         # PATH is as in the image. SPARK_CONF_DIR keeps out the settings of another test's session. There is no such
         # folder, as in the image, because Java would use no archive of classes with another class path.
         env |= {"PATH": f"{Path(sys.executable).parent}:{env['PATH']}", "SPARK_CONF_DIR": str(self._folder / "none")}

@@ -33,6 +33,7 @@ from subscriptions.services.subscriptions import create_subscription
 from subscriptions.services.topics import create_topic
 from tests.grpcservers import GrpcServer
 from tests.pipeline.ground import (
+    QUICK_JAVA,
     QUICK_SPARK,
     QUICK_SUBMIT,
     TRIALS,
@@ -79,7 +80,7 @@ def killed(spark: SparkSession, redis_url: str, tmp_path: Path, settings: Any) -
         "PUSHHUB_ARCHIVE": settings.ARCHIVE,
         "PUSHHUB_JOURNAL": str(tmp_path / "segments"),
         "PUSHHUB_SPARK_MASTER": "local[2]",
-        "PUSHHUB_SPARK_CONF": f"{QUICK_SPARK},spark.driver.defaultJavaOptions=-Djava.io.tmpdir={tmp_path}",
+        "PUSHHUB_SPARK_CONF": QUICK_SPARK.replace(QUICK_JAVA, f"{QUICK_JAVA} -Djava.io.tmpdir={tmp_path}"),
     }
 
     def run(*words: str, progress: Callable[[], int], total: int, seed: int, kills: Sequence[Kill]) -> None:
