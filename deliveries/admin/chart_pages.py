@@ -14,7 +14,7 @@ from django.utils.safestring import mark_safe
 from django.utils.translation import gettext as _
 
 from deliveries.admin.chart_range import RANGES, ChartRange, moved, parse_range, range_named, zoomed
-from deliveries.inspection.counting import counting_level, counting_text
+from deliveries.inspection.counting import NOT_COUNTED, counting_level, counting_text
 from deliveries.telemetry.series import charts, curves
 from deliveries.telemetry.series.coverage import Counting, Coverage, counting, coverage
 from deliveries.telemetry.series.expiry import MINUTES_KEPT
@@ -156,7 +156,7 @@ def _gauge_charts(span: curves.Span, gauges: curves.Gauges, known: Coverage) -> 
 def _uncounted(span: curves.Span, state: Counting) -> str:
     """Return why no event of the time can be counted, if that is so."""
     if not settings.JOURNAL:
-        return _("The journal is switched off (PUSHHUB_JOURNAL), so nothing is counted.")
+        return str(NOT_COUNTED)
     if state.counted_to is None:
         return _("Nothing has been counted yet. The maintenance worker counts pushes a few seconds after they end.")
     if state.counted_to <= span.start:

@@ -18,11 +18,12 @@ from deliveries.admin.chart_pages import LIST_TIME_SERIES
 from deliveries.admin.diagnosis_page import DIAGNOSE
 from deliveries.admin.rated_lists import curve
 from deliveries.inspection import words
-from deliveries.inspection.counting import counting_level, counting_text
+from deliveries.inspection.counting import NOT_COUNTED, counting_level, counting_text
 from deliveries.inspection.failing import Failing, failing_subscriptions
 from deliveries.inspection.overview import Overview, health, overview
 from deliveries.telemetry.export.probes import Component, Status
 from deliveries.telemetry.series.coverage import Counting, counting
+from pushhub.common.clock import time_text
 from pushhub.common.outages import outage_or_raise
 from pushhub.common.principals import Principal
 from subscriptions.console.base import caller_of
@@ -64,10 +65,11 @@ def _standing(request: HttpRequest) -> dict[str, Any]:
     """How things stand."""
     caller, state = caller_of(request), counting()
     failing: Sequence[Failing] = ()
-    more, unknown = 0, ""
+    more, unknown, looked = 0, "", ""
     try:
         rows = _subscriptions(request).annotate(may_diagnose=_may_diagnose(caller))
-        failing, more = failing_subscriptions(rows, state)
+        failing, more, taken = failing_subscriptions(rows, state)
+        looked = time_text(taken)
     except redis.RedisError as error:
         outage_or_raise(error)
         unknown = _("It is not known which endpoints fail: Redis does not answer.")
@@ -83,6 +85,7 @@ def _standing(request: HttpRequest) -> dict[str, Any]:
         "failing_count": len(failing) + more,
         "failing_more": more,
         "failing_unknown": unknown,
+        "looked": looked,
     }
 
 
@@ -163,7 +166,7 @@ def _workers(component: Component) -> tuple[str, str]:
 
 def _counting(state: Counting | None) -> tuple[str, str]:
     """Return the level and the state of the metrics."""
-    return ("warn", _("does not run")) if state is None else (counting_level(state), counting_text(state))
+    return ("warn", str(NOT_COUNTED)) if state is None else (counting_level(state), counting_text(state))
 
 
 admin.site.overview = overview_context  # type: ignore[attr-defined]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from deliveries.models import CountingLease
 from deliveries.telemetry.series.coverage import Counting
 from pushhub.common.clock import time_text
+
+#: Why nothing is counted without a journal.
+NOT_COUNTED = gettext_lazy("The journal is switched off (PUSHHUB_JOURNAL), so nothing is counted.")
 
 
 def counting_level(state: Counting) -> str:
@@ -17,7 +22,7 @@ def counting_level(state: Counting) -> str:
 def counting_text(state: Counting) -> str:
     """Return until when pushes are counted, and which counter counts."""
     if state.counted_to is None:
-        return _("Nothing has been counted yet: no maintenance worker ran.")
+        return _("Nothing has been counted yet: no maintenance worker ran.") if settings.JOURNAL else str(NOT_COUNTED)
     words = {"time": time_text(state.counted_to)}
     if not state.runs:
         return _("Counting has stopped: counted up to %(time)s. No maintenance worker runs.") % words

@@ -53,11 +53,11 @@ class Failing:
 
 def failing_subscriptions(
     subscriptions: QuerySet[Subscription], state: Counting, *, clock: Clock = utcnow
-) -> tuple[Sequence[Failing], int]:
-    """Return those of the subscriptions that fail now, and how many more than MAX_SHOWN seem to.
+) -> tuple[Sequence[Failing], int, datetime]:
+    """Return those of the subscriptions that fail now, how many more than MAX_SHOWN seem to, and the gauges' time.
 
-    The last gauges say which to look at; a LookupError says that they are too old. `state` is that of the counter. May
-    raise redis.RedisError.
+    The gauges say which to look at; a LookupError says that the last ones are too old. `state` is that of the counter.
+    May raise redis.RedisError.
     """
     now = clock()
     taken = last_round(now)
@@ -89,7 +89,7 @@ def failing_subscriptions(
         for row, undelivered in shown.items()
         if row.pk in conditions
     ]
-    return failing, len(ranked_rows) - len(shown)
+    return failing, len(ranked_rows) - len(shown), taken
 
 
 def _held_back(taken: datetime) -> Sequence[tuple[str, int]]:

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.conf import settings
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from deliveries.inspection.advice import result_advice
 from deliveries.inspection.conditions import ANSWERED, KINDS, Condition, Level
+from deliveries.inspection.counting import NOT_COUNTED
 from deliveries.inspection.lanes import LaneView
 from deliveries.inspection.outcomes import Outcomes
 from deliveries.inspection.status import MAX_COUNTED, Notice, SubscriptionStatus
@@ -226,6 +228,8 @@ def _idle_sentence(outcomes: Outcomes) -> str:
     sentences = [_("Nothing waits.")]
     if counted:
         sentences.append(_("Counted in the last 24 hours: %(outcomes)s.") % {"outcomes": counted})
+    elif not settings.JOURNAL:
+        sentences.append(str(NOT_COUNTED))
     else:
         sentences.append(_("No message was counted in the last 24 hours."))
     if outcomes.dead_letters_waiting:

@@ -119,12 +119,16 @@ def test_every_empty_chart_gives_its_reason(client: Client, subscription: Subscr
     assert charts(client, subscription).count("The journal is switched off") == 3
 
 
-def test_the_page_says_which_counter_runs_and_how_far_it_is(client: Client, subscription: Subscription) -> None:
+def test_the_page_says_which_counter_runs_and_how_far_it_is(
+    client: Client, subscription: Subscription, settings: Any
+) -> None:
     def counting_state() -> tuple[str, str]:
         context = client.get(f"/admin/deliveries/segment/charts/{subscription.pk}/").context
         return context["counting_level"], context["counting"]
 
     time = f"{NOW:%Y-%m-%d %H:%M:%S} UTC"
+    assert counting_state() == ("warn", "The journal is switched off (PUSHHUB_JOURNAL), so nothing is counted.")
+    settings.JOURNAL = "/nowhere"
     assert counting_state() == ("warn", "Nothing has been counted yet: no maintenance worker ran.")
     counted(minutes_ago=0, waiting=2)
     assert counting_state() == ("good", f"Counted up to {time} by the embedded counter. Segments that wait: 2.")

@@ -127,9 +127,20 @@ def test_a_reason_is_explained_in_words() -> None:
         ),
     ],
 )
-def test_what_became_of_messages_that_no_longer_wait_is_said(outcomes: Outcomes, level: str, sentence: str) -> None:
+def test_what_became_of_messages_that_no_longer_wait_is_said(
+    outcomes: Outcomes, level: str, sentence: str, settings: Any
+) -> None:
+    settings.JOURNAL = "/nowhere"
     idle = status(outcomes.condition, undelivered=0, outcomes=outcomes)
     assert (idle.worst_level, words.status_sentence(idle)) == (level, sentence)
+
+
+def test_without_a_journal_nothing_is_said_of_messages_that_no_longer_wait(settings: Any) -> None:
+    settings.JOURNAL = ""
+    idle = status(Outcomes().condition, undelivered=0, outcomes=Outcomes())
+    assert words.status_sentence(idle) == (
+        "Nothing waits. The journal is switched off (PUSHHUB_JOURNAL), so nothing is counted."
+    )
 
 
 @pytest.mark.parametrize("condition", Condition)
