@@ -110,8 +110,8 @@ STATE_CODES = LANE_CODES | RULE_CODES
 TEXT_FIELDS = ("generation", "cursor", "spilled_from", "read_to")
 
 
-def lua_names(*, time_scale: float = 1.0, budget_bytes: int = 0, cells: int = 1) -> str:
-    """Return Lua source that defines these names; it stands in front of every script.
+def lua_names(*, time_scale: float = 1.0, budget_bytes: int = 0, cells: int = 1, on_cluster: bool = False) -> str:
+    """Return Lua source that defines these names; it stands in front of the library of verbs.
 
     `time_scale` is what the rules multiply pauses and countdowns by; `budget_bytes` is for the lanes of all cells.
     """
@@ -120,6 +120,7 @@ def lua_names(*, time_scale: float = 1.0, budget_bytes: int = 0, cells: int = 1)
             *(f"local {place.name} = '{place}'" for place in Place),
             *(f"local {verdict.name} = '{code}'" for verdict, code in VERDICT_CODES.items()),
             f"local TIME_SCALE, BUDGET_BYTES, CELLS = {time_scale!r}, {budget_bytes!r}, {cells!r}",
+            f"local ON_CLUSTER = {str(on_cluster).lower()}",
             *(f"local {phase.name} = {phase.value}" for phase in Phase),
             f"local FREE_LEVEL = {FREE_LEVEL!r}",
             f"local COUNTDOWN_MS, COUNTDOWN_JITTER = {retry.MINIMUM_MS!r}, {retry.JITTER!r}",

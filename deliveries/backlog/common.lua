@@ -1,5 +1,5 @@
--- Shared by every verb: what a lane is, its state, and its pages. Each verb's script begins with the names of codes.py,
--- rules.lua, this file, places.lua, pump.lua and record.lua.
+-- Shared by every verb: what a lane is, its state, and its pages. The verbs' library begins with the names of codes.py, rules.lua,
+-- this file, places.lua, pump.lua, record.lua and register.lua.
 --
 -- A lane is one (subscription, region); its keys, with P = "ph:<subscription>:<region>":
 --   P:s  hash    the lane's state, described below; codes.py has the short name of each field
@@ -74,8 +74,8 @@
 -- deliveries, and large payloads stay in the database. What a lane takes is counted when deliveries enter it; those that leave
 -- it count with its mean.
 
-local PREFIX = string.match(KEYS[#KEYS], '^ph[^:]*:')
-local QUEUES = (PREFIX == 'ph:' and '' or PREFIX) .. 'deliveries.'
+--- The text with which all keys of the cell begin, and that with which its queues do.
+local PREFIX, QUEUES
 local IDLE, PUSH, PULL = 0, 1, 2
 local CHUNK = 500
 --- A page that did not arrive is requested again after this time.
@@ -183,7 +183,7 @@ local function save_state(key, state)
   local fields = {}
   for name, value in pairs(state) do
     fields[#fields + 1] = STATE_CODES[name]
-    fields[#fields + 1] = type(value) == 'number' and string.format('%.17g', value) or value
+    fields[#fields + 1] = value  -- Redis writes a number so that it is read as the same one
   end
   if #fields > 0 then redis.call('HSET', key .. ':s', unpack(fields)) end
 end
@@ -305,7 +305,7 @@ local function page_arrived(state, next_id, is_last)
 end
 
 --- The regions whose bells the caller is to ring.
-local rung = {}
+local rung
 local function rung_regions()
   local regions = {}
   for region in pairs(rung) do regions[#regions + 1] = region end

@@ -11,9 +11,9 @@ local GROWTH_PER_MS, GROWTH_BURST = 3, 150
 --- rung.
 local SLEEP_MS = 2000
 --- Set by the verb whose reply tells its worker when the next lane is due: no ring is needed for that.
-local tells_wake = false
+local tells_wake
 --- Set by the verb whose caller takes messages from the queue right afterwards: no ring is needed for those.
-local tells_queue = false
+local tells_queue
 
 -- Returns whether no lane is due between now and that time, so that no worker expects to wake then. Overdue lanes do not
 -- count: the worker that was to wake them is late or gone.
@@ -129,7 +129,7 @@ local function pump(lane, state, now, limit, returned)
         moved = moved + send(key, queue, next_ready(key, state, free - moved))
       end
       local more = math.min(most - retried, free - moved)
-      if more > 0 then
+      if more > 0 and retried == first then
         more = send(key, queue, due_retries(key, more, now))
         moved, retried = moved + more, retried + more
       end

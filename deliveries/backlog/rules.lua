@@ -1,4 +1,4 @@
--- Push window, push backoff and rate limit of one lane: pure arithmetic on its state, in front of every verb's script. The
+-- Push window, push backoff and rate limit of one lane: pure arithmetic on its state, at the beginning of the verbs' library. The
 -- simulator and the tests run this file too (bench/law.py); docs/flow-control.md says what the law is for.
 --
 -- Push window (docs/spec-delivery.md#push-window). Between the bounds it looks for the size at which the endpoint works best. It never

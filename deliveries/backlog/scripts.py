@@ -1,17 +1,18 @@
-"""Loads the Lua verbs. Each script has what its verb uses of codes.py and the shared files, and the verb's own file."""
+"""Calls the Lua verbs: a library of Redis functions of the names in codes.py, the shared files, and each verb's own."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import redis
 from django.conf import settings
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import ResponseError
 
 from deliveries.backlog.codes import lua_names
 from deliveries.backlog.records import Item, bell_key, cell_of_key
@@ -20,8 +21,14 @@ from pushhub.common.rediscluster import Cluster, Command
 from pushhub.common.redisurls import is_cluster
 
 FOLDER = Path(__file__).parent
-#: Each file uses the functions of the files before it.
-SHARED = ("rules", "common", "places", "pump", "record")
+#: Each file uses the names of the files before it.
+SHARED = ("common", "places", "pump", "record", "register")
+#: What other files use of rules.lua, besides its functions that begin with "rules_".
+RULES_NUMBERS = ("SLOW_START_LIMIT", "LATENCY_BELOW_MS")
+#: Versions and settings of PushHub that use a Redis at the same time have a library each.
+LIBRARY_PREFIX, KEPT_LIBRARIES = "pushhub_", 4
+#: What Redis says of a function that it does not have.
+MISSING = "Function not found"
 VERBS = (
     "offer",
     "page",
@@ -54,45 +61,64 @@ for _, cell in ipairs(ARGV) do
   if not redis.call('LPOS', KEYS[1], cell) then redis.call('LPUSH', KEYS[1], cell) end
 end
 """
-#: The end of a script: a cell among others can't ring, so the reply has the regions whose bells are to be rung.
-END, END_OF_ONE = "return {reply() or false, rung_regions()}", "return reply()"
-#: The same on a Cluster, where a cell may have come from another server.
-END_ON_CLUSTER = f"claim_cell()\n{END}"
 
 
-def source(verb: str) -> str:
-    """Return the complete text of a verb's script."""
-    return _source(verb, settings.TIME_SCALE, settings.REDIS_MB, settings.CELLS, is_cluster(settings.REDIS_URL))
+class Library(NamedTuple):
+    """All verbs as a library of Redis functions, whose definitions Redis makes once, not at each call as a script's."""
+
+    digest: str
+    text: str
+
+    @property
+    def name(self) -> str:
+        return f"{LIBRARY_PREFIX}{self.digest}"
+
+    def function(self, verb: str) -> str:
+        """Return the name of a verb's function, which no other library may have."""
+        return f"{verb}_{self.digest}"
+
+
+def library() -> Library:
+    """Return the library for the settings."""
+    return _library(settings.TIME_SCALE, settings.REDIS_MB, settings.CELLS, is_cluster(settings.REDIS_URL))
 
 
 @cache
-def _source(verb: str, time_scale: float, redis_mb: int, cells: int, on_cluster: bool) -> str:
-    if verb not in VERBS:
-        raise ValueError(f"no such verb: {verb}")
-    *shared, own = [(FOLDER / f"{part}.lua").read_text(encoding="utf-8") for part in (*SHARED, verb)]
-    names = lua_names(time_scale=time_scale, budget_bytes=redis_mb * 1_000_000, cells=cells)
-    end = END_OF_ONE if cells == 1 else END_ON_CLUSTER if on_cluster else END
-    # Lua allows 200 local names in a function. In a function of its own, the verb has as many again.
-    verb_text = "\n".join(["local function reply()", own, "end", end])
-    return "\n".join([*_definitions_used("\n".join([names, *shared]), verb_text), verb_text])
+def _library(time_scale: float, redis_mb: int, cells: int, on_cluster: bool) -> Library:
+    names = lua_names(time_scale=time_scale, budget_bytes=redis_mb * 1_000_000, cells=cells, on_cluster=on_cluster)
+    verbs = [f"register('{verb}', function(KEYS, ARGV)\n{lua_file(verb)}\nend)" for verb in VERBS]
+    text = "\n".join([names, _rules(), *map(lua_file, SHARED), *verbs])
+    digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:12]
+    return Library(digest, f"#!lua name={LIBRARY_PREFIX}{digest}\nlocal DIGEST = '{digest}'\n{text}")
 
 
-def _definitions_used(shared: str, own: str) -> list[str]:
-    """Return those definitions of `shared` whose names `own` has, directly or by way of other definitions.
+def lua_file(name: str) -> str:
+    return (FOLDER / f"{name}.lua").read_text(encoding="utf-8")
 
-    Redis makes every definition of a script anew at each call: all of them take 65 µs, which is most of a small call.
-    """
-    start, *definitions = re.split(r"^local ", re.sub(r"^ *--.*\n", "", shared, flags=re.MULTILINE), flags=re.MULTILINE)
-    if start.strip():
-        raise ValueError(f"not a definition: {start}")
-    words = set(re.findall(r"\w+", own))
-    used: list[str] = []
-    for definition in reversed(definitions):
-        names = re.match(r"(?:function )?([\w, ]+)", definition)
-        if names is None or not words.isdisjoint(re.findall(r"\w+", names[1])):
-            words.update(re.findall(r"\w+", definition))
-            used.insert(0, f"local {definition}")
-    return used
+
+def _rules() -> str:
+    """Return rules.lua as one statement. Lua allows 200 local names at a time, of which these are the most."""
+    text = lua_file("rules")
+    names = ", ".join([*RULES_NUMBERS, *re.findall(r"^local function (rules_\w+)", text, flags=re.MULTILINE)])
+    return f"local {names} = (function()\n{text}\nreturn {names}\nend)()"
+
+
+def load_library(client: redis.Redis) -> None:
+    """Give a Redis the library, and take those away that it may have of older versions if they are many."""
+    own = library()
+    client.function_load(own.text, replace=True)
+    # Clients differ in the shape of this reply.
+    others = set(re.findall(rf"{LIBRARY_PREFIX}\w+", str(client.function_list(f"{LIBRARY_PREFIX}*"))))
+    if len(others) > KEPT_LIBRARIES:
+        for name in others:
+            if name != own.name:
+                with suppress(ResponseError):  # another process has just done it
+                    client.function_delete(name)
+
+
+def lacks_library(reply: Any) -> bool:
+    """Return whether a reply says that Redis lacks the library: the call has done nothing."""
+    return isinstance(reply, ResponseError) and MISSING in str(reply)
 
 
 class Clients(NamedTuple):
@@ -102,24 +128,23 @@ class Clients(NamedTuple):
     shared: redis.Redis
 
 
-#: A script with the keys and the arguments of a call.
+#: A verb with the keys and the arguments of a call.
 Call = tuple["Verb", Sequence[str], Sequence[Any]]
 
 
 class Verb:
-    """A script, bound to its clients. It is called with keys of one cell."""
+    """A function of the library, bound to its clients. It is called with keys of one cell."""
 
     def __init__(self, clients: Clients, name: str) -> None:
         self._clients = clients
-        self.text = source(name)
-        self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+        self.function = library().function(name)
 
     def __call__(self, *, keys: Sequence[str], args: Sequence[Any] = ()) -> Any:
         return call_each(self._clients, [(self, keys, args)])[0]
 
 
 class Scripts:
-    """The verbs, bound to their clients. Scripts that Redis has lost are loaded again."""
+    """The verbs, bound to their clients. The library is loaded where Redis lacks it."""
 
     def __init__(self, clients: Clients) -> None:
         self.offer = Verb(clients, "offer")
@@ -146,15 +171,15 @@ class Scripts:
         self.take = Verb(clients, "take")
 
 
-def call_all(clients: Clients, script: Verb, calls: Sequence[tuple[Sequence[str], Sequence[Any]]]) -> list[Any]:
-    """Return the replies of a script's calls, each with keys and arguments, made in one round trip."""
-    return call_each(clients, [(script, keys, args) for keys, args in calls])
+def call_all(clients: Clients, verb: Verb, calls: Sequence[tuple[Sequence[str], Sequence[Any]]]) -> list[Any]:
+    """Return the replies of a verb's calls, each with keys and arguments, made in one round trip."""
+    return call_each(clients, [(verb, keys, args) for keys, args in calls])
 
 
 def call_each(
     clients: Clients, calls: Sequence[Call], *, then: Sequence[Sequence[Any]] = (), together: int | None = None
 ) -> list[Any]:
-    """Do as `call_all` with calls that have a script each. Commands in `then` follow. Raises the first error."""
+    """Do as `call_all` with calls that have a verb each. Commands in `then` follow. Raises the first error."""
     replies = try_each(clients, calls, then=then, together=together)
     for reply in replies:
         if isinstance(reply, Exception):
@@ -169,7 +194,7 @@ def try_each(
 
     A single Redis gets `together` commands in a round trip, if that is given.
     """
-    commands = [*(("EVALSHA", script.sha, len(keys), *keys, *args) for script, keys, args in calls), *then]
+    commands = [*(("FCALL", verb.function, len(keys), *keys, *args) for verb, keys, args in calls), *then]
     if isinstance(clients.cells, Cluster):
         replies = _send_to_nodes(clients.cells, calls, commands)
     else:
@@ -191,8 +216,7 @@ def _send_together(
 ) -> list[Any]:
     """Send commands, `together` in a round trip, and raise the first error.
 
-    redis-py's own pipeline asks each time whether Redis has the script, which is one more round trip, and takes twice
-    the time for a call or two.
+    redis-py's own pipeline takes twice the time for a call or two.
     """
     connection: Any = client.connection_pool.get_connection()
     try:
@@ -201,10 +225,11 @@ def _send_together(
         )
     finally:
         client.connection_pool.release(connection)
+    if any(map(lacks_library, replies)):
+        load_library(client)
     for index, reply in enumerate(replies):
-        if isinstance(reply, NoScriptError):
-            script, keys, args = calls[index]
-            replies[index] = client.eval(script.text, len(keys), *keys, *args)
+        if lacks_library(reply):
+            replies[index] = client.fcall(commands[index][1], *commands[index][2:])
         elif isinstance(reply, Exception):
             raise reply
     return replies
@@ -212,12 +237,15 @@ def _send_together(
 
 def _send_to_nodes(cluster: Any, calls: Sequence[Call], commands: Sequence[Sequence[Any]]) -> list[Any]:
     """Send commands to the nodes of their cells. An error of one that follows the calls is that of its cell's calls."""
-    sent = [
-        Command(keys[-1], words, ("EVAL", script.text, *words[2:]))
-        for (script, keys, _), words in zip(calls, commands, strict=False)
-    ]
+    sent = [Command(keys[-1], words) for (_, keys, _), words in zip(calls, commands, strict=False)]
     after = [Command(words[1], words) for words in commands[len(calls) :]]
     replies = cluster.send_each([*sent, *after])
+    if lacking := [index for index, reply in enumerate(replies) if lacks_library(reply)]:
+        for node in cluster.primaries().values():
+            with suppress(redis.RedisError):  # the calls to this node fail, too
+                load_library(node)
+        for index, reply in zip(lacking, cluster.send_each([sent[index] for index in lacking]), strict=True):
+            replies[index] = reply
     errors = {
         cell_of_key(command.key): reply
         for command, reply in zip(after, replies[len(calls) :], strict=True)

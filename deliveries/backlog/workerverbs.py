@@ -97,9 +97,9 @@ class WorkerVerbs:
         replies = self._try_cells(self.scripts.fetch, calls)
         return {cell: Fetched.parse(reply) for cell, reply in answered(leases, replies)}
 
-    def _try_cells(self, script: Verb, calls: Sequence[tuple[Sequence[str], Sequence[Any]]]) -> list[Any]:
-        """Return the replies of a script's calls in cells, with the errors of some; raise one if all have failed."""
-        replies = try_each(self.clients, [(script, keys, args) for keys, args in calls])
+    def _try_cells(self, verb: Verb, calls: Sequence[tuple[Sequence[str], Sequence[Any]]]) -> list[Any]:
+        """Return the replies of a verb's calls in cells, with the errors of some; raise one if all have failed."""
+        replies = try_each(self.clients, [(verb, keys, args) for keys, args in calls])
         if replies and all(isinstance(reply, Exception) for reply in replies):
             raise replies[0]
         return replies

@@ -11,10 +11,8 @@ and then the channel looks at every cell, without taking messages, as rings may 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from time import monotonic
 from typing import Any, Protocol
 
@@ -22,10 +20,10 @@ import orjson
 from django.conf import settings
 from kombu.transport import redis
 from kombu.utils.encoding import bytes_to_str
-from redis.exceptions import NoScriptError
+from redis.exceptions import ResponseError
 
 from deliveries.backlog.records import bell_key
-from deliveries.backlog.scripts import source
+from deliveries.backlog.scripts import lacks_library, library, load_library
 from deliveries.backlog.workerverbs import Fetched
 from deliveries.push.alarm import MIN_SECONDS, Alarm
 from deliveries.rules.taskmessage import QUEUE_PREFIX, parse_own
@@ -143,8 +141,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
         self._look_at = 0.0
         #: The request that the next reply answers, whatever has been cancelled since.
         self._awaited: _Fetch | _Sleep | None = None
-        self._fetch_source = source("fetch")
-        self._fetch_sha = ""
+        self._fetch_function = library().function("fetch")
 
     def _get_pool(self, asynchronous: bool = False) -> Any:
         """Return a pool for the broker. kombu's own URLs lack the options of TLS, and its Sentinels a claim."""
@@ -212,8 +209,8 @@ class Channel(BaseChannel):  # type: ignore[misc]
             self._send_full_sleep(fetcher)
             return
         self._awaited = _Fetch(region, batch, room)
-        script = ("EVALSHA", self._fetch_sha) if self._fetch_sha else ("EVAL", self._fetch_source)
-        self.client.connection.send_command(*script, 2, QUEUE_PREFIX + region, work, region, batch, room, *others)
+        keys = QUEUE_PREFIX + region, work
+        self.client.connection.send_command("FCALL", self._fetch_function, 2, *keys, region, batch, room, *others)
 
     def _send_sleep_beside_cells(self, fetcher: Fetcher) -> None:
         if fetcher.room():
@@ -243,7 +240,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
         if awaited is None or fetcher is None:
             return super()._brpop_read(**options)
         try:
-            reply = self._read(awaited, **options)
+            reply = self._read(**options)
         finally:
             self._in_poll = None
             self._flush_brpop_reauth()
@@ -253,18 +250,17 @@ class Channel(BaseChannel):  # type: ignore[misc]
             self._deliver_batch(fetcher, awaited, Fetched.parse(reply))
         return True
 
-    def _read(self, awaited: _Fetch | _Sleep, **options: Any) -> Any:
+    def _read(self, **options: Any) -> Any:
         try:
-            reply = self.client.parse_response(self.client.connection, "EVALSHA", **options)
-        except NoScriptError:
-            self._fetch_sha = ""
+            return self.client.parse_response(self.client.connection, "FCALL", **options)
+        except ResponseError as error:
+            if not lacks_library(error):
+                raise
+            load_library(self.client)
             return None
         except self.connection_errors:
             self.client.connection.disconnect()
             raise
-        if isinstance(awaited, _Fetch):
-            self._fetch_sha = _sha(self._fetch_source)
-        return reply
 
     def _woken(self, fetcher: Fetcher, reply: Any) -> bool:
         """Handle a ring or the end of the sleep; deliver an item of another queue as kombu would."""
@@ -371,8 +367,3 @@ def _watched(connection_class: Any, channel: Channel) -> Any:
                 channel._on_connection_disconnect(self)
 
     return Watched
-
-
-@cache
-def _sha(text: str) -> str:
-    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()

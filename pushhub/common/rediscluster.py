@@ -21,7 +21,6 @@ from redis.exceptions import (
     AskError,
     ClusterDownError,
     MovedError,
-    NoScriptError,
     RedisClusterException,
     ResponseError,
     TryAgainError,
@@ -44,11 +43,10 @@ MOVING = "attempted to access a non local key"
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command for the node that has a key's slot, and what to send instead if the node lacks the script."""
+    """A command for the node that has a key's slot."""
 
     key: str
     words: Sequence[Any]
-    otherwise: Sequence[Any] = ()
 
 
 class Cluster:
@@ -119,7 +117,7 @@ class Cluster:
             for node, own in by_node.items():
                 with self._fail_apart(node, own, replies, failed):
                     connection = stack.enter_context(self._connection(node))
-                    connection.send_packed_command(connection.pack_commands(_words(commands, own, replies)))
+                    connection.send_packed_command(connection.pack_commands([commands[index].words for index in own]))
                     sent.append((node, own, connection))
             for node, own, connection in sent:
                 with self._fail_apart(node, own, replies, failed):
@@ -180,7 +178,7 @@ class Cluster:
                 name = self._node_of(key).name
                 return name not in failed and time.monotonic() >= self._away.get(name, 0.0)
             return False
-        return isinstance(reply, NoScriptError | TryAgainError)
+        return isinstance(reply, TryAgainError)
 
 
 class _AwayError(redis.ConnectionError):
@@ -216,19 +214,6 @@ def _with_redis_errors(call: Callable[..., Any]) -> Callable[..., Any]:
             return call(*args, **kwargs)
 
     return calling
-
-
-def _words(commands: Sequence[Command], indices: Sequence[int], replies: Sequence[Any]) -> list[Sequence[Any]]:
-    """Return what to send to a node. The first call of a script that it lacks brings the script for the others."""
-    words = []
-    brought = set()
-    for index in indices:
-        command = commands[index]
-        is_bringing = isinstance(replies[index], NoScriptError) and command.words[1] not in brought
-        if is_bringing:
-            brought.add(command.words[1])
-        words.append(command.otherwise if is_bringing else command.words)
-    return words
 
 
 def _read_reply(connection: Any) -> Any:

@@ -10,8 +10,8 @@ from django.conf import settings
 from pushhub.common.redisclient import CELLS_KEY, connect_to_redis, shared_url
 from pushhub.common.redisurls import is_cluster
 
-#: Older servers lack commands that PushHub uses.
-OLDEST_VERSION = (6, 2)
+#: Older servers lack functions, which PushHub's verbs are (deliveries/backlog/scripts.py).
+OLDEST_VERSION = (7, 0)
 #: Older servers of Redis and Valkey get no security fixes any more.
 OLDEST_MAINTAINED_VERSION = (7, 2)
 #: Modes of servers whose URLs have another scheme.
@@ -47,7 +47,7 @@ def version_line(url: str) -> str:
     name, text = ("Valkey", info["valkey_version"]) if "valkey_version" in info else ("Redis", info["redis_version"])
     version = tuple(int(part) for part in re.findall(r"\d+", text)[:2])
     if version < OLDEST_VERSION:
-        raise UnusableRedisError(f"{name} {text} is too old: PushHub needs 6.2 or newer")
+        raise UnusableRedisError(f"{name} {text} is too old: PushHub needs 7.0 or newer")
     if version < OLDEST_MAINTAINED_VERSION:
         return f"{name} {text}: it works, but gets no security fixes any more; use 7.2 or newer"
     return f"{name} {text}"

@@ -102,7 +102,7 @@ def redis_flushed(storm: Storm, target: str) -> Iterator[str]:
     assert keys, "Redis had no key to flush"
     client.flushall()
     if storm.dice.random() < 0.5:
-        client.script_flush()
+        client.function_flush()
     yield f"{keys} keys were flushed"
 
 

@@ -168,7 +168,7 @@ def page_of_an_older_generation() -> None:
     from deliveries.backlog import scripts
     from deliveries.store import statements
 
-    read, source = statements.read_pages, scripts.source
+    read, lua_file = statements.read_pages, scripts.lua_file
 
     def read_slowly(ranges: Any) -> Any:
         pages = read(ranges)
@@ -176,7 +176,7 @@ def page_of_an_older_generation() -> None:
         return pages
 
     def without_check(verb: str) -> str:
-        text = source(verb)
+        text = lua_file(verb)
         if verb != "page":
             return text
         text, count = re.subn(
@@ -186,7 +186,7 @@ def page_of_an_older_generation() -> None:
         return text
 
     statements.read_pages = read_slowly
-    scripts.source = without_check
+    scripts.lua_file = without_check
 
 
 def sweep_deletes_too_much() -> None:

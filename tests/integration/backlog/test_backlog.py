@@ -682,11 +682,11 @@ def test_scripts_that_redis_lost_are_loaded_again_in_the_middle_of_a_batch(backl
     for lane in (LANE, other):
         backlog.configure(lane, mode=Mode.PUSH, action="new")
     pairs = [(i, text(i)) for i in ids(1)]
-    backlog.client.script_flush()
+    backlog.client.function_flush()
     backlog.offer([Offer("here", [OfferedLane(lane, Mode.PUSH)], pairs) for lane in (LANE, other)])
     assert [backlog.known(lane, ids(1)) for lane in (LANE, other)] == [[True], [True]]
     fetch(backlog)
-    backlog.client.script_flush()
+    backlog.client.function_flush()
     settle(backlog, Verdict.ACK, *ids(1), batch="1")
     assert backlog.known(LANE, ids(1)) == [False]
     assert not backlog.client.exists(work_key("w")), "the finished batch is forgotten as well"
@@ -771,7 +771,7 @@ def test_others_get_their_turn_while_many_lanes_are_settled(backlog: Backlog, mo
     send = redis.connection.AbstractConnection.send_packed_command
 
     def sending(self: Any, command: Any, **kwargs: Any) -> None:
-        sent.append(b"".join(command).count(b"EVALSHA"))
+        sent.append(b"".join(command).count(b"FCALL"))
         send(self, command, **kwargs)
 
     settlements = {}

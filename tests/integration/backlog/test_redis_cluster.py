@@ -102,7 +102,7 @@ def test_calls_go_to_the_nodes_of_their_cells(backlog: Backlog, cluster: RedisCl
     fetched = backlog.look("here", worker="w", leases=[""] * CELLS)
     assert fetched.keys() == set(range(CELLS))
     for node in cluster.nodes[:3]:
-        node.client.script_flush()
+        node.client.function_flush()
     offer(backlog, FIRST + 1)
     assert all(backlog.known(lane, [FIRST, FIRST + 1]) == [True, True] for lane in LANES)
 

@@ -139,7 +139,7 @@ def scenario(stand: Stand, receiver: Receiver) -> None:
     letters = Message.objects.filter(topic__topic_id="letters").count()
     client = default_backlog().client
     client.flushall()
-    client.script_flush()
+    client.function_flush()
     default_backlog().mark_alive()
     activity._noted.clear()
     stand.worker.stages.engine.plans.forget_all()

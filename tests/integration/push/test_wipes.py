@@ -50,7 +50,7 @@ def flush_all(server: RedisServer, client: redis.Redis) -> None:
 
 def flush_all_and_scripts(server: RedisServer, client: redis.Redis) -> None:
     client.flushall()
-    client.script_flush()
+    client.function_flush()
 
 
 def flush_all_and_cut_connections(server: RedisServer, client: redis.Redis) -> None:

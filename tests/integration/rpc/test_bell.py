@@ -118,7 +118,7 @@ def test_a_lost_ring_and_a_wiped_redis_are_found(redis_url: str, no_pulls: None,
             client.flushall()
         else:
             if lost == "script":
-                client.script_flush()
+                client.function_flush()
             rings._waiting, kept = {}, rings._waiting
             offer(1)
             await until(lambda: rings._is_rung)

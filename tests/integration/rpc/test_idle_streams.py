@@ -80,7 +80,7 @@ def test_an_idle_stream_gets_a_message_whatever_was_lost(redis_url: str, live_se
             client.client_pause(100, all=False)
             client.client_kill_filter(_type="pubsub")
         elif lost == "scripts":
-            client.script_flush()
+            client.function_flush()
         publish(b"after")
         if lost == "everything":
             client.flushall()

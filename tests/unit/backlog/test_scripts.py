@@ -1,21 +1,24 @@
-"""Each verb is a script that Lua takes."""
+"""The verbs are a library of functions that Lua takes."""
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
+
 from lupa.lua51 import LuaRuntime
 
-from deliveries.backlog.scripts import VERBS, source
+from deliveries.backlog.scripts import VERBS, library
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_script_compiles(verb: str) -> None:
-    """Redis says so only when it is called. Lua allows a function 200 local names and 60 of those around it."""
-    LuaRuntime().compile(source(verb))
+def test_the_library_compiles(settings: Any) -> None:
+    """Redis says so only when it is loaded. Lua allows a function 200 local names and 60 of those around it."""
+    _, text = library().text.split("\n", 1)
+    LuaRuntime().compile(text)
 
 
-def test_a_script_defines_what_its_verb_needs_and_nothing_else() -> None:
-    assert "local function pump(" in source("settle")
-    assert "local function pump(" not in source("take")
-    assert "local function take_batch(" in source("take")
-    assert "local PREFIX = string.match(KEYS" in source("settle")
+def test_each_setting_that_is_in_the_text_has_a_library_of_its_own(settings: Any) -> None:
+    names = set()
+    for name, value in {"REDIS_MB": 7, "CELLS": 64, "TIME_SCALE": 0.5}.items():
+        names.add(library().function(VERBS[0]))
+        setattr(settings, name, value)
+    names.add(library().function(VERBS[0]))
+    assert len(names) == 4

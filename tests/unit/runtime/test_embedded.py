@@ -22,8 +22,8 @@ from tests.ports import wait_for
         ({"redis_version": "8.2.3"}, "Redis 8.2.3"),
         ({"redis_version": "7.2.4", "valkey_version": "8.1.0"}, "Valkey 8.1.0"),
         (
-            {"redis_version": "6.2.14"},
-            "Redis 6.2.14: it works, but gets no security fixes any more; use 7.2 or newer",
+            {"redis_version": "7.0.15"},
+            "Redis 7.0.15: it works, but gets no security fixes any more; use 7.2 or newer",
         ),
     ],
 )
@@ -33,8 +33,8 @@ def test_the_version_is_reported_in_one_line(info: dict[str, Any], line: str, mo
 
 
 def test_a_redis_that_lacks_commands_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redis.Redis, "info", lambda self, section: {"redis_version": "5.0.7"})
-    with pytest.raises(UnusableRedisError, match=r"Redis 5\.0\.7 is too old: PushHub needs 6\.2"):
+    monkeypatch.setattr(redis.Redis, "info", lambda self, section: {"redis_version": "6.2.14"})
+    with pytest.raises(UnusableRedisError, match=r"Redis 6\.2\.14 is too old: PushHub needs 7\.0"):
         version_line("unix:///nowhere")
 
 
