@@ -22,13 +22,13 @@ local function is_nearest(now, at)
 end
 
 -- Schedules the next pump of the lane, or none if only an event can change the lane. `is_cut` is true if the window has room
--- for more messages than the queue.
-local function schedule(lane, key, region, state, now, is_cut)
+-- for more messages than the queue; `has_timed` is false if it is no push lane, or has neither retries nor leases.
+local function schedule(lane, key, region, state, now, is_cut, has_timed)
   local at = nil
   if is_cut then
     at = now + SLICE_MS
   elseif state.mode == PUSH then
-    local waiting = redis.call('ZRANGE', key .. ':z', 0, 0, 'WITHSCORES')
+    local waiting = has_timed and redis.call('ZRANGE', key .. ':z', 0, 0, 'WITHSCORES') or {}
     if now < state.resume_ms then
       if waiting[1] or redis.call('EXISTS', key .. ':b') == 1 or state.spilled == 1 then at = state.resume_ms end
     elseif state.outstanding < rules_window(state) and waiting[1] and rules_retries(state, 1) > 0 then
@@ -37,7 +37,7 @@ local function schedule(lane, key, region, state, now, is_cut)
     local bucket_at = rules_bucket_wait(state, now)
     if bucket_at and (waiting[1] or redis.call('EXISTS', key .. ':b') == 1) then at = math.max(at or 0, bucket_at) end
   end
-  local leased = state.mode == PUSH and redis.call('ZRANGE', key .. ':l', 0, 0, 'WITHSCORES') or {}
+  local leased = has_timed and redis.call('ZRANGE', key .. ':l', 0, 0, 'WITHSCORES') or {}
   if leased[1] then at = math.min(at or tonumber(leased[2]), tonumber(leased[2])) end
   -- The expected page may get lost.
   if state.paging_until_ms > now then at = math.min(at or state.paging_until_ms + 1, state.paging_until_ms + 1) end
@@ -114,7 +114,9 @@ local function pump(lane, state, now, limit, returned)
   local queue = QUEUES .. region
   if not is_prompt(state) then queue = low_of(queue) end
   local moved, retried, is_cut = 0, 0, false
-  if state.mode == PUSH then lapse(key, state, now, 0, 0, 0) end
+  -- Most lanes have neither retries nor leases, and to look at them again and again is a fifth of a small call's commands.
+  local has_timed = state.mode == PUSH and redis.call('EXISTS', key .. ':z', key .. ':l') > 0
+  if has_timed then lapse(key, state, now, 0, 0, 0) end
   if state.mode == PUSH and now >= state.resume_ms then
     local free = rules_free(state, now)
     if free > 0 then
@@ -122,14 +124,14 @@ local function pump(lane, state, now, limit, returned)
       is_cut = now_free < free
       free = now_free
       local most, first = rules_retries(state, free)
-      retried = send(key, queue, due_retries(key, first, now))
+      if has_timed then retried = send(key, queue, due_retries(key, first, now)) end
       moved = retried
       -- A lane with too many retries takes nothing new from the backlog, so that its memory stays bounded.
-      if moved < free and redis.call('ZCARD', key .. ':z') < limit then
+      if moved < free and (not has_timed or redis.call('ZCARD', key .. ':z') < limit) then
         moved = moved + send(key, queue, next_ready(key, state, free - moved))
       end
       local more = math.min(most - retried, free - moved)
-      if more > 0 and retried == first then
+      if has_timed and more > 0 and retried == first then
         more = send(key, queue, due_retries(key, more, now))
         moved, retried = moved + more, retried + more
       end
@@ -143,7 +145,7 @@ local function pump(lane, state, now, limit, returned)
       if not tells_queue and redis.call('LLEN', queue) == moved then ring(region) end
     end
   end
-  schedule(lane, key, region, state, now, is_cut)
+  schedule(lane, key, region, state, now, is_cut, has_timed)
   local page = want_page(lane, key, state, now, limit)
   if page then ring(region) end
   return moved, page
