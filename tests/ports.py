@@ -14,8 +14,6 @@ T = TypeVar("T")
 PORTS = (10_000, 32_000)
 #: The least and the most that is waited before a condition is looked at again, and how much more than a look takes.
 LEAST_PAUSE_SECONDS, MOST_PAUSE_SECONDS, LOOKS_TO_PAUSES = 0.01, 0.5, 4
-#: After a longer wait, a look may come later: by a twentieth of the wait, but no more than this, as states pass.
-WAITS_TO_PAUSES, LATE_PAUSE_SECONDS = 0.05, 0.1
 _dice = random.SystemRandom()
 
 
@@ -40,19 +38,18 @@ def free_port() -> int:
 
 def wait_for(condition: Callable[[], T], *, timeout_seconds: float = 600, what: str = "the condition") -> T:
     """Return the first true result of `condition`, which is called again and again; fail after `timeout_seconds`."""
-    first = time.monotonic()
+    give_up = time.monotonic() + timeout_seconds
     while True:
         began = time.monotonic()
         answer = condition()
         if answer:
             return answer
         ended = time.monotonic()
-        if ended > first + timeout_seconds:
+        if ended > give_up:
             raise AssertionError(f"{what} did not come true in {timeout_seconds} s")
-        time.sleep(pause_after(ended - began, waited=ended - first))
+        time.sleep(pause_after(ended - began))
 
 
-def pause_after(seconds: float, *, waited: float) -> float:
+def pause_after(seconds: float) -> float:
     """Return the pause after a look that took so many seconds: a look that computes takes a fifth of a core at most."""
-    late = min(waited * WAITS_TO_PAUSES, LATE_PAUSE_SECONDS)
-    return min(max(LEAST_PAUSE_SECONDS, late, seconds * LOOKS_TO_PAUSES), MOST_PAUSE_SECONDS)
+    return min(max(LEAST_PAUSE_SECONDS, seconds * LOOKS_TO_PAUSES), MOST_PAUSE_SECONDS)
