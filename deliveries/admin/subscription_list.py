@@ -18,10 +18,10 @@ from deliveries.admin.rated_lists import RatedChangeList, curve, name_link
 from deliveries.inspection import words
 from deliveries.inspection.conditions import ANSWERED, KINDS, Condition
 from deliveries.inspection.failing import conditions_of, last_results
-from deliveries.inspection.overview import last_rounds
+from deliveries.inspection.overview import last_round, last_rounds
 from deliveries.inspection.status import level_of
 from deliveries.models import GaugeMinute
-from pushhub.common.clock import utcnow
+from pushhub.common.clock import time_text, utcnow
 from subscriptions.console.base import ConsoleAdmin
 from subscriptions.models import Subscription
 
@@ -105,6 +105,9 @@ class SubscriptionChangeList(RatedChangeList):
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
+        taken = last_round(utcnow())
+        #: The minute of the gauges; "" if there are none.
+        self.looked = time_text(taken) if taken else ""
         set_conditions(self.result_list)
 
 

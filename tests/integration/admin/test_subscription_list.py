@@ -145,3 +145,11 @@ def test_a_page_of_the_list_needs_as_many_queries_with_many_rows_as_with_few(api
             client.get(LIST)
         counts.append(len(queries))
     assert counts[0] == counts[1]
+
+
+def test_the_list_says_of_when_its_figures_are(client: Client, api: Api) -> None:
+    api.create("subscriptions/new", {"topic": TOPIC})
+    assert "not known: the maintenance worker has not looked" in client.get(LIST).content.decode()
+    at = utcnow().replace(second=0, microsecond=0)
+    GaugeRound.objects.create(at=at)
+    assert f"are as of {at:%Y-%m-%d %H:%M:%S} UTC." in client.get(LIST).content.decode()
