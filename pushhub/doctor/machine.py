@@ -22,6 +22,8 @@ from pushhub.common.clock import Clock, utcnow
 from pushhub.doctor.finding import Finding, failed, ok, warning
 from pushhub.runtime import processes
 
+#: A shorter secret may be guessed.
+SECRET_LENGTH = 50
 #: From this share of a disk on it is nearly full.
 USED_SHARE = 0.9
 #: A process with fewer open files can have few connections to endpoints.
@@ -36,10 +38,14 @@ def versions() -> Iterator[Finding]:
 
 
 def variables() -> Iterator[Finding]:
-    """Warn about environment variables that resemble a setting, and do nothing."""
+    """Warn about variables that resemble a setting, and do nothing, and about a secret that can be guessed."""
     sentences = env.misspelt()
     yield from (warning("settings", sentence, "Correct it or unset it.") for sentence in sentences)
-    if not sentences:
+    is_short = len(settings.SECRET_KEY) < SECRET_LENGTH
+    if is_short:
+        remedy = f"Choose {SECRET_LENGTH} random ones. PUSHHUB_KEY_ENCRYPTION_KEY takes the old secret for stored keys."
+        yield warning("settings", f"PUSHHUB_SECRET_KEY has fewer than {SECRET_LENGTH} characters", remedy)
+    if not sentences and not is_short:
         yield ok("settings", "every setting can be used, and none is misspelt")
 
 

@@ -130,7 +130,16 @@ def test_a_full_disk_is_found(settings: Any) -> None:
     assert {finding.level for finding in machine.disks()} == {Level.FAILED}
 
 
-def test_a_misspelt_setting_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_secret_is_found(settings: Any) -> None:
+    settings.SECRET_KEY = "s" * 49
+    (finding,) = faults(machine.variables())
+    assert finding.level == Level.WARNING and "PUSHHUB_SECRET_KEY has fewer than 50" in finding.text
+    settings.SECRET_KEY = "s" * 50
+    assert faults(machine.variables()) == []
+
+
+def test_a_misspelt_setting_is_found(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    settings.SECRET_KEY = "s" * 50
     monkeypatch.setenv("PUSHHUB_ALOW_HTTP", "on")
     (finding,) = faults(machine.variables())
     assert finding.level == Level.WARNING and "did you mean PUSHHUB_ALLOW_HTTP?" in finding.text
