@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: The end of errors about URLs with passwords.
 ESCAPED = "with %2F, %23 and %40 for /, # and @ in a password"
+#: What SQLite takes for no file.
+IN_MEMORY = ":memory:"
 ENGINES = ("django.db.backends.sqlite3", "django.db.backends.postgresql")
 #: What each session of PostgreSQL needs. The just-in-time compiler takes seconds for a query that it believes to be
 #: expensive, such as a viewer's search for messages, which ends in milliseconds because it reads a bounded number of
@@ -35,6 +37,8 @@ def database_config(url: str, *, password: str = "", synchronous: str = "FULL") 
         config: dict[str, Any] = dict(dj_database_url.parse(url, conn_max_age=600))
     except ValueError:
         config = {}
+    if config.get("NAME") == IN_MEMORY:
+        raise InvalidArgument("each process would have a SQLite of its own in memory: give sqlite:////path")
     if config.get("ENGINE") not in ENGINES or not (config["NAME"] or "service" in config.get("OPTIONS", {})):
         raise InvalidArgument(f"give postgres://user:password@host:5432/name or sqlite:////path, {ESCAPED}")
     config["PASSWORD"] = config.get("PASSWORD") or password

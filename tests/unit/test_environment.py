@@ -221,6 +221,12 @@ def test_a_url_of_no_database_is_refused(url: str) -> None:
     assert "secret" not in raised.value.message
 
 
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite://:memory:"])
+def test_a_database_that_processes_do_not_share_is_refused(url: str) -> None:
+    with pytest.raises(InvalidArgument, match="in memory: give sqlite:////path"):
+        database_config(url)
+
+
 def test_passwords_are_added_to_the_urls(tmp_path: Path) -> None:
     done = read(
         tmp_path, SECRET_KEY="x", REDIS_URL="redis://redis:6379/0", REDIS_PASSWORD="a/b@c",
