@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from itertools import islice
+from time import sleep
 
 from django.db import Error
 from django.db.models import Min
@@ -85,7 +86,7 @@ def fan_out(
             with write_transaction():
                 _check_not_abandoned(pending)
                 statements.insert_deliveries(rows)
-            time.sleep(min(PAUSE_SHARE * (time.monotonic() - slice_began), LONGEST_PAUSE_SECONDS))
+            sleep(min(PAUSE_SHARE * (time.monotonic() - slice_began), LONGEST_PAUSE_SECONDS))
         with write_transaction():
             _check_not_abandoned(pending)
             insert_messages(pending.ids)

@@ -8,8 +8,8 @@ answered. A process that reads a token other than the last one forgets what it k
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Sequence
+from time import sleep
 
 from django.db import Error, connection, transaction
 from django.db.models import Subquery
@@ -50,5 +50,5 @@ def _end() -> None:
     try:
         AccessEpoch.objects.bulk_create([row], update_conflicts=True, unique_fields=["id"], update_fields=["token"])
     except Error:
-        time.sleep(KEPT_SECONDS)  # the change is answered when nobody uses any more what was kept before
+        sleep(KEPT_SECONDS)  # the change is answered when nobody uses any more what was kept before
         raise

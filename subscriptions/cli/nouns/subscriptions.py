@@ -6,6 +6,7 @@ import base64
 import contextlib
 import re
 import time
+from time import sleep
 from typing import Any
 
 from subscriptions.cli import labels, transforms
@@ -190,7 +191,7 @@ def _watched(client: Client, name: str, *, seconds: float) -> Any:
             if without_times != before:
                 print(f"{time.strftime('%H:%M:%S')} {summary}", flush=True)  # noqa: T201 - its output
             before = without_times
-            time.sleep(seconds)
+            sleep(seconds)
     return client.call("GET", name)
 
 

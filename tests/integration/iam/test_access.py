@@ -271,7 +271,7 @@ def test_a_change_that_others_cannot_be_told_is_answered_when_they_have_forgotte
     ada: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(epoch.time, "sleep", waits.append)
+    monkeypatch.setattr(epoch, "sleep", waits.append)
 
     def refuse_epoch(execute: Any, sql: str, *others: Any) -> Any:
         if "accessepoch" in sql:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -98,17 +97,14 @@ def between_slices(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> 
     """Do `work` once in another thread after the first slice, where a large publish pauses for other writers."""
     if connection.vendor != "sqlite":
         pytest.xfail("PostgreSQL has many writers, so it stores a large publish in one transaction")
-    done = threading.Event()
-    publisher, sleep = threading.current_thread(), time.sleep
+    done, publisher = threading.Event(), threading.current_thread()
 
     def pause(seconds: float) -> None:
-        if threading.current_thread() is not publisher:
-            sleep(seconds)
-        elif not done.is_set():
+        if threading.current_thread() is publisher and not done.is_set():
             done.set()
             in_thread(work)
 
-    monkeypatch.setattr(fanout.time, "sleep", pause)
+    monkeypatch.setattr(fanout, "sleep", pause)
 
 
 def test_another_tenant_publishes_while_a_large_publish_is_stored(inserts: list[int]) -> None:

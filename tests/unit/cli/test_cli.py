@@ -398,7 +398,7 @@ def test_a_watched_subscription_prints_what_changes_until_ctrl_c(
                 raise KeyboardInterrupt
             return {"summary": summaries.pop(0)}
 
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    monkeypatch.setattr(subscriptions, "sleep", lambda seconds: None)
     options = {"subscription": "worker", "project": "p", "watch": 2.0}
     said = subscriptions.VERBS["describe"].run(Changing("http://localhost"), options)
     printed = [line.partition(" ")[2] for line in capsys.readouterr().out.splitlines()]
