@@ -23,7 +23,7 @@ from tests.workers import ROOT, database_url
     [
         ("PUSHHUB_SPARK_MASTER", "nonsense", "Master must either be yarn or start with spark, k8s, or local"),
         ("PUSHHUB_SPARK_MASTER", "local[x]", "Could not parse Master URL: 'local[x]'"),
-        ("PUSHHUB_SPARK_MEMORY", "lots", "Invalid maximum heap size: -Xmxlots"),
+        ("PUSHHUB_SPARK_MEMORY", "99999999999999g", "Invalid maximum heap size: -Xmx99999999999999g"),
     ],
 )
 def test_a_wrong_setting_is_one_line(name: str, value: str, reason: str, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import configure_lane
 from deliveries.backlog.records import Lane, work_key
+from deliveries.backlog.scripts import load_library
 from deliveries.models import Delivery, Message
 from deliveries.publish.service import publish_message
 from deliveries.push import batchrequests, heart, worker
@@ -122,6 +123,8 @@ def stand(redis_url: str, settings: Any, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(heart, "HEARTBEAT_SECONDS", 0.02)
     settings.DRAIN_SECONDS = 1
     threshold = gc.get_threshold()
+    # Else the thread that calls first would load it, and not the same one each time.
+    load_library(default_backlog().client)
     it = Stand()
     it.worker.start()
     yield it
@@ -139,7 +142,6 @@ def scenario(stand: Stand, receiver: Receiver) -> None:
     letters = Message.objects.filter(topic__topic_id="letters").count()
     client = default_backlog().client
     client.flushall()
-    client.function_flush()
     default_backlog().mark_alive()
     activity._noted.clear()
     stand.worker.stages.engine.plans.forget_all()
