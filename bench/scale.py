@@ -178,8 +178,8 @@ def layouts_table(measured: Mapping[str, Any]) -> str:
     return table(heads, rows)
 
 
-def _plain(value: float | None) -> str:
-    return "-" if value is None else f"{value:,}"
+def _plain(value: float | str | None) -> str:
+    return "-" if value is None else value if isinstance(value, str) else f"{value:,}"
 
 
 def _short(value: float) -> str:
