@@ -26,7 +26,7 @@ SHARED = ("common", "places", "pump", "record", "register")
 #: What other files use of rules.lua, besides its functions that begin with "rules_".
 RULES_NUMBERS = ("SLOW_START_LIMIT", "LATENCY_BELOW_MS")
 #: Versions and settings of PushHub that use a Redis at the same time have a library each.
-LIBRARY_PREFIX, KEPT_LIBRARIES = "pushhub_", 4
+LIBRARY_PREFIX, MOST_LIBRARIES = "pushhub_", 4
 #: What Redis says of a function that it does not have.
 MISSING = "Function not found"
 VERBS = (
@@ -104,16 +104,15 @@ def _rules() -> str:
 
 
 def load_library(client: redis.Redis) -> None:
-    """Give a Redis the library, and take those away that it may have of older versions if they are many."""
+    """Give a Redis the library, and take the others away if they are many: who still calls one gives it again."""
     own = library()
     client.function_load(own.text, replace=True)
     # Clients differ in the shape of this reply.
-    others = set(re.findall(rf"{LIBRARY_PREFIX}\w+", str(client.function_list(f"{LIBRARY_PREFIX}*"))))
-    if len(others) > KEPT_LIBRARIES:
-        for name in others:
-            if name != own.name:
-                with suppress(ResponseError):  # another process has just done it
-                    client.function_delete(name)
+    names = set(re.findall(rf"{LIBRARY_PREFIX}\w+", str(client.function_list(f"{LIBRARY_PREFIX}*"))))
+    if len(names) > MOST_LIBRARIES:
+        for name in names - {own.name}:
+            with suppress(ResponseError):  # another process has just done it
+                client.function_delete(name)
 
 
 def lacks_library(reply: Any) -> bool:

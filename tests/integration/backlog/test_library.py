@@ -11,7 +11,7 @@ from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.records import Lane, Offer, OfferedLane, Settlement, bell_key, work_key
-from deliveries.backlog.scripts import KEPT_LIBRARIES, LIBRARY_PREFIX, library
+from deliveries.backlog.scripts import LIBRARY_PREFIX, MOST_LIBRARIES, library
 from deliveries.rules.ids import EPOCH_MS, first_id_at
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import escape_message, queue_name
@@ -29,7 +29,7 @@ def backlog(redis_url: str) -> Backlog:
 def others(backlog: Backlog) -> Iterator[list[str]]:
     """Load libraries as older versions of PushHub would have, and one that is not PushHub's."""
     backlog.client.function_flush()
-    names = [f"{LIBRARY_PREFIX}{number}" for number in range(KEPT_LIBRARIES)]
+    names = [f"{LIBRARY_PREFIX}{number}" for number in range(MOST_LIBRARIES)]
     for name in [*names, "neighbours"]:
         backlog.client.function_load(
             f"#!lua name={name}\nredis.register_function('of_{name}', function() return 1 end)"

@@ -9,7 +9,7 @@ from lupa.lua51 import LuaRuntime
 from deliveries.backlog.scripts import VERBS, library
 
 
-def test_the_library_compiles(settings: Any) -> None:
+def test_the_library_compiles() -> None:
     """Redis says so only when it is loaded. Lua allows a function 200 local names and 60 of those around it."""
     _, text = library().text.split("\n", 1)
     LuaRuntime().compile(text)
