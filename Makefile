@@ -104,13 +104,13 @@ check: install-tests ## the checks of `make test` without its tests, side by sid
 
 lint: install-tests ## style, by ruff, and whether migrations keep the previous release alive
 	$(VENV)/bin/ruff check .
-	@PUSHHUB_SECRET_KEY=unused PUSHHUB_DATABASE_URL=sqlite://:memory: $(RUN) -m tests.online_migrations
+	@PUSHHUB_SECRET_KEY=unused $(RUN) -m tests.online_migrations
 
 types: install-tests ## types, by mypy
 	PUSHHUB_SECRET_KEY=mypy-reads-the-settings $(VENV)/bin/mypy
 
 migrations: install-tests ## whether a migration is missing
-	PUSHHUB_SECRET_KEY=unused PUSHHUB_DATABASE_URL=sqlite://:memory: $(RUN) manage.py makemigrations --check --dry-run
+	PUSHHUB_SECRET_KEY=unused PUSHHUB_DATABASE_URL=sqlite:///$(VENV)/migrations.sqlite3 $(RUN) manage.py makemigrations --check --dry-run
 
 SEED ?= 1
 MINUTES ?= 1
