@@ -214,6 +214,8 @@ end
 -- reading at its cursor, so that a row whose offer got lost is read too.
 local function spill(key, state, first)
   if (state.spilled == 0 and state.ordered == 0) or id_less(first, state.cursor) then
+    -- A page on its way begins behind these rows. An ordered lane drops it: it may bring later messages of their keys.
+    if state.ordered == 1 then state.paging_until_ms = 0 end
     state.cursor = first
     -- Offers don't come in the order of ids, so later rows may be here already.
     if state.ordered == 0 then note_known(state, redis.call('HKEYS', key .. ':d')) end
