@@ -135,15 +135,17 @@ def manage(arguments: list[str]) -> None:
 def execute_django(arguments: list[str]) -> None:
     """Run a management command. SIGTERM ends it as Ctrl-C does: what it has begun, such as a backup, is cleaned up.
 
-    Django's own commands don't catch that the database is away.
+    Django's own commands don't catch that the database is away or lacks tables.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     from django.core.management import execute_from_command_line
-    from django.db import OperationalError
+    from django.db import OperationalError, ProgrammingError
 
-    from pushhub.common.errors import first_line
+    from pushhub.common.databases import database_line, is_older
 
     try:
         execute_from_command_line(arguments)
-    except OperationalError as error:
-        sys.exit(f"the database cannot be used: {first_line(error)}")
+    except (OperationalError, ProgrammingError) as error:
+        if isinstance(error, ProgrammingError) and not is_older(error):
+            raise
+        sys.exit(f"the database cannot be used: {database_line(error)}")

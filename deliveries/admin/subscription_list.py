@@ -7,7 +7,7 @@ from typing import Any
 
 import redis
 from django.contrib import admin
-from django.db.models import Case, F, OuterRef, QuerySet, Subquery, Value, When
+from django.db.models import Case, Exists, F, OuterRef, QuerySet, Subquery, Value, When
 from django.db.models.functions import Coalesce, Concat, Greatest
 from django.http import HttpRequest
 from django.urls import reverse
@@ -20,7 +20,7 @@ from deliveries.inspection.conditions import ANSWERED, KINDS, Condition
 from deliveries.inspection.failing import conditions_of, last_results
 from deliveries.inspection.overview import last_round, last_rounds
 from deliveries.inspection.status import level_of
-from deliveries.models import GaugeMinute
+from deliveries.models import Delivery, GaugeMinute
 from pushhub.common.clock import time_text, utcnow
 from subscriptions.console.base import ConsoleAdmin
 from subscriptions.models import Subscription
@@ -36,6 +36,10 @@ GAUGES = {
     "backoff_ms": "backoff_ms",
     "unserved": "unserved",
 }
+
+
+#: Of the messages that have come since the last gauges, so many are counted.
+MAX_NEWER = 1000
 
 
 class FailingFilter(admin.SimpleListFilter):
@@ -56,7 +60,7 @@ class FailingFilter(admin.SimpleListFilter):
 
 
 def with_gauges(rows: QuerySet[Subscription]) -> QuerySet[Any]:
-    """Return the rows with their last gauges; a subscription without a gauge has nothing that waits."""
+    """Return the rows with their last gauges; a subscription without a gauge had nothing that waits."""
     rows = rows.annotate(full_name=NAME)
     return rows.annotate(**{f"gauge_{name}": _last_gauge(of) for name, of in GAUGES.items()})
 
@@ -72,8 +76,19 @@ def _last_gauge(of: str | Greatest) -> Coalesce:
     return Coalesce(Subquery(newest.values_list(figure, flat=True)[:1]), 0)
 
 
+def count_newer(rows: Sequence[Any]) -> None:
+    """Count what waits, up to MAX_NEWER, where nothing did at the last gauges: it has come since."""
+    quiet = {row.pk: row for row in rows if not row.gauge_undelivered}
+    has_any = Exists(Delivery.objects.filter(subscription=OuterRef("pk")))
+    for pk in Subscription.objects.filter(has_any, pk__in=list(quiet)).values_list("pk", flat=True):
+        waiting = Delivery.objects.filter(subscription=pk).order_by().values("pk")[: MAX_NEWER + 1].count()
+        quiet[pk].gauge_undelivered = min(waiting, MAX_NEWER)
+        quiet[pk].has_more = waiting > MAX_NEWER
+
+
 def set_conditions(rows: Sequence[Any]) -> None:
     """Give each row with gauges its `condition`, its worst `lane` and its `last_result`."""
+    count_newer(rows)
     pushed = [row for row in rows if row.push_endpoint and row.gauge_undelivered and not row.paused]
     try:
         conditions = conditions_of(pushed)
@@ -145,11 +160,12 @@ class SubscriptionList(ConsoleAdmin):
 
     @admin.display(description=_("Waiting"), ordering="gauge_undelivered")
     def undelivered(self, row: Any) -> str:
-        return format_html('<span class="number">{}</span>', row.gauge_undelivered)
+        more = "+" if getattr(row, "has_more", False) else ""
+        return format_html('<span class="number">{}{}</span>', row.gauge_undelivered, more)
 
     @admin.display(description=_("Oldest"), ordering="gauge_oldest_seconds")
     def oldest(self, row: Any) -> str:
-        if not row.gauge_undelivered:
+        if not row.gauge_oldest_seconds:
             return "-"
         return format_html('<span class="number">{}</span>', words.duration_text(row.gauge_oldest_seconds * 1000))
 

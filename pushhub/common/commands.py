@@ -7,7 +7,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 
-from pushhub.common.errors import PushHubError, first_line
+from pushhub.common.databases import database_line
+from pushhub.common.errors import PushHubError
 
 DJANGO_OPTIONS = {
     *("--version", "--verbosity", "--settings", "--pythonpath", "--traceback", "--no-color", "--force-color"),
@@ -27,4 +28,4 @@ class OperatorCommand(BaseCommand):
         except PushHubError as error:
             raise CommandError(error.message) from error
         except (DatabaseError, OSError) as error:  # also a disk that is full, or an object store that refuses
-            raise CommandError(first_line(error)) from error
+            raise CommandError(database_line(error)) from error

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dj_database_url
 
-from pushhub.common.errors import InvalidArgument
+from pushhub.common.errors import InvalidArgument, first_line
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 ESCAPED = "with %2F, %23 and %40 for /, # and @ in a password"
 #: What SQLite takes for no file.
 IN_MEMORY = ":memory:"
+#: How SQLite and PostgreSQL say that a database lacks a table or a column.
+_LACKING = re.compile(r"no such (table|column)|(relation|column) .* does not exist")
 ENGINES = ("django.db.backends.sqlite3", "django.db.backends.postgresql")
 #: What each session of PostgreSQL needs. The just-in-time compiler takes seconds for a query that it believes to be
 #: expensive, such as a viewer's search for messages, which ends in milliseconds because it reads a bounded number of
@@ -62,6 +65,17 @@ def replica_config(url: str, *, password: str = "") -> dict[str, Any]:
         raise InvalidArgument("give postgres://user:password@host:5432/name")
     config = database_config(url, password=password)
     return config | {"OPTIONS": REPLICA_TIMEOUTS | config.get("OPTIONS", {})}
+
+
+def is_older(error: BaseException) -> bool:
+    """Return whether a database lacks what migrations make."""
+    return bool(_LACKING.search(first_line(error)))
+
+
+def database_line(error: BaseException) -> str:
+    """Return an error of the database in one line, for an operator."""
+    hint = ": `migrate` makes what this version needs" if is_older(error) else ""
+    return f"{first_line(error)}{hint}"
 
 
 def iterate_rows(rows: QuerySet[Any, Any], names: Sequence[str], *, size: int = 5000) -> Iterator[Sequence[Any]]:

@@ -35,7 +35,9 @@ def missing(ledger: Ledger, contracts: Iterable[Contract]) -> list[tuple[str, Pu
 
     A message that is refused on purpose is owed to whoever gets its dead letter.
     """
-    acked = {(it.subscription, it.message_id) for it in list(ledger.deliveries) if it.acked is not None}
+    acked = {
+        (it.subscription, it.message_id) for it in list(ledger.deliveries) if it.acked is not None or it.seems_acked
+    }
     letters = {it.tag for it in list(ledger.deliveries) if it.subscription == MORGUE and it.acked is not None}
     return [
         (contract.name, message)

@@ -22,7 +22,8 @@ from tests.receiver import Answer, Receiver, Request
 ACK = Answer(204)
 #: Chooses the answer to a delivery. `acks` of the result says whether PushHub has to count it as an ack.
 Behaviour = Callable[[random.Random], Answer]
-ACKS = frozenset({102, 200, 201, 202, 204})
+PROCESSING = 102
+ACKS = frozenset({PROCESSING, 200, 201, 202, 204})
 #: Longer than the ack deadline of 10 s.
 HANG_SECONDS = 12.0
 TIMES_SECONDS = 300.0
@@ -50,7 +51,7 @@ def moody(dice: random.Random) -> Answer:
 def rough(dice: random.Random) -> Answer:
     """It also hangs, answers late, cuts, and sends what looks like an ack and is none."""
     late = Answer(204, delay_seconds=dice.uniform(0.5, 3))
-    lies = [Answer(203), Answer(299), Answer(301, headers={"Location": "/ok"}), Answer(500, interim=(102,))]
+    lies = [Answer(203), Answer(299), Answer(301, headers={"Location": "/ok"}), Answer(500, interim=(PROCESSING,))]
     hang = Answer(204, delay_seconds=HANG_SECONDS, hang_up=True)
     return dice.choices([ACK, hang, late, Answer(hang_up=True), dice.choice(lies)], [84, 1, 5, 5, 5])[0]
 
@@ -141,6 +142,7 @@ class Endpoint:
         answer = self.decide(tag, attributes)
         if answer.status in ACKS and not answer.hang_up and not answer.interim:
             delivery.acked = delivery.at + answer.delay_seconds
+        delivery.seems_acked = PROCESSING in answer.interim
         self._ledger.deliveries.append(delivery)
         return answer
 

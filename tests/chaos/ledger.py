@@ -31,6 +31,7 @@ class Published:
 class Delivery:
     """A message as a subscriber got it. `acked` is when the subscriber acknowledged it, or None.
 
+    It `seems_acked` if its answer was a 102 before another status: PushHub waits for that only so long.
     An acknowledgement is `certain` if PushHub confirmed it, which happens for pulled messages only.
     """
 
@@ -40,6 +41,7 @@ class Delivery:
     attempt: int = 0
     acked: float | None = None
     certain: bool = False
+    seems_acked: bool = False
     tag: str = ""
 
 

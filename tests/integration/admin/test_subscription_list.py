@@ -77,6 +77,20 @@ def test_each_row_says_how_its_deliveries_fare(api: Api, client: Client) -> None
     assert list(shown(client, "?o=-3")) == ["busy", "held", "pulled", "calm"]
 
 
+def test_a_row_shows_what_has_come_since_the_last_gauges(
+    api: Api, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(api, "calm")
+    create(api, "other")
+    api.create("subscriptions/new", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://127.0.0.1:40009/"}})
+    api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}] * 2})
+    Delivery.objects.filter(subscription__subscription_id="other").delete()
+    assert shown(client) == {"calm": ("no push worker", 2), "new": ("no push worker", 2), "other": ("idle", 0)}
+    monkeypatch.setattr(subscription_list, "MAX_NEWER", 1)
+    assert shown(client)["new"] == ("no push worker", 1)
+    assert '<span class="number">1+</span>' in client.get(LIST).content.decode()
+
+
 def test_a_row_that_backs_off_names_its_last_failure(api: Api, client: Client) -> None:
     create(api, "busy", waiting=1, backoff_ms=700)
     api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}]})
@@ -152,4 +166,4 @@ def test_the_list_says_of_when_its_figures_are(client: Client, api: Api) -> None
     assert "not known: the maintenance worker has not looked" in client.get(LIST).content.decode()
     at = utcnow().replace(second=0, microsecond=0)
     GaugeRound.objects.create(at=at)
-    assert f"are as of {at:%Y-%m-%d %H:%M:%S} UTC." in client.get(LIST).content.decode()
+    assert f"are as of {at:%Y-%m-%d %H:%M:%S} UTC;" in client.get(LIST).content.decode()
