@@ -221,7 +221,8 @@ def database_stopped(storm: Storm, target: str) -> Iterator[str]:
     pid = server.pid
     server.stop(mode="immediate")
     try:
-        assert state_of(pid) in ENDED, f"process {pid} goes on"
+        # pg_ctl returns when the file with its id is gone.
+        wait_for(lambda: state_of(pid) in ENDED, timeout_seconds=HIT_SECONDS, what=f"the end of process {pid}")
         yield f"process {pid} ended"
     finally:
         server.start()

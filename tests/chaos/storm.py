@@ -308,7 +308,7 @@ class Storm:
                 self.say(f"{len(left)} acks are missing {dict(counts.most_common(3))}; {'; '.join(held[:2])}")
                 shown = now()
             # After an hour a look takes a second, in which the endpoints of this process get little time.
-            time.sleep(max(0.25, 10 * (now() - looked)))
+            time.sleep(min(max(0.25, 10 * (now() - looked)), self.options.drain_seconds / 4))
         for text in held:
             self.findings.add("left", text)
         with contextlib.suppress(redis.RedisError):
