@@ -141,11 +141,11 @@ def execute_django(arguments: list[str]) -> None:
     from django.core.management import execute_from_command_line
     from django.db import OperationalError, ProgrammingError
 
-    from pushhub.common.databases import database_line, is_older
+    from pushhub.common.databases import database_line, lacks_migrations
 
     try:
         execute_from_command_line(arguments)
     except (OperationalError, ProgrammingError) as error:
-        if isinstance(error, ProgrammingError) and not is_older(error):
+        if isinstance(error, ProgrammingError) and not lacks_migrations(error):
             raise
         sys.exit(f"the database cannot be used: {database_line(error)}")

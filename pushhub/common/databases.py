@@ -67,14 +67,14 @@ def replica_config(url: str, *, password: str = "") -> dict[str, Any]:
     return config | {"OPTIONS": REPLICA_TIMEOUTS | config.get("OPTIONS", {})}
 
 
-def is_older(error: BaseException) -> bool:
+def lacks_migrations(error: BaseException) -> bool:
     """Return whether a database lacks what migrations make."""
     return bool(_LACKING.search(first_line(error)))
 
 
 def database_line(error: BaseException) -> str:
     """Return an error of the database in one line, for an operator."""
-    hint = ": `migrate` makes what this version needs" if is_older(error) else ""
+    hint = ": `migrate` makes what this version needs" if lacks_migrations(error) else ""
     return f"{first_line(error)}{hint}"
 
 

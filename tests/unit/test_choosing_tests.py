@@ -20,6 +20,7 @@ PULL = "tests/integration/pull/test_pull.py"
         ((), "postgresql", ["tests/integration", "tests/security"]),
         ((PULL,), "sqlite", [PULL]),
         ((PULL, "tests/unit"), "postgresql", [PULL]),
+        (("tests/unit",), "postgresql", ["tests/unit"]),
         ((f"{PULL}::test_x",), "sqlite", [f"{PULL}::test_x"]),
         (("lease", "or", "pull"), "sqlite", ["-k", "lease or pull", "tests"]),
         (("failed",), "sqlite", ["--last-failed", "--last-failed-no-failures=none", "tests"]),

@@ -100,7 +100,7 @@ def works_on(process: subprocess.Popen[bytes], *, after: int) -> None:
 
 def archives(machine: Machine) -> bool:
     """Archive on a new machine; return whether it was let in."""
-    return machine().wait() == 0
+    return machine().wait(timeout=600) == 0
 
 
 def archived() -> Counter[str]:
@@ -128,7 +128,7 @@ def test_another_machine_goes_on_and_a_frozen_one_adds_nothing(machine: Machine,
     assert archived() == Counter(published)
 
     os.killpg(second.pid, signal.SIGCONT)
-    assert second.wait() == 1
+    assert second.wait(timeout=600) == 1
     log = (tmp_path / "log").read_text()
     assert "Another archiver has taken over; this one stops." in log, log[-2000:]
     assert archives(machine)
