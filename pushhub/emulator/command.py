@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import socket
 import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
+from socket import socket
 
 from pushhub.common import environment as env
+from pushhub.common.listening import listen
 from pushhub.emulator import StartError
 from pushhub.emulator.resources import ResourcesError, read_resources
 
@@ -64,21 +65,22 @@ def main(arguments: Sequence[str]) -> int:
     with ExitStack() as cleanup:
         try:
             resources = read_resources(projects=[*options.project, *_of_environment()], path=options.resources)
-            address = _address("--host-port", options.host_port)
-            prepare_environment(options, address, cleanup)
+            # Listening from now on keeps other programs from taking a free port meanwhile.
+            grpc = cleanup.enter_context(_listen("--host-port", options.host_port))
+            http = cleanup.enter_context(_listen("--http", options.http))
+            prepare_environment(options, cleanup, grpc=grpc, http=http)
             # Everything below reads the settings, so it is imported once they are complete.
             from pushhub.emulator.process import Emulator
 
-            return Emulator(resources).run()
+            return Emulator(resources, grpc=grpc, http=http).run()
         except (env.SettingError, ResourcesError, StartError) as error:
             return _refuse(str(error))
         except OSError as error:
             return _refuse(f"{error.strerror}: {error.filename}" if error.filename else str(error))
 
 
-def prepare_environment(options: argparse.Namespace, address: tuple[str, int], cleanup: ExitStack) -> None:
+def prepare_environment(options: argparse.Namespace, cleanup: ExitStack, *, grpc: socket, http: socket) -> None:
     """Put the options into the environment, from which the settings are read."""
-    web = _address("--http", options.http)
     if options.data_dir is None:
         folder = Path(tempfile.mkdtemp(prefix="pushhub-emulator-"))
         cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -94,8 +96,8 @@ def prepare_environment(options: argparse.Namespace, address: tuple[str, int], c
         "PUSHHUB_ALLOW_HTTP": "1",
         "PUSHHUB_ALLOW_PRIVATE": "1",
         "PUSHHUB_ANONYMOUS": ANONYMOUS,
-        "PUSHHUB_GRPC": _joined(address),
-        "PUSHHUB_HTTP": _joined(web),
+        "PUSHHUB_GRPC": _joined(grpc),
+        "PUSHHUB_HTTP": _joined(http),
         "PUSHHUB_LOG_LEVEL": options.log_level,
         "PUSHHUB_TIME_SCALE": str(options.time_scale),
         "PUSHHUB_JOURNAL": os.environ.get("PUSHHUB_JOURNAL", journal),
@@ -109,22 +111,18 @@ def _of_environment() -> list[str]:
     return [text for number, text in sorted(numbered) if number.isdigit()]
 
 
-def _address(option: str, text: str) -> tuple[str, int]:
-    """Return the host and port. Port 0 stands for a free port of the host."""
+def _listen(option: str, text: str) -> socket:
+    """Return a socket that listens at the option's host and port, where 0 is a free port."""
     try:
-        host, port = env.parse_address(text, least_port=0)
+        return listen(env.parse_address(text, least_port=0))
     except ValueError:
         raise env.SettingError(f"{option}={text}: give HOST:PORT, for example {DEFAULT_ADDRESS}") from None
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        with socket.create_server((host, port), family=family) as probe:
-            return host, probe.getsockname()[1]
     except OSError as error:
         raise env.SettingError(f"{option}={text}: cannot listen there: {error.strerror}") from None
 
 
-def _joined(address: tuple[str, int]) -> str:
-    host, port = address
+def _joined(listening: socket) -> str:
+    host, port = listening.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -34,11 +34,12 @@ GRACE_SECONDS = 2.0
 class Emulator:
     """All of PushHub in this process."""
 
-    def __init__(self, resources: StartResources) -> None:
+    def __init__(self, resources: StartResources, *, grpc: socket.socket, http: socket.socket) -> None:
         self._resources = resources
+        self._grpc, self._http = grpc, http
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
-        self._listening = threading.Event()
+        self._serving = threading.Event()
         self._error: BaseException | None = None
 
     def run(self) -> int:
@@ -86,34 +87,24 @@ class Emulator:
             eventloops.run(self._serve_all())
         except BaseException as error:
             self._error = error
-            self._listening.set()
+            self._serving.set()
 
     async def _serve_all(self) -> None:
         from pushhub.runtime import grpcserver, webserver
 
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        host, port = settings.HTTP_ADDRESS
-        async with webserver.serving(host=host, port=port, grace_seconds=GRACE_SECONDS):
-            grpc = asyncio.create_task(grpcserver.serve(self._stop))
-            await self._grpc_wait(grpc)
-            self._listening.set()
-            await grpc
-
-    async def _grpc_wait(self, task: asyncio.Task[None]) -> None:
-        while not task.done():
-            with (
-                contextlib.suppress(OSError),
-                socket.create_connection(env.reachable(settings.GRPC_ADDRESS), timeout=1),
-            ):
-                return
-            await asyncio.sleep(0.01)
-        task.result()
+        async with (
+            webserver.serving(self._http, grace_seconds=GRACE_SECONDS),
+            grpcserver.serving(self._grpc),
+        ):
+            self._serving.set()
+            await self._stop.wait()
 
     def _servers_wait(self) -> None:
-        if not self._listening.wait(SERVERS_SECONDS):
-            raise StartError("REST and gRPC do not listen")
+        if not self._serving.wait(SERVERS_SECONDS):
+            raise StartError("REST and gRPC do not answer")
         if self._error is not None:
-            raise StartError(f"REST and gRPC do not listen: {self._error}")
+            raise StartError(f"REST and gRPC do not answer: {self._error}")
 
     def _servers_stop(self) -> None:
         if self._loop is not None and self._stop is not None:

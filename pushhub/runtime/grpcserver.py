@@ -11,15 +11,20 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import ssl
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import django
 import grpc
+from django.conf import settings
 
 from pushhub.common import environment as env
 from pushhub.common import eventloops
+from pushhub.common.listening import listen
 
 if TYPE_CHECKING:
     from subscriptions.rpc.calls import Method
@@ -103,10 +108,9 @@ def tls_context(cert: str, key: str) -> ssl.SSLContext | None:
     return context
 
 
-async def serve(stop: asyncio.Event) -> None:
-    """Serve until `stop` is set; then finish the current calls and end the streams as unavailable."""
-    from django.conf import settings
-
+@asynccontextmanager
+async def serving(listening: socket.socket) -> AsyncIterator[None]:
+    """Answer calls during the block; then finish the current ones and end the streams as unavailable."""
     from deliveries.publish.writer import publish_writer
     from pushhub.runtime.httpserver.limits import raise_open_files, read_limits
     from pushhub.runtime.multiplexer import PortMultiplexer
@@ -120,28 +124,32 @@ async def serve(stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     with publish_writer(loop), calls.threads_of(loop):
         await server.start()
-        await multiplexer.start(settings.GRPC_ADDRESS)
+        await multiplexer.start(listening)
         logger.info("gRPC at %s:%d", *settings.GRPC_ADDRESS)
-        await stop.wait()
-        multiplexer.stop_accepting()
-        calls.stopping().set()
-        await server.stop(GRACE_SECONDS)
-        await multiplexer.stop()
+        try:
+            yield
+        finally:
+            multiplexer.stop_accepting()
+            calls.stopping().set()
+            await server.stop(GRACE_SECONDS)
+            await multiplexer.stop()
 
 
-async def main_async() -> None:
+async def serve(listening: socket.socket) -> None:
+    """Answer until the process is asked to stop."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await serve(stop)
+    async with serving(listening):
+        await stop.wait()
 
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
     try:
         django.setup()
-        with contextlib.suppress(KeyboardInterrupt):
-            eventloops.run(main_async())
+        with listen(settings.GRPC_ADDRESS) as listening, contextlib.suppress(KeyboardInterrupt):
+            eventloops.run(serve(listening))
     except (env.SettingError, OSError) as error:
         sys.exit(f"the gRPC server cannot start: {error}")
 

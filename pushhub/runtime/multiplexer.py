@@ -15,6 +15,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import closing, suppress
 
+from pushhub.common.listening import BACKLOG
 from pushhub.common.peers import forget_peer, note_peer
 from pushhub.runtime.httpserver.forwarding import client_line
 from pushhub.runtime.httpserver.limits import Connections, Limits, client_of
@@ -47,11 +48,10 @@ class PortMultiplexer:
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[None]] = set()
 
-    async def start(self, address: Address) -> None:
-        """Listen on `address`. Raises OSError if it can't."""
-        host, port = address
+    async def start(self, listening: socket.socket) -> None:
+        """Accept the connections of this socket."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Handover(self._take), host, port, backlog=2048)
+        self._server = await loop.create_server(lambda: _Handover(self._take), sock=listening, backlog=BACKLOG)
 
     def stop_accepting(self) -> None:
         if self._server is not None:

@@ -22,12 +22,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import import_module
 from multiprocessing.context import ForkProcess
-from typing import Any
 
 from django.conf import settings
 
 from pushhub.common import environment as env
 from pushhub.common import eventloops
+from pushhub.common.listening import listen
 from pushhub.runtime.httpserver.admission import Admission
 from pushhub.runtime.httpserver.limits import raise_open_files, read_limits
 from pushhub.runtime.httpserver.server import HttpServer
@@ -42,16 +42,9 @@ APPLICATION = ("pushhub.wsgi", "deliveries.api.direct", "deliveries.publish.writ
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def listen(address: tuple[str, int]) -> socket.socket:
-    """Return the listening socket. Raises OSError if the address can't be used."""
-    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    is_dual = address[0] == "::" and socket.has_dualstack_ipv6()
-    return socket.create_server(address, family=family, backlog=2048, dualstack_ipv6=is_dual)
-
-
 @asynccontextmanager
-async def serving(*, grace_seconds: float = GRACE_SECONDS, **where: Any) -> AsyncIterator[None]:
-    """Answer requests during the block. `where` is what HttpServer.start takes."""
+async def serving(listening: socket.socket, *, grace_seconds: float = GRACE_SECONDS) -> AsyncIterator[None]:
+    """Answer requests during the block."""
     from pushhub.wsgi import application
 
     # These modules need Django, which the import of the application has set up.
@@ -66,7 +59,7 @@ async def serving(*, grace_seconds: float = GRACE_SECONDS, **where: Any) -> Asyn
             files=raise_open_files(),
             direct=DirectPublish(writer, application),
         )
-        await server.start(**where)
+        await server.start(listening)
         try:
             yield
         finally:
@@ -80,7 +73,7 @@ async def serve(listening: socket.socket, parent: int | None = None) -> None:
         asyncio.get_running_loop().add_reader(parent, stop.set)
     for number in SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with serving(sock=listening):
+    async with serving(listening):
         await stop.wait()
 
 

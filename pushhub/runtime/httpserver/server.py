@@ -9,10 +9,12 @@ next request while the client is still receiving the response.
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from pushhub.common.listening import BACKLOG
 from pushhub.runtime.httpserver.admission import Admission
 from pushhub.runtime.httpserver.connection import HttpConnection
 from pushhub.runtime.httpserver.limits import ByteBudget, Connections, Limits
@@ -58,10 +60,10 @@ class HttpServer:
         self._sweeping: asyncio.Task[None] | None = None
         self._server: asyncio.Server | None = None
 
-    async def start(self, **where: Any) -> None:
-        """Listen on `host` and `port`, or on `sock`."""
+    async def start(self, listening: socket.socket) -> None:
+        """Accept the connections of this socket."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: HttpConnection(self, loop), backlog=2048, **where)
+        self._server = await loop.create_server(lambda: HttpConnection(self, loop), sock=listening, backlog=BACKLOG)
         self._sweeping = asyncio.create_task(self._sweep())
 
     @property

@@ -13,6 +13,7 @@ import orjson
 
 from deliveries.api.direct import DirectPublish
 from deliveries.publish.writer import publish_writer
+from pushhub.common.listening import listen
 from pushhub.runtime.httpserver.admission import Admission
 from pushhub.runtime.httpserver.limits import Limits
 from pushhub.runtime.httpserver.server import HttpServer
@@ -89,7 +90,7 @@ def direct_api(threads: int = 1) -> Iterator[DirectApi]:
         with Admission(threads) as admission, publish_writer(loop) as writer:
             direct = _Watched(DirectPublish(writer, application), outcomes)
             server = HttpServer(application, admission=admission, limits=LIMITS, files=1000, direct=direct)
-            await server.start(host="127.0.0.1", port=0)
+            await server.start(listen(("127.0.0.1", 0)))
             addresses.append(server.address)
             started.set()
             await stop.wait()

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
+from pushhub.common.listening import listen
 from pushhub.runtime.httpserver import admission, reading, requests
 from pushhub.runtime.httpserver import connection as connections
 from pushhub.runtime.httpserver import server as servers
@@ -34,7 +35,7 @@ def echo(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterabl
 async def serving(application: Application, *, limits: Limits = LIMITS, threads: int = 1) -> AsyncIterator[HttpServer]:
     with Admission(threads) as threads_shared:
         server = HttpServer(application, admission=threads_shared, limits=limits, files=1000)
-        await server.start(host="127.0.0.1", port=0)
+        await server.start(listen(("127.0.0.1", 0)))
         try:
             yield server
         finally:

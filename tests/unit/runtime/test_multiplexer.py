@@ -13,6 +13,7 @@ import pytest
 import uvloop
 
 from pushhub.common import peers
+from pushhub.common.listening import listen
 from pushhub.runtime.httpserver.forwarding import read_client
 from pushhub.runtime.httpserver.limits import Limits
 from pushhub.runtime.multiplexer import PREFACE, PortMultiplexer
@@ -58,7 +59,6 @@ async def multiplexer(
     limits = Limits(head_seconds=head_seconds, body_seconds=body_seconds, idle_seconds=LONG, connections=connections)
     grpc_server = await asyncio.start_server(grpc_echo, "127.0.0.1", 0)
     rest_server = await asyncio.start_server(rest, "127.0.0.1", 0)
-    port = free_port()
     chosen = PortMultiplexer(
         grpc=grpc_server.sockets[0].getsockname(),
         rest=("127.0.0.1", rest_port) if rest_port else rest_server.sockets[0].getsockname(),
@@ -66,9 +66,10 @@ async def multiplexer(
         files=1000,
         tls=tls,
     )
-    await chosen.start(("127.0.0.1", port))
+    listening = listen(("127.0.0.1", 0))
+    await chosen.start(listening)
     try:
-        yield port
+        yield listening.getsockname()[1]
     finally:
         chosen.stop_accepting()
         await chosen.stop()
