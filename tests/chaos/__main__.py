@@ -22,6 +22,9 @@ def options_read() -> tuple[Options, argparse.Namespace]:
     parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--cells", type=int, default=1, help="PUSHHUB_CELLS")
     parser.add_argument("--load", type=float, default=20.0, help="messages published per second")
+    parser.add_argument(
+        "--bulk", type=float, default=0.0, help="messages per second to a plain and an ordered subscription, too"
+    )
     parser.add_argument("--plant", default="", help=f"bugs that the checker has to find: {', '.join(BUGS)}")
     parser.add_argument("--only", default="", help="the kinds of faults, separated by commas")
     parser.add_argument("--without", default="", help="kinds of faults to leave out, separated by commas")
@@ -44,6 +47,7 @@ def options_read() -> tuple[Options, argparse.Namespace]:
         given.minutes,
         given.database,
         given.load,
+        bulk=given.bulk,
         bugs=bugs,
         without=without,
         only=only or tuple({fault: None for bug in bugs for fault in BUGS[bug].faults}),

@@ -174,17 +174,13 @@ class Endpoint:
             self._ledger.outrages.append(f"{delivery.message_id} came without a valid token: {error!r}")
 
 
-class Liar:
-    """An endpoint on raw sockets that in bad times answers with broken HTTP, half answers, garbage and resets."""
+class Quick:
+    """An endpoint on raw sockets that acks everything, for many deliveries a second."""
 
-    def __init__(self, subscription: str, ledger: Ledger, *, seed: int, calm: threading.Event) -> None:
+    def __init__(self, subscription: str, ledger: Ledger) -> None:
         self.subscription = subscription
         self.url = ""
         self._ledger = ledger
-        self._seed = seed
-        self._calm = calm
-        self._times = Times()
-        self._seen: Counter[str] = Counter()
         self._loop = asyncio.new_event_loop()
         self._started: Future[str] = Future()
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),))
@@ -211,10 +207,7 @@ class Liar:
             peer._server.requests.clear()
             peer._server.heads.clear()
             delivery, _, tag = parsed(self.subscription, body, {})
-            self._seen[tag] += 1
-            dice = random.Random(f"{self._seed} {self.subscription} {tag} {self._seen[tag]}")
-            lies = self._times.are_bad() and not self._calm.is_set() and dice.random() <= 0.3
-            lie = dice.choice(LIES) if lies else ""
+            lie = self._lie(tag)
             if lie in ("", "surplus"):
                 delivery.acked = delivery.at
             self._ledger.deliveries.append(delivery)
@@ -224,6 +217,27 @@ class Liar:
             await peer.send(ANSWERS[lie])
             if lie:
                 return
+
+    def _lie(self, tag: str) -> str:
+        """Return the lie with which a message is answered, or ""."""
+        return ""
+
+
+class Liar(Quick):
+    """In bad times it answers with broken HTTP, half answers, garbage and resets."""
+
+    def __init__(self, subscription: str, ledger: Ledger, *, seed: int, calm: threading.Event) -> None:
+        super().__init__(subscription, ledger)
+        self._seed = seed
+        self._calm = calm
+        self._times = Times()
+        self._seen: Counter[str] = Counter()
+
+    def _lie(self, tag: str) -> str:
+        self._seen[tag] += 1
+        dice = random.Random(f"{self._seed} {self.subscription} {tag} {self._seen[tag]}")
+        lies = self._times.are_bad() and not self._calm.is_set() and dice.random() <= 0.3
+        return dice.choice(LIES) if lies else ""
 
 
 ANSWERS = {

@@ -21,6 +21,8 @@ from tests.chaos.ledger import Ledger, Published, now
 PROJECT = "projects/storm"
 COLOURS = ("red", "green", "blue")
 BATCH = 10
+#: Of a publisher that fills a topic.
+BULK_BATCH = 50
 #: One message in so many is refused by the subscription with a dead-letter policy.
 POISON_EVERY = 40
 #: How long the official client repeats a publish whose outcome it does not know.
@@ -84,7 +86,7 @@ class Publisher:
 
 
 class RestPublisher(Publisher):
-    """Publishes over REST: batches without a key, or, with keys, one message a request.
+    """Publishes over REST: batches without a key, or, with keys, one message a request unless a batch is asked for.
 
     What was refused or got no answer is published again, so that the messages of a key are acknowledged in order.
     """
@@ -96,12 +98,14 @@ class RestPublisher(Publisher):
         addresses: Sequence[str],
         *,
         first: int,
+        batch: int = 0,
         token: str = "",
         timeout_seconds: float = TIMEOUT_SECONDS,
         **more: Any,
     ) -> None:
         super().__init__(name, ledger, **more)
         self._caller = Caller(addresses, token=token, timeout_seconds=timeout_seconds)
+        self._batch = batch or (1 if self._keys else BATCH)
         #: A publisher stays with its server while that answers.
         self._server = first
 
@@ -111,7 +115,7 @@ class RestPublisher(Publisher):
 
     def publish(self) -> int:
         key = self._dice.choice(self._keys) if self._keys else ""
-        batch = list(self.messages(1 if key else BATCH))
+        batch = list(self.messages(self._batch))
         ordering = {"orderingKey": key} if key else {}
         body = [
             {"data": base64.b64encode(tag.encode()).decode(), "attributes": attributes, **ordering}

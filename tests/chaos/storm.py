@@ -23,10 +23,10 @@ from tests.chaos.checker import Findings, check, missing
 from tests.chaos.endpoints import Endpoint
 from tests.chaos.ledger import Incident, Ledger, now
 from tests.chaos.plan import SLOT_SECONDS, Event, kinds_for, plan
-from tests.chaos.publishers import PROJECT, ClientPublisher, Publisher, RestPublisher
+from tests.chaos.publishers import BULK_BATCH, PROJECT, ClientPublisher, Publisher, RestPublisher
 from tests.chaos.samples import Sample, growing, measure
 from tests.chaos.stand import MEMBERS, Stand
-from tests.chaos.world import DOOMED, GUEST_RATE, MAX_OUTSTANDING, ORDERS, World
+from tests.chaos.world import BULK, DOOMED, GUEST_RATE, MAX_OUTSTANDING, ORDERS, World
 
 PROGRESS_SECONDS = 5.0
 WATCH_SECONDS = 0.5
@@ -46,6 +46,8 @@ class Options:
     minutes: float
     database: str
     load: float
+    #: Messages a second to a topic of their own, for a plain and an ordered subscription.
+    bulk: float = 0.0
     bugs: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
@@ -105,7 +107,7 @@ class Storm:
             )
             if not self.stand.has_small_disk:
                 self.say("no file system can be mounted here: the disk will not be full")
-            world = World(self.ledger, seed=options.seed, load=options.load, addresses=addresses)
+            world = World(self.ledger, seed=options.seed, load=options.load, bulk=options.bulk, addresses=addresses)
             with self._watching(), world as self.world:
                 self._rage(events, self._publishers(addresses))
                 self._calm_down()
@@ -186,7 +188,10 @@ class Storm:
     def _publishers(self, addresses: Sequence[str]) -> list[Publisher]:
         load, seed = self.options.load, self.options.seed
         rest: dict[str, Any] = {"addresses": addresses, "seed": seed, "topic": ORDERS}
+        bulk = {**rest, "topic": BULK, "keys": 50, "batch": BULK_BATCH, "rate": self.options.bulk / 2}
+        bulks = [RestPublisher(f"bulk-{name}", self.ledger, first=first, **bulk) for first, name in enumerate("ab")]
         return [
+            *(bulks if self.options.bulk else []),
             RestPublisher("batches", self.ledger, first=0, rate=load * 0.4, **rest),
             RestPublisher("singles-a", self.ledger, first=0, rate=load * 0.2, keys=4, **rest),
             RestPublisher("singles-b", self.ledger, first=1, rate=load * 0.1, keys=4, **rest),

@@ -15,13 +15,13 @@ import requests
 
 from tests.chaos import endpoints
 from tests.chaos.caller import Caller
-from tests.chaos.endpoints import Behaviour, Endpoint, Liar
+from tests.chaos.endpoints import Behaviour, Endpoint, Liar, Quick
 from tests.chaos.ledger import Ledger, Published, now
 from tests.chaos.publishers import PROJECT
 from tests.chaos.pullers import GrpcPuller, Puller, RestPuller, StreamPuller
 
-#: The topic that most subscriptions have, the one that a fault deletes, and that of dead letters.
-ORDERS, DOOMED, LETTERS = "orders", "doomed", "letters"
+#: The topics: of most subscriptions, the one that a fault deletes, of dead letters, and of the bulk.
+ORDERS, DOOMED, LETTERS, BULK = "orders", "doomed", "letters", "bulk"
 #: The subscription that gets the dead letters.
 MORGUE = "morgue"
 ACCOUNT = "pusher@storm.iam.gserviceaccount.com"
@@ -55,7 +55,7 @@ class Contract:
     #: Seeks that make messages come again: to which time, and when.
     replays: list[tuple[float, float]] = field(default_factory=list)
     #: None for a subscription that is pulled.
-    endpoint: Endpoint | Liar | None = None
+    endpoint: Endpoint | Quick | None = None
 
     @property
     def path(self) -> str:
@@ -96,8 +96,8 @@ class Contract:
         return "filter" not in self.body or attributes.get("colour") == "red"
 
 
-def contracts(seed: int, *, load: float) -> list[Contract]:
-    """Return every kind of subscription."""
+def contracts(seed: int, *, load: float, bulk: float) -> list[Contract]:
+    """Return every kind of subscription, and two that get the bulk."""
     letters = {"deadLetterTopic": f"{PROJECT}/topics/{LETTERS}", "maxDeliveryAttempts": MAX_ATTEMPTS}
     token = {"oidcToken": {"serviceAccountEmail": ACCOUNT, "audience": AUDIENCE}}
     ordered = {"enableMessageOrdering": True}
@@ -124,16 +124,17 @@ def contracts(seed: int, *, load: float) -> list[Contract]:
         Contract("pulled", ordered | {"ackDeadlineSeconds": 10}),
         Contract("streamed", ordered | {"ackDeadlineSeconds": 10}),
         Contract("streamed-once", once),
+        *([Contract(BULK, topic=BULK, is_healthy=True), Contract("bulk-ordered", ordered, topic=BULK)] if bulk else []),
     ]
 
 
 class World:
     """Makes everything in PushHub, and runs endpoints and pullers."""
 
-    def __init__(self, ledger: Ledger, *, seed: int, load: float, addresses: list[str]) -> None:
+    def __init__(self, ledger: Ledger, *, seed: int, load: float, bulk: float, addresses: list[str]) -> None:
         self.ledger = ledger
         self.calm = threading.Event()
-        self.contracts = {contract.name: contract for contract in contracts(seed, load=load)}
+        self.contracts = {contract.name: contract for contract in contracts(seed, load=load, bulk=bulk)}
         self.pullers: list[Puller] = []
         self.caller = Caller(addresses)
         self._addresses = addresses
@@ -142,7 +143,7 @@ class World:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        for topic in (ORDERS, DOOMED, LETTERS):
+        for topic in {contract.topic for contract in self.contracts.values()}:
             self.make_topic(topic)
         self.guest = self._make_token()
         self.grant_guest(is_granted=True)
@@ -222,6 +223,8 @@ class World:
         common: dict[str, Any] = {"seed": self._seed, "calm": self.calm}
         if contract.name == "liar":
             contract.endpoint = self._stack.enter_context(Liar(contract.name, self.ledger, **common))
+        elif contract.topic == BULK:
+            contract.endpoint = self._stack.enter_context(Quick(contract.name, self.ledger))
         elif contract.behaviour is not None:
             signed = "oidcToken" in contract.body.get("pushConfig", {})
             contract.endpoint = self._stack.enter_context(
