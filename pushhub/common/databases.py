@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +16,9 @@ if TYPE_CHECKING:
 ESCAPED = "with %2F, %23 and %40 for /, # and @ in a password"
 #: What SQLite takes for no file.
 IN_MEMORY = ":memory:"
-#: How SQLite and PostgreSQL say that a database lacks a table or a column.
-_LACKING = re.compile(r"no such (table|column)|(relation|column) .* does not exist")
+#: How SQLite says that a database lacks a table or a column, and the codes by which PostgreSQL says it in any language.
+SQLITE_LACKS = ("no such table", "no such column")
+POSTGRESQL_LACKS = ("42P01", "42703")
 ENGINES = ("django.db.backends.sqlite3", "django.db.backends.postgresql")
 #: What each session of PostgreSQL needs. The just-in-time compiler takes seconds for a query that it believes to be
 #: expensive, such as a viewer's search for messages, which ends in milliseconds because it reads a bounded number of
@@ -69,7 +69,8 @@ def replica_config(url: str, *, password: str = "") -> dict[str, Any]:
 
 def lacks_migrations(error: BaseException) -> bool:
     """Return whether a database lacks what migrations make."""
-    return bool(_LACKING.search(first_line(error)))
+    state = getattr(error.__cause__, "sqlstate", None)
+    return state in POSTGRESQL_LACKS or first_line(error).startswith(SQLITE_LACKS)
 
 
 def database_line(error: BaseException) -> str:

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import ProgrammingError
+from psycopg.errors import UndefinedTable
 
 from pushhub.cli import execute_django
+from pushhub.common.databases import database_line
 from tests.databases import other_database
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -33,3 +36,9 @@ def test_a_command_of_pushhub_names_migrate() -> None:
 def test_a_command_of_django_names_migrate() -> None:
     with pytest.raises(SystemExit, match="the database cannot be used: .*auth_user.*" + REMEDY):
         execute_django(["pushhub", "createsuperuser", "--noinput", "--username", "a", "--email", "a@example.com"])
+
+
+def test_a_postgresql_of_another_language_names_migrate_too() -> None:
+    error = ProgrammingError('Relation "auth_user" existiert nicht')
+    error.__cause__ = UndefinedTable()
+    assert database_line(error).endswith(REMEDY)
