@@ -298,12 +298,13 @@ local function expects_page(state, number) return state.paging_until_ms > 0 and 
 local function page_arrived(state, next_id, is_last)
   if id_less(state.read_to, next_id) then state.read_to = next_id end
   state.paging_until_ms = 0
-  if state.spilled_from == '' then
+  local may_lack = state.spilled_from ~= '' and id_less(state.spilled_from, next_id)
+  if not may_lack then
     state.cursor = next_id
-    if is_last then state.spilled = 0 end
   elseif state.ordered == 0 then
-    state.cursor = id_less(state.spilled_from, next_id) and state.spilled_from or next_id
+    state.cursor = state.spilled_from
   end
+  if is_last and state.spilled_from == '' then state.spilled = 0 end
 end
 
 --- The regions whose bells the caller is to ring.

@@ -10,6 +10,7 @@ import secrets
 import signal
 import socket
 import subprocess
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -143,6 +144,8 @@ class Stand:
     #: Flower runs too; no fault hits it.
     is_monitored: bool = False
     cells: int = 1
+    #: Settings in place of SETTINGS.
+    settings: Mapping[str, str] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
     proxies: dict[str, Proxy] = field(default_factory=dict)
     postgresql: PostgresqlServer | None = None
@@ -223,6 +226,7 @@ class Stand:
             "PUSHHUB_DATABASE_URL": self.database_url(host),
             "PUSHHUB_REDIS_URL": self.redis_url(host),
             "PUSHHUB_CELLS": str(self.cells),
+            **self.settings,
         }
 
     _secret: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)

@@ -36,6 +36,8 @@ MOST_SAMPLES = 360
 #: The calm that is measured at the end.
 CALM_SECONDS = 6.0
 FAULT_SECONDS = 300.0
+#: The default, as two hundred messages of few keys at a time would not keep up.
+BULK_SETTINGS = {"PUSHHUB_BACKLOG_LIMIT": "4000"}
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ class Storm:
             bugs=options.bugs,
             is_monitored=options.is_monitored,
             cells=options.cells,
+            settings=BULK_SETTINGS if options.bulk else {},
         ) as self.stand:
             self._log_to_file()
             addresses = list(self.stand.web.values())
