@@ -94,6 +94,8 @@ def growing(samples: Sequence[Sample]) -> Iterator[str]:
             third = len(values) // 3
             if len(values) < LEAST_SAMPLES or name in STORES:
                 continue
+            if unit == "descriptors" and name not in of(samples[-1]):
+                continue  # connections come and go with the load, so only the calm at the end tells
             before, after = TYPICAL[unit](values[third : 2 * third]), TYPICAL[unit](values[2 * third :])
             if after > before + FLAT[unit] + before / 10:
                 yield f"{name} grew from {before:.0f} to {after:.0f} {unit}"
