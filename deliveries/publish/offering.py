@@ -18,7 +18,7 @@ from deliveries.rules.payload import NewMessage, publish_time_text, wire_message
 from deliveries.rules.taskmessage import escape_message, reference
 from deliveries.store.lostoffers import note_lost
 from deliveries.store.regionholds import holds
-from deliveries.telemetry.events import Published
+from deliveries.telemetry.events import Owed, Published
 from deliveries.telemetry.sinks.observing import observe
 from subscriptions.selectors import PushSettings
 
@@ -41,7 +41,7 @@ def _offer_all(requests: Sequence[Published]) -> None:
     # Asked once for each: one that is neither noted nor offered would wait for the audit.
     are_held = [holds(request.region) for request in requests]
     note_lost(
-        LostOffer(subscription_id=owed.subscriber.id, region=request.region, message_id=request.ids[owed.indices[0]])
+        LostOffer(subscription_id=owed.subscriber.id, region=request.region, message_id=_first_id(request, owed))
         for request, is_held in zip(requests, are_held, strict=True)
         if not is_held
         for owed in request.owed
@@ -71,9 +71,15 @@ def _first_of_ordered(requests: Iterable[Published]) -> dict[Lane, tuple[int, Pu
     for request in requests:
         for owed in request.owed:
             if owed.subscriber.ordered and owed.indices:
-                first = request.ids[owed.indices[0]], owed.subscriber
-                first_ids.setdefault(Lane(owed.subscriber.id, request.region), first)
+                lane, first_id = Lane(owed.subscriber.id, request.region), _first_id(request, owed)
+                if lane not in first_ids or first_id < first_ids[lane][0]:
+                    first_ids[lane] = first_id, owed.subscriber
     return first_ids
+
+
+def _first_id(request: Published, owed: Owed) -> int:
+    """Return the smallest id. Ids don't ascend where a clock was ahead: a key keeps its order (storing.py)."""
+    return min(request.ids[index] for index in owed.indices)
 
 
 def _offers(requests: Sequence[Published]) -> Iterator[Offer]:
@@ -96,7 +102,7 @@ def _offers(requests: Sequence[Published]) -> Iterator[Offer]:
         groups.setdefault(key, []).append(lane)
     for lanes in groups.values():
         offered = [lane_offered(lane, subscribers[lane]) for lane in lanes]
-        owed_messages = [texts[number][index] for number, indices in parts[lanes[0]] for index in indices]
+        owed_messages = sorted(texts[number][index] for number, indices in parts[lanes[0]] for index in indices)
         yield Offer(lanes[0].region, offered, owed_messages)
 
 

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from deliveries.backlog.default import default_backlog
+from deliveries.backlog.paging import page_in
+from deliveries.backlog.records import Lane
 from deliveries.models import Message
 from deliveries.publish import storing
 from deliveries.publish.service import publish_message
@@ -14,8 +17,9 @@ from deliveries.publish.storing import Request, commit_requests, owed_by
 from deliveries.rules.ids import MessageIds, publish_time_ms
 from deliveries.rules.payload import NewMessage
 from deliveries.store import fanout
-from subscriptions.models import Topic
+from subscriptions.models import Subscription, Topic
 from subscriptions.selectors import get_topic, subscriptions_of_topic
+from tests.lanes import lane_change, page_requests
 from tests.restapi import Api
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
@@ -69,6 +73,36 @@ def test_requests_that_are_committed_together_keep_their_order(topic: Topic) -> 
     first, other, second = (list(published.ids) for published in commit_requests(requests))
     assert [before, *first, *second] == sorted({before, *first, *second})
     assert max(other) < before
+
+
+@pytest.mark.usefixtures("redis_url")
+@pytest.mark.parametrize("is_ordered", [False, True])
+def test_messages_with_smaller_ids_than_others_of_their_publish_are_read(
+    topic: Topic, api: Api, is_ordered: bool
+) -> None:
+    # Given a backlog in the database that has been read up to the id from the future
+    push = {"pushConfig": {"pushEndpoint": "http://127.0.0.1:1024/"}, "enableMessageOrdering": is_ordered}
+    api.create("subscriptions/pushed", {"topic": "projects/shop/topics/orders", **push})
+    lane = Lane(Subscription.objects.get(subscription_id="pushed").pk, "local")
+    lane_change(default_backlog(), lane, spilled=1)
+    publish(topic, "a")
+    read_pages()
+    lane_change(default_backlog(), lane, spilled=1)
+
+    # When one publish has a message of that key and then one with an id of now
+    messages = [NewMessage(b"x", {}, key) for key in ("a", "b")]
+    ids = publish_message(topic=topic, messages=messages)
+    read_pages()
+
+    # Then both are read
+    assert int(ids[0]) > int(ids[1])
+    assert default_backlog().missing({lane: ids}) == {}
+
+
+def read_pages() -> None:
+    """Do what a worker does with the lanes that want a page."""
+    while requests := page_requests(default_backlog(), region="local"):
+        page_in(requests)
 
 
 def test_a_large_publish_comes_after_the_last_message_of_its_key(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
