@@ -9,7 +9,7 @@
 --   ARGV[3..12]   the parts of a task message between its ids and its text (task_parts in taskmessage.py)
 --   ARGV[13..]    for each lane "mode,outstanding,messages/s,burst": its mode and the subscription's own limits, for a lane
 --                 that Redis does not know yet
---   the others    id and escaped JSON text of each message, alternating, in publish order
+--   the others    id and escaped JSON text of each message, alternating, in the order of ids
 -- Owns every key of the lanes (common.lua).
 local now = now_ms()
 local limit = tonumber(ARGV[1])
