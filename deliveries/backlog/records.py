@@ -148,7 +148,7 @@ class OfferedLane(NamedTuple):
 class Offer:
     """New deliveries of the same messages in lanes of one region.
 
-    The messages are in the order of ids, as pairs of message id and JSON text that `taskmessage.escape_message` returned.
+    The messages are in the order of ids, as pairs of id and JSON text that `taskmessage.escape_message` returned.
     """
 
     region: str
