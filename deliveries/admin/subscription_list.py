@@ -7,7 +7,7 @@ from typing import Any
 
 import redis
 from django.contrib import admin
-from django.db.models import Case, Exists, F, OuterRef, QuerySet, Subquery, Value, When
+from django.db.models import Case, Count, Exists, F, Min, OuterRef, QuerySet, Subquery, Value, When
 from django.db.models.functions import Coalesce, Concat, Greatest
 from django.http import HttpRequest
 from django.urls import reverse
@@ -21,6 +21,7 @@ from deliveries.inspection.failing import conditions_of, last_results
 from deliveries.inspection.overview import last_round, last_rounds
 from deliveries.inspection.status import level_of
 from deliveries.models import Delivery, GaugeMinute
+from deliveries.rules.ids import publish_time
 from pushhub.common.clock import time_text, utcnow
 from subscriptions.console.base import ConsoleAdmin
 from subscriptions.models import Subscription
@@ -77,13 +78,17 @@ def _last_gauge(of: str | Greatest) -> Coalesce:
 
 
 def count_newer(rows: Sequence[Any]) -> None:
-    """Count what waits, up to MAX_NEWER, where nothing did at the last gauges: it has come since."""
+    """Count what waits, up to MAX_NEWER, where nothing did at the last gauges: it has come since. The age needs all."""
     quiet = {row.pk: row for row in rows if not row.gauge_undelivered}
     has_any = Exists(Delivery.objects.filter(subscription=OuterRef("pk")))
     for pk in Subscription.objects.filter(has_any, pk__in=list(quiet)).values_list("pk", flat=True):
-        waiting = Delivery.objects.filter(subscription=pk).order_by().values("pk")[: MAX_NEWER + 1].count()
-        quiet[pk].gauge_undelivered = min(waiting, MAX_NEWER)
-        quiet[pk].has_more = waiting > MAX_NEWER
+        waiting = Delivery.objects.filter(subscription=pk).order_by().values("message_id")[: MAX_NEWER + 1]
+        found = waiting.aggregate(count=Count("message_id"), oldest=Min("message_id"))
+        row = quiet[pk]
+        row.gauge_undelivered = min(found["count"], MAX_NEWER)
+        row.has_more = found["count"] > MAX_NEWER
+        if found["oldest"] is not None and not row.has_more:
+            row.gauge_oldest_seconds = max((utcnow() - publish_time(found["oldest"])).total_seconds(), 0)
 
 
 def set_conditions(rows: Sequence[Any]) -> None:

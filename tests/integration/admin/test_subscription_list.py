@@ -86,6 +86,8 @@ def test_a_row_shows_what_has_come_since_the_last_gauges(
     api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}] * 2})
     Delivery.objects.filter(subscription__subscription_id="other").delete()
     assert shown(client) == {"calm": ("no push worker", 2), "new": ("no push worker", 2), "other": ("idle", 0)}
+    aged = [row.subscription_id for row in client.get(LIST).context["cl"].result_list if row.gauge_oldest_seconds]
+    assert aged == ["calm", "new"]
     monkeypatch.setattr(subscription_list, "MAX_NEWER", 1)
     assert shown(client)["new"] == ("no push worker", 1)
     assert '<span class="number">1+</span>' in client.get(LIST).content.decode()
