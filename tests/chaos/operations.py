@@ -93,7 +93,7 @@ def seek(storm: Storm, target: str) -> Iterator[str]:
 @contextmanager
 def key_replaced(storm: Storm, target: str) -> Iterator[str]:
     """Replace the key that signs pushes at once, as after a private key leaked; again if the database is away."""
-    from django.core.management import call_command
+    from django.core.management import CommandError, call_command
     from django.db import Error, connection
 
     from subscriptions.models.iam import SigningKey
@@ -103,7 +103,7 @@ def key_replaced(storm: Storm, target: str) -> Iterator[str]:
             before = SigningKey.objects.count()
             call_command("signing_keys", "replace", stdout=io.StringIO())
             assert SigningKey.objects.count() > before, "there is no new key"
-        except Error:
+        except (Error, CommandError):
             return False
         finally:
             connection.close()
