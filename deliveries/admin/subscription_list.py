@@ -78,7 +78,10 @@ def _last_gauge(of: str | Greatest) -> Coalesce:
 
 
 def count_newer(rows: Sequence[Any]) -> None:
-    """Count what waits, up to MAX_NEWER, where nothing did at the last gauges: it has come since. The age needs all."""
+    """Count what waits, up to MAX_NEWER, where nothing did at the last gauges: it has come since.
+
+    The age of the oldest is known if all were counted.
+    """
     quiet = {row.pk: row for row in rows if not row.gauge_undelivered}
     has_any = Exists(Delivery.objects.filter(subscription=OuterRef("pk")))
     for pk in Subscription.objects.filter(has_any, pk__in=list(quiet)).values_list("pk", flat=True):

@@ -21,8 +21,6 @@ from tests.chaos.ledger import Ledger, Published, now
 PROJECT = "projects/storm"
 COLOURS = ("red", "green", "blue")
 BATCH = 10
-#: Of a publisher that fills a topic.
-BULK_BATCH = 50
 #: One message in so many is refused by the subscription with a dead-letter policy.
 POISON_EVERY = 40
 #: How long the official client repeats a publish whose outcome it does not know.

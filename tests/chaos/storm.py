@@ -23,7 +23,7 @@ from tests.chaos.checker import Findings, check, missing
 from tests.chaos.endpoints import Endpoint
 from tests.chaos.ledger import Incident, Ledger, now
 from tests.chaos.plan import SLOT_SECONDS, Event, kinds_for, plan
-from tests.chaos.publishers import BULK_BATCH, PROJECT, ClientPublisher, Publisher, RestPublisher
+from tests.chaos.publishers import PROJECT, ClientPublisher, Publisher, RestPublisher
 from tests.chaos.samples import Sample, growing, measure
 from tests.chaos.stand import MEMBERS, Stand
 from tests.chaos.world import BULK, DOOMED, GUEST_RATE, MAX_OUTSTANDING, ORDERS, World
@@ -36,6 +36,8 @@ MOST_SAMPLES = 360
 #: The calm that is measured at the end.
 CALM_SECONDS = 6.0
 FAULT_SECONDS = 300.0
+#: The ordering keys of each of the two publishers of the bulk, and the messages of a request, which are of one key.
+BULK_KEYS, BULK_BATCH = 50, 50
 #: The default, as two hundred messages of few keys at a time would not keep up.
 BULK_SETTINGS = {"PUSHHUB_BACKLOG_LIMIT": "4000"}
 
@@ -191,7 +193,7 @@ class Storm:
     def _publishers(self, addresses: Sequence[str]) -> list[Publisher]:
         load, seed = self.options.load, self.options.seed
         rest: dict[str, Any] = {"addresses": addresses, "seed": seed, "topic": ORDERS}
-        bulk = {**rest, "topic": BULK, "keys": 50, "batch": BULK_BATCH, "rate": self.options.bulk / 2}
+        bulk = {**rest, "topic": BULK, "keys": BULK_KEYS, "batch": BULK_BATCH, "rate": self.options.bulk / 2}
         bulks = [RestPublisher(f"bulk-{name}", self.ledger, first=first, **bulk) for first, name in enumerate("ab")]
         return [
             *(bulks if self.options.bulk else []),

@@ -143,7 +143,7 @@ class World:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        for topic in {contract.topic for contract in self.contracts.values()}:
+        for topic in sorted({contract.topic for contract in self.contracts.values()}):
             self.make_topic(topic)
         self.guest = self._make_token()
         self.grant_guest(is_granted=True)
