@@ -33,6 +33,8 @@ from tests.scheduling import GroupScheduling, ordered
 TIERS = ("unit", "integration", "security", "endtoend", "compatibility", "browser", "chaos")
 #: Fixtures that lead to the database. Only tests with one of them, or with the marker django_db, run on PostgreSQL.
 DATABASE_FIXTURES = frozenset({"db", "transactional_db", "django_db_setup", "live_server"})
+#: PushHub's environment variables, which no test may change for those after it.
+VARIABLES = leftovers.variables()
 #: How long a test's last threads and processes may take to end.
 LEFTOVERS_SECONDS = 10.0
 #: How long to wait before garbage is collected, which takes half a second and is rarely needed.
@@ -129,6 +131,14 @@ def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
             gc.collect()
         remaining = leftovers.since(before, redis_url=url)
     assert not remaining, "the test left behind: " + "; ".join(remaining)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, None, None]:
+    """Fail a test that changes a variable of PushHub, once its monkeypatch is undone: later processes inherit it."""
+    yield
+    changed = leftovers.restore_variables(VARIABLES)
+    assert not changed, f"the test changed the environment: {', '.join(changed)}"
 
 
 @pytest.fixture(scope="session")

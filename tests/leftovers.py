@@ -1,4 +1,4 @@
-"""Finds what a test leaves behind: child processes, threads, open files, ports, temporary files, keys in Redis."""
+"""Finds what a test leaves behind: processes, threads, open files, ports, temporary files, Redis keys, variables."""
 
 from __future__ import annotations
 
@@ -25,6 +25,21 @@ def holdings() -> dict[str, str]:
 def since(before: dict[str, str], *, redis_url: str = "") -> list[str]:
     """Describe what this process holds now and did not hold before, and the keys in its Redis."""
     return [words for key, words in holdings().items() if key not in before] + _redis_keys(redis_url)
+
+
+def variables() -> dict[str, str]:
+    """Return PushHub's environment variables, without the one that a process sets when it first needs Java."""
+    return {name: text for name, text in os.environ.items() if name.startswith("PUSHHUB_") and name != "PUSHHUB_JDK"}
+
+
+def restore_variables(before: dict[str, str]) -> list[str]:
+    """Give PushHub's environment variables their former values, and return the names of those that differed."""
+    now = variables()
+    differing = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+    for name in differing:
+        os.environ.pop(name, None)
+    os.environ.update({name: before[name] for name in differing if name in before})
+    return differing
 
 
 def _redis_keys(redis_url: str) -> list[str]:

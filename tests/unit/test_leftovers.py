@@ -68,3 +68,15 @@ def test_a_key_in_redis_is_named(redis_url: str) -> None:
     with redis.Redis.from_url(redis_url) as client:
         client.set("forgotten", 1)
         assert "the Redis key b'forgotten'" in leftovers.since(leftovers.holdings(), redis_url=redis_url)
+
+
+def test_changed_variables_are_named_and_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PUSHHUB_KEPT", "a")
+    monkeypatch.setenv("PUSHHUB_GONE", "b")
+    before = leftovers.variables()
+    monkeypatch.setenv("PUSHHUB_KEPT", "c")
+    monkeypatch.delenv("PUSHHUB_GONE")
+    monkeypatch.setenv("PUSHHUB_NEW", "d")
+
+    assert leftovers.restore_variables(before) == ["PUSHHUB_GONE", "PUSHHUB_KEPT", "PUSHHUB_NEW"]
+    assert leftovers.variables() == before

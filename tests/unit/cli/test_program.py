@@ -248,6 +248,7 @@ def test_help_is_shown_and_nothing_else_happens(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PUSHHUB_SECRET_KEY", "x")  # otherwise `receive` sets one, for this whole process
     monkeypatch.setattr(sys, "argv", ["pushhub", command, "--help"])
     with pytest.raises(SystemExit) as exit_:
         pushhub_main()
