@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+from typing import Any
 
 from bench.processes import BenchError
 
@@ -18,8 +19,10 @@ def topic_names(count: int) -> list[str]:
     return [TOPIC, *(f"{TOPIC}-{number}" for number in range(1, count))]
 
 
-def publish_body(messages: int, *, data: bytes = HELLO) -> bytes:
-    message = {"data": base64.b64encode(data).decode(), "attributes": ATTRIBUTES}
+def publish_body(messages: int, *, data: bytes = HELLO, key: str = "") -> bytes:
+    message: dict[str, Any] = {"data": base64.b64encode(data).decode(), "attributes": ATTRIBUTES}
+    if key:
+        message["orderingKey"] = key
     return json.dumps({"messages": [message] * messages}).encode()
 
 

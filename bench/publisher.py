@@ -4,7 +4,7 @@
 for each answer, on the clock of `time.monotonic_ns`. A publish that is due while all connections are busy goes out as
 soon as one is free, and counts from when it was due. With BATCH and SIZE at the end, a publish has so many messages
 with data of so many random bytes, and the line the id of the first. With TOPICS after them, publishes go to so many
-topics in turn.
+topics in turn, and with KEYS after that, they have so many ordering keys in turn.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import asyncio
 import random
 import sys
 from collections import deque
+from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
 from time import monotonic_ns
@@ -56,10 +57,12 @@ class Connection(asyncio.Protocol):
 class Load:
     """Send the publishes that are due."""
 
-    def __init__(self, port: int, body: bytes, *, topics: int, notes: TextIO) -> None:
-        lines = f"Host: 127.0.0.1:{port}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    def __init__(self, port: int, bodies: Sequence[bytes], *, topics: int, notes: TextIO) -> None:
+        lines = f"Host: 127.0.0.1:{port}\r\nContent-Type: application/json\r\nContent-Length: "
         self.requests = cycle(
-            [f"POST /v1/{name}:publish HTTP/1.1\r\n{lines}".encode() + body for name in topic_names(topics)]
+            f"POST /v1/{name}:publish HTTP/1.1\r\n{lines}{len(body)}\r\n\r\n".encode() + body
+            for body in bodies
+            for name in topic_names(topics)
         )
         self.free: deque[Connection] = deque()
         self.waiting: deque[int] = deque()
@@ -105,11 +108,13 @@ async def run(load: Load, port: int, rate: int, seconds: int, connections: int) 
 
 def main() -> None:
     port, rate, seconds, connections = map(int, sys.argv[1:5])
-    given = [int(word) for word in sys.argv[6:9]]
-    batch, size, topics = given + [1, len(HELLO), 1][len(given) :]
-    body = publish_body(batch, data=random.Random(0).randbytes(size))
+    given = [int(word) for word in sys.argv[6:10]]
+    batch, size, topics, keys = given + [1, len(HELLO), 1, 0][len(given) :]
+    data = random.Random(0).randbytes(size)
+    names = [f"key-{number}" for number in range(keys)] or [""]
+    bodies = [publish_body(batch, data=data, key=name) for name in names]
     with Path(sys.argv[5]).open("w", buffering=1) as notes:
-        uvloop.run(run(Load(port, body, topics=topics, notes=notes), port, rate, seconds, connections))
+        uvloop.run(run(Load(port, bodies, topics=topics, notes=notes), port, rate, seconds, connections))
 
 
 if __name__ == "__main__":

@@ -141,6 +141,12 @@ ROWS = {
         ("latency_ms_p50", "latency_ms_p99", "latency_from_request_ms_p50", "latency_from_request_ms_p99"),
         may_be_nothing=("latency_ms_p50", "latency_ms_p99"),
     ),
+    "ordered_latency": Row(
+        "latency",
+        "ordered_latency",
+        "single publishes with ordering keys, and without",
+        ("ordered_latency_from_request_ms_p50", "plain_latency_from_request_ms_p50", "ordered_cpu_ratio"),
+    ),
     "outstanding": Row(
         "neighbours",
         "outstanding",

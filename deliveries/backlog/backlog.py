@@ -87,9 +87,14 @@ class Backlog(WorkerVerbs):
                     call_all(self.clients, self.scripts.offer, calls)
                 calls, weight = [], 0
             keys = [offered.lane.root for offered in lanes]
-            settings_texts = [settings_text(offered.mode, offered.limits) for offered in lanes]
-            fixed = [self.limit, self._draw_generation(), *task_parts(offer.region)]
-            calls.append((keys, [*fixed, *settings_texts, *_flat(messages)]))
+            settings_texts = [settings_text(offered.mode, offered.limits, offered.ordered) for offered in lanes]
+            is_ordered = any(offered.ordered for offered in lanes)
+            fields = [
+                (it.message_id, it.text, it.key, "" if it.before is None else it.before) if is_ordered else it[:2]
+                for it in messages
+            ]
+            fixed = [self.limit, self._draw_generation(), *task_parts(offer.region), len(fields[0])]
+            calls.append((keys, [*fixed, *settings_texts, *_flat(fields)]))
             weight += call_weight
         if calls:
             with steps:

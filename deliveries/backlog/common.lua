@@ -16,6 +16,7 @@
 --   P:o  hash    delivery -> digest of its ordering key; ordered lanes only
 --   P:k  hash    ordering key -> the delivery that is next among the waiting ones of the key. It holds a token while it is
 --                pushed. "*" stands for the first parked delivery, which waits until another puller's leases end
+--   P:t  hash    digest of an ordering key -> its last message that came, of those that came lately; see below
 --   P:q:<key>  list  the deliveries parked behind the next one, in publish order
 --   P:u:<key>  list  the key's deliveries that pullers have leased, in publish order; they come before P:k
 --   P:v  hash    ordering key -> the puller that holds those leases: no other puller gets messages of the key meanwhile.
@@ -66,8 +67,9 @@
 -- carry the generation for their results; those of versions without generations count in each. Offers and settings are made of
 -- what the database has, and ph:wake, ph:page and the bells only make somebody look at a lane, so they suit each generation.
 --
--- An ordered lane reads its backlog from the database only, in the order of ids, so that a publisher's lost offer cannot
--- swap two messages of a key. If any of it must be read again, everything that waits is read again.
+-- A publisher's lost offer must not swap two messages of a key. So an offer says of each message which one was the last of its
+-- key in the database before it. An ordered lane takes the offer if it has had those, as it has then had all of the key; otherwise
+-- it reads the database, in the order of ids. If any of it must be read again, everything that waits is read again.
 
 -- A lane whose messages don't leave fast keeps few deliveries in Redis: one of whose endpoint no ack within a second is known,
 -- and one whose pullers are away. All lanes together have one budget, BUDGET_BYTES. While they take more, each lane keeps few
@@ -89,6 +91,9 @@ local HANDFUL, LEAN_TEXT = 16, 2000
 --- While Redis is over its budget, or its messages don't leave fast, a lane keeps so many times its push window, but a handful at
 --- least.
 local WINDOWS = 8
+--- How many ordering keys a lane knows the last message of, and how long after the last offer. The database forgets most messages
+--- sooner once they are settled, and a key without messages needs none.
+local MOST_LAST, LAST_SECONDS = 10000, 90
 --- So long after its last request a puller counts as away. Streams ask every few seconds.
 local PULLER_AWAY_MS = 60000
 --- What a delivery takes in Redis besides its message, and the bytes of a message whose size is not known.
@@ -304,7 +309,11 @@ local function page_arrived(state, next_id, is_last)
   elseif state.ordered == 0 then
     state.cursor = state.spilled_from
   end
-  if is_last and state.spilled_from == '' then state.spilled = 0 end
+  if is_last and state.spilled_from == '' then
+    state.spilled = 0
+    -- Pages have had the rows up to here: an offer of one that comes now is late (offer.lua).
+    if state.ordered == 1 and id_less(next_id, state.read_to) then state.cursor = state.read_to end
+  end
 end
 
 --- The regions whose bells the caller is to ring.

@@ -5,7 +5,6 @@
 --   ARGV[1]  mode: 0 paused or detached, 1 push, 2 pull   ARGV[2]  how many may wait in Redis
 --   ARGV[3]  "new": set the mode; a lane unknown to Redis is created with nothing waiting
 --            "known": set the mode; a lane unknown to Redis is created as spilled, so that it reads the database
---            "more": like "known", and the database has rows from the id in ARGV[4] on
 --            "spill": like "known", and everything from the id in ARGV[4] on must be read from the database again
 --            "anew": like "known", and past results no longer count
 --   ARGV[5..7]  the subscription's own limits: outstanding, messages a second, burst; 0 is none
@@ -52,7 +51,7 @@ state.cap, state.rate, state.burst = tonumber(ARGV[5]), tonumber(ARGV[6]), tonum
 if changes or (action == 'spill' and ordered == 1) then
   clear_waiting(key, state)
   spill(key, state, '0')
-elseif action == 'spill' or action == 'more' then
+elseif action == 'spill' then
   spill(key, state, ARGV[4])
 end
 pump(lane, state, now, tonumber(ARGV[2]))

@@ -44,7 +44,7 @@ def lane_agrees(state: LaneState | LaneSummary | None, settings: PushSettings) -
 
 def lane_offered(lane: Lane, settings: PushSettings) -> OfferedLane:
     """Return a lane for an offer, with the settings that Redis needs if it does not know the lane."""
-    return OfferedLane(lane, mode_of(settings), limits(settings.attributes))
+    return OfferedLane(lane, mode_of(settings), limits(settings.attributes), settings.ordered)
 
 
 def configure_lane(lane: Lane, settings: PushSettings, *, action: Action, from_id: int = 0) -> None:

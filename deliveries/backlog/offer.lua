@@ -1,30 +1,38 @@
--- offer(lane, ...; limit, generation, parts, settings of each lane, id, text, ...) -> nothing
+-- offer(lane, ...; limit, generation, parts, fields, settings of each lane, id, text, ...) -> nothing
 --
 -- Appends the same new deliveries to the backlog of each lane, and pumps it. Deliveries that do not fit stay in the database:
 -- the lane is then spilled from the first refused id on, and later offers are refused too, so that the publish order is
--- kept. An error in one lane does not keep the others from their deliveries; the first error is the reply.
+-- kept. So are those of an ordered lane that has not had the message before each in its key: that one's offer is late or lost.
+-- An error in one lane does not keep the others from their deliveries; the first error is the reply.
 --   KEYS          the lanes, of one cell, as "ph:<subscription>:<region>"
 --   ARGV[1]       how many may wait in Redis, for each lane
 --   ARGV[2]       the generation of a lane that Redis does not know yet
 --   ARGV[3..12]   the parts of a task message between its ids and its text (task_parts in taskmessage.py)
---   ARGV[13..]    for each lane "mode,outstanding,messages/s,burst": its mode and the subscription's own limits, for a lane
---                 that Redis does not know yet
---   the others    id and escaped JSON text of each message, alternating, in the order of ids
+--   ARGV[13]      how many of the fields at the end each message has: 2, or 4 if a lane is ordered
+--   ARGV[14..]    for each lane "mode,outstanding,messages/s,burst,ordered": its mode, the subscription's own limits, and 1 if it is
+--                 ordered, for a lane that Redis does not know yet
+--   the others    for each message, in the order of ids: its id, its escaped JSON text, the digest of its ordering key or "", and the
+--                 id of the message before it in its key: "0" if there was none, "" if nobody knows
 -- Owns every key of the lanes (common.lua).
 local now = now_ms()
 local limit = tonumber(ARGV[1])
 local P1, P2, P3, P4, P5, P6, P7, P8, P9, P10 = unpack(ARGV, 3, 12)
-local ids, texts, joined_bytes = {}, {}, 0
-for i = 13 + #KEYS, #ARGV, 2 do
+local FIELDS = tonumber(ARGV[13])
+local ids, texts, orderings, befores, joined_bytes = {}, {}, {}, {}, 0
+for i = 14 + #KEYS, #ARGV, FIELDS do
   ids[#ids + 1] = ARGV[i]
   texts[#texts + 1] = ARGV[i + 1]
+  if FIELDS == 4 then
+    orderings[#orderings + 1] = ARGV[i + 2]
+    befores[#befores + 1] = ARGV[i + 3]
+  end
 end
 
 -- Redis does not know the lane, so the database may have more deliveries of it.
 local function lane_from_settings(settings)
-  local mode, cap, rate, burst = string.match(settings, '^(%d),([^,]+),([^,]+),([^,]+)$')
+  local mode, cap, rate, burst, ordered = string.match(settings, '^(%d),([^,]+),([^,]+),([^,]+),(%d)$')
   local state = new_state(tonumber(mode), true, ARGV[2])
-  state.cap, state.rate, state.burst = tonumber(cap), tonumber(rate), tonumber(burst)
+  state.cap, state.rate, state.burst, state.ordered = tonumber(cap), tonumber(rate), tonumber(burst), tonumber(ordered)
   return state
 end
 
@@ -33,7 +41,7 @@ local function append_first(lane, key, count, generation)
   return append(key, ids, count, function(i)
     local id = ids[i]
     return P1 .. id .. P2 .. s .. P3 .. g .. P4 .. s .. P5 .. id .. P6 .. id .. P7 .. s .. P8 .. s .. P9 .. texts[i] .. P10
-  end)
+  end, orderings)
 end
 
 -- Returns whether a page may have had the messages already. They may be settled since, so only the database knows.
@@ -68,10 +76,31 @@ local function join(lane, key, length)
   return true
 end
 
+-- Returns whether an ordered lane, which is not spilled, has had the message before each of these in its ordering key: it is in
+-- Redis, it was the last one that came of the key, or it is one of these.
+local function follows(key)
+  if FIELDS ~= 4 then return false end
+  local here = redis.call('HMGET', key .. ':d', unpack(befores))
+  local last = redis.call('HMGET', key .. ':t', unpack(orderings))
+  local own = {}
+  for i, before in ipairs(befores) do
+    if orderings[i] ~= '' and before ~= '0' and not here[i] and own[orderings[i]] ~= before then
+      if before == '' or not last[i] or id_less(last[i], before) then return false end
+    end
+    own[orderings[i]] = ids[i]
+  end
+  return true
+end
+
 -- Returns how many of the deliveries a lane takes in which `length` others wait.
 local function taken_by(key, state, length)
-  if state.spilled == 1 or state.mode == IDLE or state.ordered == 1 or is_late(state.read_to) then return 0 end
-  local taken = math.max(math.min(limit_of(key, state, limit, now) - length, #ids), 0)
+  if state.spilled == 1 or state.mode == IDLE then return 0 end
+  if state.ordered == 1 then
+    if is_late(state.cursor) or not follows(key) then return 0 end
+  elseif is_late(state.read_to) then
+    return 0
+  end
+  local taken = math.max(math.min(limit_of(key, state, limit, now) - length - state.parked, #ids), 0)
   if not is_lean(state) then return taken end
   for i = 1, taken do
     if #texts[i] > LEAN_TEXT then return i - 1 end
@@ -85,7 +114,14 @@ local function offer(key, settings)
   if join(lane, key, length) then return end
   local state = load_state(key) or lane_from_settings(settings)
   local was_spilled, taken = state.spilled == 1, taken_by(key, state, length)
-  if taken > 0 then add_held(state, append_first(lane, key, taken, state.generation)) end
+  if taken > 0 then
+    add_held(state, append_first(lane, key, taken, state.generation))
+    if state.ordered == 1 then
+      note_last(key, ids, orderings, taken)
+      -- An ordered lane goes on reading at its cursor.
+      note_known(state, {ids[taken]})
+    end
+  end
   if taken < #ids then spill(key, state, ids[taken + 1]) end
   -- A lane that had messages already has been pumped, and is pumped again when more of them may go out.
   local is_waiting = state.mode == PUSH
@@ -97,7 +133,7 @@ end
 
 local first_error
 for i, key in ipairs(KEYS) do
-  local ok, err = pcall(offer, key, ARGV[12 + i])
+  local ok, err = pcall(offer, key, ARGV[13 + i])
   if not ok then first_error = first_error or err end
 end
 if joined_bytes > 0 then redis.call('INCRBY', PREFIX .. 'bytes', string.format('%.0f', joined_bytes)) end

@@ -28,6 +28,7 @@ end
 if ARGV[7] == '1' or not is_over_budget() then
   add_held(state, append(key, ids, #ids, function(i) return messages[i] end, orderings))
   page_arrived(state, ARGV[2], ARGV[5] == '1')
+  if state.ordered == 1 and ARGV[5] == '1' then note_last(key, ids, orderings, #ids) end
 else
   state.paging_until_ms = 0
 end

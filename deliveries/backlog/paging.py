@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import configure_lane
-from deliveries.backlog.records import Lane, Page, PageRequest
+from deliveries.backlog.records import Lane, Page, PageRequest, key_digest
 from deliveries.rules.payload import INLINE_BYTES, LEAN_BYTES, wire_text
 from deliveries.rules.taskmessage import TaskTemplate, escape_message, escape_text, reference
 from deliveries.store import lanerows, statements
@@ -34,7 +33,7 @@ def page_in(requests: Sequence[PageRequest]) -> None:
         next_id = rows[-1].message_id + 1 if rows else request.from_id
         is_last = len(rows) < wanted.limit
         rows = [row for row in rows if row.message_id > request.read_to or (*request.lane, row.message_id) in missing]
-        orderings = [digest(row.ordering_key) for row in rows] if request.is_ordered else []
+        orderings = [key_digest(row.ordering_key) for row in rows] if request.is_ordered else []
         messages = render_rows(request.lane, rows, generation=request.generation)
         offered.append(Page(request, messages, next_id, is_last, orderings))
     default_backlog().offer_pages(offered)
@@ -65,11 +64,6 @@ def missing_in_redis(message_ids: Mapping[Lane, Sequence[int]]) -> set[tuple[int
     unknown = default_backlog().missing({lane: list(map(str, ids)) for lane, ids in message_ids.items()})
     deliveries = [(*lane, int(name)) for lane, names in unknown.items() for name in names]
     return lanerows.waiting_among(deliveries) if deliveries else set()
-
-
-def digest(ordering_key: str) -> str:
-    """Return the short form of an ordering key that Redis holds; "" for no key."""
-    return hashlib.blake2s(ordering_key.encode(), digest_size=12).hexdigest() if ordering_key else ""
 
 
 def render_rows(lane: Lane, rows: Sequence[statements.PageRow], *, generation: str) -> list[tuple[int, str]]:

@@ -46,6 +46,24 @@ local function append(key, ids, count, message_of, orderings)
   return appended, bytes
 end
 
+-- Notes the first `count` of `ids` as the last ones that have come of their ordering keys.
+local function note_last(key, ids, orderings, count)
+  local last = {}
+  for i = 1, count do
+    if orderings[i] ~= '' then last[orderings[i]] = ids[i] end
+  end
+  local fields = {}
+  for ordering, id in pairs(last) do
+    fields[#fields + 1] = ordering
+    fields[#fields + 1] = id
+  end
+  if #fields == 0 then return end
+  redis.call('HSET', key .. ':t', unpack(fields))
+  redis.call('EXPIRE', key .. ':t', LAST_SECONDS)
+  local surplus = redis.call('HLEN', key .. ':t') - MOST_LAST
+  if surplus > 0 then redis.call('HDEL', key .. ':t', unpack(redis.call('HRANDFIELD', key .. ':t', surplus))) end
+end
+
 local function message_id(message) return string.match(message, '^{"headers":{"id":"(%d+)') end
 
 -- Returns the message id, the subscription, the region and the generation of a task message; all nil for another message,

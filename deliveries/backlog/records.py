@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -22,7 +23,7 @@ Key = TypeVar("Key")
 #: All keys begin with it, but for Celery's and those of cells if there are several.
 PREFIX = "ph:"
 #: What `configure` does besides passing the settings on (configure.lua).
-Action = Literal["new", "known", "more", "spill", "anew"]
+Action = Literal["new", "known", "spill", "anew"]
 
 
 def cell_of(subscription_id: int) -> int:
@@ -131,9 +132,9 @@ def own_limits(limits: Limits) -> tuple[float, float, float]:
 
 
 @lru_cache(maxsize=10_000)
-def settings_text(mode: Mode, limits: Limits) -> str:
+def settings_text(mode: Mode, limits: Limits, ordered: bool) -> str:
     """Return the settings of a new lane as offer.lua takes them."""
-    return ",".join(map(str, (int(mode), *own_limits(limits))))
+    return ",".join(map(str, (int(mode), *own_limits(limits), int(ordered))))
 
 
 class OfferedLane(NamedTuple):
@@ -142,18 +143,33 @@ class OfferedLane(NamedTuple):
     lane: Lane
     mode: Mode
     limits: Limits = NO_LIMITS
+    ordered: bool = False
+
+
+def key_digest(ordering_key: str) -> str:
+    """Return the short form of an ordering key that Redis holds; "" for no key."""
+    return hashlib.blake2s(ordering_key.encode(), digest_size=12).hexdigest() if ordering_key else ""
+
+
+class OfferedMessage(NamedTuple):
+    """A message of an offer. Ordered lanes need its ordering key, too."""
+
+    message_id: int
+    #: JSON text that `taskmessage.escape_message` returned.
+    text: str
+    #: Its `key_digest`.
+    key: str = ""
+    #: The message before it in its key: 0 if the database had none, None if nobody knows.
+    before: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """New deliveries of the same messages in lanes of one region.
-
-    The messages are in the order of ids, as pairs of id and JSON text that `taskmessage.escape_message` returned.
-    """
+    """New deliveries of the same messages, in the order of ids, in lanes of one region."""
 
     region: str
     lanes: Sequence[OfferedLane]
-    messages: Sequence[tuple[int, str]]
+    messages: Sequence[OfferedMessage]
 
 
 @dataclass(frozen=True, slots=True)

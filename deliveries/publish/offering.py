@@ -9,10 +9,9 @@ from typing import Any
 
 import redis
 
-from deliveries.backlog.connection import Steps
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.lanes import configure_lane, lane_offered
-from deliveries.backlog.records import Lane, Offer
+from deliveries.backlog.lanes import lane_offered
+from deliveries.backlog.records import Lane, Offer, OfferedMessage, key_digest
 from deliveries.models import LostOffer
 from deliveries.rules.payload import NewMessage, publish_time_text, wire_message
 from deliveries.rules.taskmessage import escape_message, reference
@@ -48,32 +47,24 @@ def _offer_all(requests: Sequence[Published]) -> None:
         if owed.indices
     )
     requests = list(compress(requests, are_held))
-    ordered = _first_of_ordered(requests)
-    steps = Steps()
     try:
-        for lane, (first_id, subscriber) in ordered.items():
-            with steps:
-                configure_lane(lane, subscriber, action="more", from_id=first_id)
-        with steps:
-            default_backlog().offer(_offers(requests))
-        steps.end()
+        default_backlog().offer(_offers(requests))
     except redis.RedisError as error:
         logger.warning("the audit will offer messages", exc_info=error)
         note_lost(
             LostOffer(subscription_id=lane.subscription_id, region=lane.region, message_id=first_id)
-            for lane, (first_id, _) in ordered.items()
+            for lane, first_id in _first_of_ordered(requests).items()
         )
 
 
-def _first_of_ordered(requests: Iterable[Published]) -> dict[Lane, tuple[int, PushSettings]]:
-    """Return from which message on each ordered lane is to read the database, which has the order of its keys."""
-    first_ids: dict[Lane, tuple[int, PushSettings]] = {}
+def _first_of_ordered(requests: Iterable[Published]) -> dict[Lane, int]:
+    """Return the first message that each ordered lane is owed."""
+    first_ids: dict[Lane, int] = {}
     for request in requests:
         for owed in request.owed:
             if owed.subscriber.ordered and owed.indices:
                 lane, first_id = Lane(owed.subscriber.id, request.region), _first_id(request, owed)
-                if lane not in first_ids or first_id < first_ids[lane][0]:
-                    first_ids[lane] = first_id, owed.subscriber
+                first_ids[lane] = min(first_ids.get(lane, first_id), first_id)
     return first_ids
 
 
@@ -84,12 +75,12 @@ def _first_id(request: Published, owed: Owed) -> int:
 
 def _offers(requests: Sequence[Published]) -> Iterator[Offer]:
     """Yield the offers that requests make: one for all lanes that are owed the same messages."""
-    texts: list[list[tuple[int, str]]] = []
+    texts: list[list[OfferedMessage]] = []
     subscribers: dict[Lane, PushSettings] = {}
     #: The messages that each lane is owed: pairs of a request's number and the indices of its messages.
     parts: dict[Lane, list[tuple[int, Sequence[int]]]] = {}
     for number, request in enumerate(requests):
-        recipients = [owed for owed in request.owed if owed.indices and not owed.subscriber.ordered]
+        recipients = [owed for owed in request.owed if owed.indices]
         texts.append(_texts(request) if recipients else [])
         for owed in recipients:
             lane = Lane(owed.subscriber.id, request.region)
@@ -106,10 +97,18 @@ def _offers(requests: Sequence[Published]) -> Iterator[Offer]:
         yield Offer(lanes[0].region, offered, owed_messages)
 
 
-def _texts(request: Published) -> list[tuple[int, str]]:
-    """Return the id and the escaped JSON text of each message."""
-    pairs = zip(request.ids, request.messages, strict=True)
-    return [(message_id, escape_message(_task_message(message_id, message))) for message_id, message in pairs]
+def _texts(request: Published) -> list[OfferedMessage]:
+    is_ordered = any(owed.subscriber.ordered for owed in request.owed)
+    befores: Sequence[int | None] = request.befores or [None] * len(request.ids)
+    return [
+        OfferedMessage(
+            message_id,
+            escape_message(_task_message(message_id, message)),
+            key_digest(message.ordering_key) if is_ordered else "",
+            before,
+        )
+        for message_id, message, before in zip(request.ids, request.messages, befores, strict=True)
+    ]
 
 
 def _task_message(message_id: int, message: NewMessage) -> dict[str, object]:

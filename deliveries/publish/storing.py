@@ -141,8 +141,8 @@ def _are_one_slice(requests: Sequence[Request]) -> bool:
 
 def _insert(requests: Sequence[Request]) -> list[Published]:
     published = [
-        Published(request.topic, ids, request.messages, request.owed, request.region, publishes=request.publishes)
-        for request, ids in zip(requests, _draw_ids(requests), strict=True)
+        Published(request.topic, ids, request.messages, request.owed, request.region, request.publishes, befores)
+        for request, (ids, befores) in zip(requests, _draw_ids(requests), strict=True)
     ]
     messages = [
         row for request, stored in zip(requests, published, strict=True) for row in _message_rows(request, stored.ids)
@@ -161,25 +161,31 @@ def _insert(requests: Sequence[Request]) -> list[Published]:
     return published
 
 
-def _draw_ids(requests: Sequence[Request]) -> list[list[int]]:
-    """Return the ids of each request's messages. Those of an ordering key come after all that wait.
+def _draw_ids(requests: Sequence[Request]) -> list[tuple[list[int], list[int]]]:
+    """Return the ids of each request's messages, and the id before each in its ordering key, or 0.
 
-    The key's last message may have been published by a process whose clock is ahead, or was before it restarted.
+    Those of a key come after all that wait: its last message may have been published by a process whose clock is ahead,
+    or was before it restarted.
     """
     drawn = iter(take_message_ids(sum(len(request.messages) for request in requests)))
     ids = [list(islice(drawn, len(request.messages))) for request in requests]
+    befores = [[0] * len(request.messages) for request in requests]
     places: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
     for number, request in enumerate(requests):
         for index, message in enumerate(request.messages):
             if message.ordering_key:
                 places[request.topic.pk, message.ordering_key].append((number, index))
-    for key, last_id in statements.last_of_keys(list(places)).items():
-        number, index = places[key][0]
+    last_ids = statements.last_of_keys(list(places))
+    for key, its_places in places.items():
+        last_id = last_ids.get(key, 0)
+        number, index = its_places[0]
         if last_id >= ids[number][index]:
-            after = _message_ids.take_after(last_id, len(places[key]), dice=random.random())  # noqa: S311 - jitter
-            for (number, index), message_id in zip(places[key], after, strict=True):
+            after = _message_ids.take_after(last_id, len(its_places), dice=random.random())  # noqa: S311 - jitter
+            for (number, index), message_id in zip(its_places, after, strict=True):
                 ids[number][index] = message_id
-    return ids
+        for number, index in its_places:
+            befores[number][index], last_id = last_id, ids[number][index]
+    return list(zip(ids, befores, strict=True))
 
 
 def _fan_out(request: Request) -> Published:

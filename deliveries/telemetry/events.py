@@ -101,6 +101,8 @@ class Published:
     region: str
     #: The messages of each publish request, if there were several.
     publishes: Sequence[int] = ()
+    #: For each message, the one before it in its ordering key: 0 if the database had none. Empty if nobody knows.
+    befores: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,17 @@ from deliveries.backlog import workerverbs
 from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.connection import client_of
-from deliveries.backlog.records import Lane, Offer, OfferedLane, Page, PageRequest, Settlement, pull_bell, work_key
+from deliveries.backlog.records import (
+    Lane,
+    Offer,
+    OfferedLane,
+    OfferedMessage,
+    Page,
+    PageRequest,
+    Settlement,
+    pull_bell,
+    work_key,
+)
 from deliveries.backlog.scripts import call_all
 from deliveries.rules.flow import Flow
 from deliveries.rules.ids import EPOCH_MS, first_id_at
@@ -51,8 +61,10 @@ def text(message_id: int) -> str:
     return escape_message({"messageId": str(message_id), "publishTime": "t"})
 
 
-def offer(backlog: Backlog, *ids: int, lane: Lane = LANE) -> None:
-    backlog.offer([Offer(lane.region, [OfferedLane(lane, Mode.PUSH)], [(i, text(i)) for i in ids])])
+def offer(backlog: Backlog, *ids: int, lane: Lane = LANE, ordered: bool = False) -> None:
+    """Offer messages; nobody knows which ones are before them in their ordering keys."""
+    lanes = [OfferedLane(lane, Mode.PUSH, ordered=ordered)]
+    backlog.offer([Offer(lane.region, lanes, [OfferedMessage(i, text(i)) for i in ids])])
 
 
 def fetch(backlog: Backlog, *, worker: str = "w", batch: str = "1", count: int = 100) -> list[Any]:
@@ -100,7 +112,7 @@ def held(backlog: Backlog) -> int:
 def requested_page(backlog: Backlog, *, ordered: bool) -> PageRequest:
     """Return the request for the first page of a lane that is spilled from FIRST on."""
     backlog.configure(LANE, mode=Mode.PUSH, action="new", ordered=ordered)
-    backlog.configure(LANE, mode=Mode.PUSH, action="more", from_id=FIRST, ordered=ordered)
+    backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=FIRST, ordered=ordered)
     lane_change(backlog, LANE, cursor=FIRST)
     [request] = page_requests(backlog, region=LANE.region)
     return request
@@ -476,7 +488,7 @@ def test_a_lane_in_backoff_reads_a_page_only_if_redis_has_no_message_that_may_go
     # Given a lane that pauses for a minute, with a retry that is due before, and more in the database
     backing_off(backlog, push_config=1)
     retry_within(backlog, 50_000, FIRST)
-    backlog.configure(LANE, mode=Mode.PUSH, action="more", from_id=FIRST + 3, push_config=1)
+    backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=FIRST + 3, push_config=1)
     assert page_requests(backlog, region=LANE.region) == []
     # When all retries are due later than the pause ends, the lane asks for a page
     retry_within(backlog, 600_000, FIRST)
@@ -496,7 +508,7 @@ def test_a_lane_in_backoff_reads_a_page_only_if_redis_has_no_message_that_may_go
 def test_a_lane_asks_for_a_page_at_once_when_its_backoff_ends(backlog: Backlog) -> None:
     backing_off(backlog, push_config=1)
     retry_within(backlog, -1000, FIRST)
-    backlog.configure(LANE, mode=Mode.PUSH, action="more", from_id=FIRST + 3, push_config=1)
+    backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=FIRST + 3, push_config=1)
     lane_change(backlog, LANE, resume_ms=0)
     offer(backlog, FIRST + 3)
     backlog.configure(LANE, mode=Mode.PUSH, action="known", push_config=1)
@@ -623,7 +635,7 @@ def test_one_call_offers_to_many_lanes_with_the_task_messages_of_each(backlog: B
         OfferedLane(pulled, Mode.PULL),
     ]
     # When all three are offered the same messages
-    backlog.offer([Offer("here", lanes, [(i, text(i)) for i in ids(12)])])
+    backlog.offer([Offer("here", lanes, [OfferedMessage(i, text(i)) for i in ids(12)])])
     # Then each lane has its own task messages, as the template renders them, up to the limit of ten
     queued = backlog.client.lrange(low_queue("here"), 0, -1) + backlog.client.lrange(f"{LANE.root}:b", 0, -1)[::-1]  # type: ignore[operator,index]
     assert sorted(message.decode() for message in queued) == tasks(backlog, ids(10))
@@ -643,7 +655,15 @@ def test_an_error_in_one_lane_keeps_no_other_from_its_messages(backlog: Backlog)
     backlog.configure(other, mode=Mode.PUSH, action="new")
     backlog.client.set(f"{LANE.root}:s", "not a hash")
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
-        backlog.offer([Offer("here", [OfferedLane(lane, Mode.PUSH) for lane in (LANE, other)], [(FIRST, text(FIRST))])])
+        backlog.offer(
+            [
+                Offer(
+                    "here",
+                    [OfferedLane(lane, Mode.PUSH) for lane in (LANE, other)],
+                    [OfferedMessage(FIRST, text(FIRST))],
+                )
+            ]
+        )
     assert backlog.known(other, ids(1)) == [True]
 
 
@@ -652,8 +672,8 @@ def test_a_call_offers_a_bounded_number_of_deliveries(backlog: Backlog, monkeypa
     round_trips: list[int] = []
 
     def counting(client: Any, script: Any, calls: Any, **more: Any) -> Any:
-        # Besides the limit, the generation, the parts and the lanes' settings, the arguments are pairs.
-        round_trips.append(sum(len(keys) * (len(args) - 12 - len(keys)) // 2 for keys, args in calls))
+        # Besides the limit, generation, parts, number of fields and lanes' settings, the arguments are pairs.
+        round_trips.append(sum(len(keys) * (len(args) - 13 - len(keys)) // 2 for keys, args in calls))
         return call_all(client, script, calls, **more)
 
     backlog = Backlog(backlog.client, limit=1000)
@@ -663,7 +683,7 @@ def test_a_call_offers_a_bounded_number_of_deliveries(backlog: Backlog, monkeypa
         lane_change(backlog, lane, pumped_ms=time.time() * 1000)
     monkeypatch.setattr("deliveries.backlog.backlog.call_all", counting)
     offered = [OfferedLane(lane, Mode.PULL) for lane in lanes]
-    backlog.offer([Offer("here", offered, [(i, text(i)) for i in ids(300)])])
+    backlog.offer([Offer("here", offered, [OfferedMessage(i, text(i)) for i in ids(300)])])
     assert sum(round_trips) == 40 * 300
     assert max(round_trips) <= 1000
     for lane in lanes:
@@ -677,7 +697,7 @@ def test_a_large_message_is_offered_to_few_lanes_in_a_call(backlog: Backlog, mon
         "deliveries.backlog.backlog.call_all", lambda client, script, parts: calls.append(len(parts[0][0]))
     )
     offered = [OfferedLane(Lane(100 + number, "here"), Mode.PULL) for number in range(6)]
-    backlog.offer([Offer("here", offered, [(FIRST, "x" * 400_000)])])
+    backlog.offer([Offer("here", offered, [OfferedMessage(FIRST, "x" * 400_000)])])
     assert calls == [2, 2, 2]
 
 
@@ -685,7 +705,7 @@ def test_scripts_that_redis_lost_are_loaded_again_in_the_middle_of_a_batch(backl
     other = Lane(8, "here")
     for lane in (LANE, other):
         backlog.configure(lane, mode=Mode.PUSH, action="new")
-    pairs = [(i, text(i)) for i in ids(1)]
+    pairs = [OfferedMessage(i, text(i)) for i in ids(1)]
     backlog.client.function_flush()
     backlog.offer([Offer("here", [OfferedLane(lane, Mode.PUSH)], pairs) for lane in (LANE, other)])
     assert [backlog.known(lane, ids(1)) for lane in (LANE, other)] == [[True], [True]]

@@ -9,7 +9,7 @@ import pytest
 from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import STATE_CODES, Mode
 from deliveries.backlog.connection import client_of
-from deliveries.backlog.records import Lane, Offer, OfferedLane, PageRequest, Settlement
+from deliveries.backlog.records import Lane, Offer, OfferedLane, OfferedMessage, PageRequest, Settlement
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import escape_message
 from tests.integration.backlog.test_backlog import (
@@ -46,7 +46,7 @@ def waiting(backlog: Backlog) -> int:
 
 
 def offer_texts(backlog: Backlog, lanes: list[Lane], texts: list[str]) -> None:
-    messages = list(zip(ids(len(texts)), texts, strict=True))
+    messages = [OfferedMessage(*pair) for pair in zip(ids(len(texts)), texts, strict=True)]
     backlog.offer([Offer(LANE.region, [OfferedLane(lane, Mode.PUSH) for lane in lanes], messages)])
 
 

@@ -21,6 +21,7 @@ from deliveries.backlog.records import (
     Lane,
     Offer,
     OfferedLane,
+    OfferedMessage,
     Page,
     PageRequest,
     Settlement,
@@ -72,7 +73,7 @@ def ids(*numbers: int) -> list[int]:
 
 
 def offer(backlog: Backlog, *lanes: OfferedLane, numbers: Sequence[int]) -> None:
-    backlog.offer([Offer("here", lanes, [(i, text(i)) for i in ids(*numbers)])])
+    backlog.offer([Offer("here", lanes, [OfferedMessage(i, text(i)) for i in ids(*numbers)])])
 
 
 @pytest.fixture

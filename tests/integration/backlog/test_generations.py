@@ -90,11 +90,11 @@ def test_a_page_that_was_read_before_a_wipe_overtakes_no_message(backlog: Backlo
     first = requested_page(backlog, ordered=True)
     offer_keyed(backlog, first, *ids(3), is_last=True)
     assert fetched_ids(backlog) == ids(1)
-    backlog.configure(LANE, mode=Mode.PUSH, action="more", from_id=FIRST + 3, ordered=True)
+    offer(backlog, FIRST + 3)
     [late] = page_requests(backlog, region=LANE.region)
     # When Redis is wiped, a publish makes the lane anew, and the page arrives
     backlog.client.flushall()
-    backlog.configure(LANE, mode=Mode.PUSH, action="more", from_id=FIRST + 6, ordered=True)
+    offer(backlog, FIRST + 6, ordered=True)
     offer_keyed(backlog, late, *ids(3, start=3))
     # Then nothing is pushed before the database has been read from the start
     assert fetched_ids(backlog, batch="2") == []
@@ -310,7 +310,7 @@ def test_a_page_is_dropped_if_an_ordered_lane_must_read_the_rows_before_it_again
     first = requested_page(backlog, ordered=True)
     offer_keyed(backlog, first, *ids(2), is_last=True)
     assert fetched_ids(backlog) == ids(1)
-    backlog.configure(LANE, mode=Mode.PUSH, action="more", from_id=FIRST + 2, ordered=True)
+    offer(backlog, FIRST + 2)
     [late] = page_requests(backlog, region=LANE.region)
     # When the lane has to read everything again, and the page arrives
     read_again(backlog)

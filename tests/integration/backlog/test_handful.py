@@ -10,7 +10,7 @@ import pytest
 from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import Mode, Place
 from deliveries.backlog.connection import client_of
-from deliveries.backlog.records import Leases, Offer, OfferedLane, Page, PageRequest, Settlement
+from deliveries.backlog.records import Leases, Offer, OfferedLane, OfferedMessage, Page, PageRequest, Settlement
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import escape_message
 from tests.integration.backlog.test_backlog import (
@@ -179,7 +179,15 @@ def test_a_larger_message_for_an_endpoint_that_is_down_stays_in_the_database(bac
     go_down(backlog, *fetched_ids(backlog))
     large = escape_message({"messageId": str(FIRST + 4), "publishTime": "t", "data": "x" * 3000})
     small = escape_message({"messageId": str(FIRST + 3), "publishTime": "t"})
-    backlog.offer([Offer(LANE.region, [OfferedLane(LANE, Mode.PUSH)], [(FIRST + 3, small), (FIRST + 4, large)])])
+    backlog.offer(
+        [
+            Offer(
+                LANE.region,
+                [OfferedLane(LANE, Mode.PUSH)],
+                [OfferedMessage(FIRST + 3, small), OfferedMessage(FIRST + 4, large)],
+            )
+        ]
+    )
     assert waiting(backlog) == 1
     assert (lane_state(backlog, LANE).spilled, lane_state(backlog, LANE).cursor) == (True, FIRST + 4)
 
@@ -190,7 +198,7 @@ def test_a_page_that_is_on_its_way_when_an_endpoint_goes_down_is_read_again(back
     lane_change(backlog, LANE, results_seen=1, ack_ratio=1)
     offer(backlog, *ids(40))
     out = fetched_ids(backlog)
-    backlog.configure(LANE, mode=Mode.PUSH, action="more", from_id=FIRST + 40)
+    backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=FIRST + 40)
     [late] = page_requests(backlog, region=LANE.region)
     # When the endpoint goes down and the page arrives
     go_down(backlog, *out)

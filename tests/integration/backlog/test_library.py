@@ -10,7 +10,7 @@ import redis
 from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.connection import client_of
-from deliveries.backlog.records import Lane, Offer, OfferedLane, Settlement, bell_key, work_key
+from deliveries.backlog.records import Lane, Offer, OfferedLane, OfferedMessage, Settlement, bell_key, work_key
 from deliveries.backlog.scripts import LIBRARY_PREFIX, MOST_LIBRARIES, library
 from deliveries.rules.ids import EPOCH_MS, first_id_at
 from deliveries.rules.outcome import Verdict
@@ -40,7 +40,7 @@ def others(backlog: Backlog) -> Iterator[list[str]]:
 
 def offer(backlog: Backlog, lane: Lane = LANE) -> None:
     text = escape_message({"messageId": str(FIRST), "publishTime": "t"})
-    backlog.offer([Offer(lane.region, [OfferedLane(lane, Mode.PUSH)], [(FIRST, text)])])
+    backlog.offer([Offer(lane.region, [OfferedLane(lane, Mode.PUSH)], [OfferedMessage(FIRST, text)])])
 
 
 def has(backlog: Backlog, name: str) -> bool:

@@ -136,7 +136,7 @@ def test_a_lane_that_turns_back_looks_up_the_rows_that_offers_brought(
     *_, acknowledged, other = ids_of(lane)
     assert page_requests(default_backlog(), region=lane.region) == []
     # When it has to read rows from before these, as offers don't come in the order of ids
-    default_backlog().configure(lane, mode=Mode.PUSH, action="more", from_id=acknowledged - 1)
+    default_backlog().configure(lane, mode=Mode.PUSH, action="spill", from_id=acknowledged - 1)
     [request] = page_requests(default_backlog(), region=lane.region)
     read_pages = statements.read_pages
 

@@ -8,7 +8,7 @@ from kombu.transport.redis import Channel
 from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.connection import client_of
-from deliveries.backlog.records import Lane, Offer, OfferedLane, Settlement, work_key
+from deliveries.backlog.records import Lane, Offer, OfferedLane, OfferedMessage, Settlement, work_key
 from deliveries.rules.ids import EPOCH_MS, first_id_at
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import escape_message, parse_own, queue_name
@@ -26,7 +26,7 @@ def backlog(redis_url: str) -> Backlog:
 
 def offer(backlog: Backlog, lane: Lane, count: int) -> list[str]:
     ids = [str(FIRST + number) for number in range(count)]
-    texts = [(int(name), escape_message({"messageId": name, "publishTime": "t"})) for name in ids]
+    texts = [OfferedMessage(int(name), escape_message({"messageId": name, "publishTime": "t"})) for name in ids]
     backlog.offer([Offer(lane.region, [OfferedLane(lane, Mode.PUSH)], texts)])
     return ids
 

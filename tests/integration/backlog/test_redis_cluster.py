@@ -22,6 +22,7 @@ from deliveries.backlog.records import (
     Lane,
     Offer,
     OfferedLane,
+    OfferedMessage,
     Settlement,
     cell_key,
     cell_prefix,
@@ -64,7 +65,7 @@ def with_messages() -> Backlog:
 
 def offer(backlog: Backlog, message_id: int, lanes: list[Lane] = LANES) -> None:
     text = escape_message({"messageId": str(message_id), "publishTime": "t"})
-    backlog.offer([Offer("here", [OfferedLane(lane, Mode.PUSH) for lane in lanes], [(message_id, text)])])
+    backlog.offer([Offer("here", [OfferedLane(lane, Mode.PUSH) for lane in lanes], [OfferedMessage(message_id, text)])])
 
 
 def slot_of(lane: Lane) -> int:

@@ -158,9 +158,9 @@ def test_the_newest_request_of_a_lane_counts(api: Api, pager: Pager, reads: list
     lane = Lane(subscription_id, "local")
     message_id = Delivery.objects.get().message_id
     default_backlog().configure(lane, mode=Mode.PUSH, action="new")
-    default_backlog().configure(lane, mode=Mode.PUSH, action="more", from_id=message_id + 1)
+    default_backlog().configure(lane, mode=Mode.PUSH, action="spill", from_id=message_id + 1)
     requests = claimed()
-    default_backlog().configure(lane, mode=Mode.PUSH, action="more", from_id=message_id)
+    default_backlog().configure(lane, mode=Mode.PUSH, action="spill", from_id=message_id)
     lane_change(default_backlog(), lane, paging_until_ms=1)
     requests += requested(subscription_id)
     assert [request.from_id for request in requests] == [message_id + 1, message_id]

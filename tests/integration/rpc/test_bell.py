@@ -10,7 +10,7 @@ import pytest
 
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.records import Lane, Offer, OfferedLane, pull_bell
+from deliveries.backlog.records import Lane, Offer, OfferedLane, OfferedMessage, pull_bell
 from deliveries.rpc import bell as bell_module
 from deliveries.rpc.bell import Bell, Rings
 from deliveries.rules.taskmessage import escape_message
@@ -41,7 +41,7 @@ def no_pulls(monkeypatch: pytest.MonkeyPatch) -> None:
 def offer(number: int) -> None:
     message_id = (1 << 62) + number
     text = escape_message({"messageId": str(message_id), "publishTime": "t"})
-    default_backlog().offer([Offer(LANE.region, [OfferedLane(LANE, Mode.PULL)], [(message_id, text)])])
+    default_backlog().offer([Offer(LANE.region, [OfferedLane(LANE, Mode.PULL)], [OfferedMessage(message_id, text)])])
 
 
 @asynccontextmanager
