@@ -36,12 +36,12 @@ local function lane_from_settings(settings)
   return state
 end
 
-local function append_first(lane, key, count, generation)
+local function append_first(lane, key, count, generation, keys)
   local s, g = string.match(lane, '^%d+'), generation
   return append(key, ids, count, function(i)
     local id = ids[i]
     return P1 .. id .. P2 .. s .. P3 .. g .. P4 .. s .. P5 .. id .. P6 .. id .. P7 .. s .. P8 .. s .. P9 .. texts[i] .. P10
-  end, orderings)
+  end, keys)
 end
 
 -- Returns whether a page may have had the messages already. They may be settled since, so only the database knows.
@@ -115,7 +115,7 @@ local function offer(key, settings)
   local state = load_state(key) or lane_from_settings(settings)
   local was_spilled, taken = state.spilled == 1, taken_by(key, state, length)
   if taken > 0 then
-    add_held(state, append_first(lane, key, taken, state.generation))
+    add_held(state, append_first(lane, key, taken, state.generation, state.ordered == 1 and orderings or nil))
     if state.ordered == 1 then
       note_last(key, ids, orderings, taken)
       -- An ordered lane goes on reading at its cursor.

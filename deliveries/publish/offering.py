@@ -98,6 +98,7 @@ def _offers(requests: Sequence[Published]) -> Iterator[Offer]:
 
 
 def _texts(request: Published) -> list[OfferedMessage]:
+    """Return what an offer says of each message."""
     is_ordered = any(owed.subscriber.ordered for owed in request.owed)
     befores: Sequence[int | None] = request.befores or [None] * len(request.ids)
     return [

@@ -116,6 +116,17 @@ def test_an_unknown_lane_is_made_as_an_ordered_one_that_reads_the_database(backl
     assert (state.ordered, state.spilled, state.cursor) == (True, True, 0)
 
 
+def test_a_plain_lane_that_is_offered_the_same_messages_keeps_nothing_of_their_keys(lane: Backlog) -> None:
+    plain = Lane(8, LANE.region)
+    lane.configure(plain, mode=Mode.PUSH, action="new")
+    lanes = [OfferedLane(LANE, Mode.PUSH, ordered=True), OfferedLane(plain, Mode.PUSH)]
+    for number, key in enumerate("aab"):
+        lane.offer([Offer(LANE.region, lanes, [keyed(FIRST + number, key, FIRST + number - 1 if number == 1 else 0)])])
+    assert all(lane.known(LANE, ids(3)) + lane.known(plain, ids(3)))
+    assert lane.client.exists(f"{LANE.root}:o", LAST) == 2
+    assert lane.client.exists(f"{plain.root}:o", f"{plain.root}:t") == 0
+
+
 def test_a_lane_knows_the_last_messages_of_a_bounded_number_of_keys(backlog: Backlog) -> None:
     backlog = Backlog(backlog.client, limit=20_000)
     backlog.configure(LANE, mode=Mode.PUSH, action="new", ordered=True)
