@@ -101,9 +101,11 @@ def token_leaked() -> None:
 def order_ignored() -> None:
     """Take every message for one without an ordering key."""
     from deliveries.backlog import paging
+    from deliveries.publish import offering
 
-    assert paging.digest
-    paging.digest = lambda ordering_key: ""
+    for module in (paging, offering):
+        assert module.key_digest
+        module.key_digest = lambda ordering_key: ""
 
 
 def settle_repeated() -> None:
