@@ -70,9 +70,36 @@ def test_requests_that_are_committed_together_keep_their_order(topic: Topic) -> 
         for key in ("a", "b", "a")
         for messages in [[NewMessage(b"x", {}, key)] * 2]
     ]
-    first, other, second = (list(published.ids) for published in commit_requests(requests))
+    published = commit_requests(requests)
+    first, other, second = (list(stored.ids) for stored in published)
     assert [before, *first, *second] == sorted({before, *first, *second})
     assert max(other) < before
+    befores = [list(stored.befores) for stored in published]
+    assert befores == [[before, first[0]], [0, other[0]], [first[1], second[0]]], "each knows the one before it"
+
+
+@pytest.mark.usefixtures("redis_url")
+def test_messages_of_an_ordered_subscription_are_in_redis_with_their_publish(api: Api) -> None:
+    topic = "projects/shop/topics/orders"
+    api.create("topics/orders")
+    for name in ("ordered", "filtered"):
+        push = {"pushConfig": {"pushEndpoint": "http://127.0.0.1:1024/"}, "enableMessageOrdering": True}
+        api.create(
+            f"subscriptions/{name}", {"topic": topic, "filter": "attributes:a" if name == "filtered" else "", **push}
+        )
+    ordered, filtered = (
+        Lane(Subscription.objects.get(subscription_id=name).pk, "local") for name in ("ordered", "filtered")
+    )
+    ids = [
+        message_id
+        for attributes in ({"a": ""}, {}, {"a": ""})
+        for message_id in publish_message(topic=get_topic(name=topic), messages=[NewMessage(b"x", attributes, "a")] * 2)
+    ]
+    # The last two follow two that the filtered subscription never gets, so it reads the database.
+    assert default_backlog().missing({ordered: ids, filtered: ids[:2]}) == {}
+    assert default_backlog().missing({filtered: ids[4:]}) == {filtered: ids[4:]}
+    read_pages()
+    assert default_backlog().missing({filtered: ids[4:]}) == {}
 
 
 @pytest.mark.usefixtures("redis_url")
