@@ -196,9 +196,10 @@ def last_of_keys(keys: Sequence[tuple[int, str]]) -> dict[tuple[int, str], int]:
     if not keys:
         return {}
     table, parameters = rows_table(keys, ("topic_id", "ordering_key"), ("bigint", "text"))
+    # Without a condition on the id, SQLite reads all messages of the topic for a key that has none.
     rows = fetch_rows(
         "SELECT k.topic_id, k.ordering_key, (SELECT max(m.id) FROM deliveries_message m WHERE m.topic_id = k.topic_id"
-        f" AND m.ordering_key = k.ordering_key AND m.ordering_key > '') FROM {table} AS k",
+        f" AND m.ordering_key = k.ordering_key AND m.ordering_key > '' AND m.id > 0) FROM {table} AS k",
         parameters,
     )
     return {(topic_id, key): last_id for topic_id, key, last_id in rows if last_id is not None}

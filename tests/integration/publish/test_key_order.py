@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
+from django.db import connection
 
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.paging import page_in
@@ -16,7 +18,8 @@ from deliveries.publish.service import publish_message
 from deliveries.publish.storing import Request, commit_requests, owed_by
 from deliveries.rules.ids import MessageIds, publish_time_ms
 from deliveries.rules.payload import NewMessage
-from deliveries.store import fanout
+from deliveries.store import fanout, statements
+from deliveries.store.sql import fetch_rows
 from subscriptions.models import Subscription, Topic
 from subscriptions.selectors import get_topic, subscriptions_of_topic
 from tests.lanes import lane_change, page_requests
@@ -76,6 +79,22 @@ def test_requests_that_are_committed_together_keep_their_order(topic: Topic) -> 
     assert max(other) < before
     befores = [list(stored.befores) for stored in published]
     assert befores == [[before, first[0]], [0, other[0]], [first[1], second[0]]], "each knows the one before it"
+
+
+def test_the_last_message_of_a_key_is_found_without_reading_those_of_others(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if connection.vendor != "sqlite":
+        pytest.xfail("PostgreSQL chooses by its statistics")
+    plans: list[str] = []
+
+    def explain(text: str, parameters: Sequence[object]) -> list[Any]:
+        plans.extend(row[3] for row in fetch_rows(f"EXPLAIN QUERY PLAN {text}", parameters))
+        return fetch_rows(text, parameters)
+
+    monkeypatch.setattr(statements, "fetch_rows", explain)
+    assert statements.last_of_keys([(topic.pk, "a"), (topic.pk, "new")]) == {(topic.pk, "a"): last_id()}
+    assert "SEARCH m USING COVERING INDEX message_key (topic_id=? AND ordering_key=? AND id>?)" in plans
 
 
 @pytest.mark.usefixtures("redis_url")
