@@ -157,7 +157,7 @@ class OfferedMessage(NamedTuple):
     message_id: int
     #: JSON text that `taskmessage.escape_message` returned.
     text: str
-    #: Its `key_digest`.
+    #: Its `key_digest`; "" too if no lane of the offer is ordered.
     key: str = ""
     #: The message before it in its key: 0 if the database had none, None if nobody knows.
     before: int | None = None

@@ -14,7 +14,6 @@ from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import STATE_CODES, Mode
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.records import (
-    Lane,
     Late,
     Offer,
     OfferedLane,
@@ -27,19 +26,17 @@ from deliveries.backlog.records import (
 )
 from deliveries.models import Delivery
 from deliveries.publish.service import publish_message
-from deliveries.rules.ids import EPOCH_MS, first_id_at
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import NewMessage
-from deliveries.rules.taskmessage import TaskTemplate, escape_message, generation_of, parse_body, parse_own, queue_name
+from deliveries.rules.taskmessage import generation_of, parse_body, parse_own, queue_name
 from subscriptions.selectors import get_topic
+from tests.integration.backlog.test_backlog import FIRST, LANE, task, text
 from tests.lanes import lane_change, lane_state, page_requests
 from tests.ports import wait_for
 from tests.receiver import Receiver, Request
 from tests.restapi import Api
 from tests.workers import Worker
 
-LANE = Lane(7, "here")
-FIRST = first_id_at(EPOCH_MS + 1_000_000)
 TOPIC = "projects/shop/topics/orders"
 
 
@@ -95,15 +92,7 @@ class Model:
         self._offer(range(first, FIRST + self.published))
 
     def _offer(self, message_ids: Iterable[int]) -> None:
-        messages = [
-            OfferedMessage(
-                message_id,
-                message_text(message_id),
-                key_digest(self.keys[message_id - FIRST]),
-                self.befores[message_id],
-            )
-            for message_id in message_ids
-        ]
+        messages = [OfferedMessage(i, text(i), key_digest(self.keys[i - FIRST]), self.befores[i]) for i in message_ids]
         self.backlog.offer([Offer(LANE.region, [OfferedLane(LANE, self.mode, ordered=True)], messages)])
 
     def publish_unheard(self, keys: list[str]) -> None:
@@ -411,15 +400,6 @@ class Model:
                 if key and key in kept:
                     self._end_lease(message_id)
                 kept.add(key)
-
-
-def task(message_id: int, *, generation: str) -> str:
-    template = TaskTemplate(subscription_id=LANE.subscription_id, region=LANE.region, attempt=1, generation=generation)
-    return template.render(str(message_id), message_text(message_id))
-
-
-def message_text(message_id: int) -> str:
-    return escape_message({"messageId": str(message_id), "publishTime": "t"})
 
 
 PULLERS = ("one", "two")
