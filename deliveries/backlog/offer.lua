@@ -76,16 +76,17 @@ local function join(lane, key, length)
   return true
 end
 
--- Returns whether an ordered lane, which is not spilled, has had the message before each of these in its ordering key: it is in
--- Redis, it was the last one that came of the key, or it is one of these.
+-- Returns whether an ordered lane, which is not spilled, has had the message before each of these in its ordering key, and no
+-- later one: it is in Redis, it was the last one that came of the key, or it is one of these.
 local function follows(key)
   if FIELDS ~= 4 then return false end
   local here = redis.call('HMGET', key .. ':d', unpack(befores))
   local last = redis.call('HMGET', key .. ':t', unpack(orderings))
   local own = {}
   for i, before in ipairs(befores) do
-    if orderings[i] ~= '' and before ~= '0' and not here[i] and own[orderings[i]] ~= before then
-      if before == '' or not last[i] or id_less(last[i], before) then return false end
+    if orderings[i] ~= '' then
+      if last[i] and not id_less(last[i], ids[i]) then return false end
+      if before ~= '0' and not here[i] and own[orderings[i]] ~= before and last[i] ~= before then return false end
     end
     own[orderings[i]] = ids[i]
   end

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 from django.conf import settings
 from django.db import Error, IntegrityError, connection
@@ -21,6 +21,7 @@ from deliveries.rules.payload import NewMessage, attributes_text
 from deliveries.rules.regions import storage_region
 from deliveries.store import statements
 from deliveries.store.fanout import SLICE_ROWS, delivery_rows, fan_out, slices
+from deliveries.store.lostoffers import lanes_untold
 from deliveries.store.trial import note_refusal
 from deliveries.store.writelock import write_transaction
 from deliveries.telemetry.events import Owed, Published
@@ -104,6 +105,10 @@ class Request:
         size = sum(len(message.data) for message in self.messages)
         return self.deliveries + len(self.messages) + size // BYTES_AS_A_ROW
 
+    def ordered_lanes(self) -> list[tuple[int, str]]:
+        """Return the ordered subscriptions that are owed messages, by primary key, and the region."""
+        return [(owed.subscriber.id, self.region) for owed in self.owed if owed.subscriber.ordered and owed.indices]
+
     def recipients(self) -> list[tuple[int, Sequence[int]]]:
         """Return pairs of a subscription's primary key and the indices of its messages."""
         return [(owed.subscriber.id, owed.indices) for owed in self.owed]
@@ -165,7 +170,8 @@ def _draw_ids(requests: Sequence[Request]) -> list[tuple[list[int], list[int]]]:
     """Return the ids of each request's messages, and the id before each in its ordering key, or 0.
 
     Those of a key come after all that wait: its last message may have been published by a process whose clock is ahead,
-    or was before it restarted.
+    or was before it restarted. A request that an ordered lane is owed which was not told of an earlier message gets
+    none of the ids before: that message may be one of the key without being the last.
     """
     drawn = iter(take_message_ids(sum(len(request.messages) for request in requests)))
     ids = [list(islice(drawn, len(request.messages))) for request in requests]
@@ -185,6 +191,9 @@ def _draw_ids(requests: Sequence[Request]) -> list[tuple[list[int], list[int]]]:
                 ids[number][index] = message_id
         for number, index in its_places:
             befores[number][index], last_id = last_id, ids[number][index]
+    lanes = [request.ordered_lanes() if places else [] for request in requests]
+    untold = lanes_untold(set(chain.from_iterable(lanes)))
+    befores = [[] if untold.intersection(its) else known for its, known in zip(lanes, befores, strict=True)]
     return list(zip(ids, befores, strict=True))
 
 

@@ -3,7 +3,8 @@
 A publish is answered even if Redis is away. Its publisher may then send the key's next message by another process,
 which reaches Redis. If the lane has read rows with higher ids meanwhile, which were committed sooner, it would read
 that next message and not the one before it. So a row here is committed before the answer, and who reads a page looks
-here after reading the rows: the row here is then as visible as the next message is.
+here after reading the rows: the row here is then as visible as the next message is. And who publishes looks here, so
+that a lane reads the next message from the database: it may have had one of the key that was published meanwhile.
 
 Where each region has a Redis of its own, nobody else reaches it. So rows here say to its push workers, which look each
 second, what has come from another region: messages, and with an id of OTHER_SETTINGS or OTHER_BACKLOG, changes.
@@ -11,7 +12,7 @@ second, what has come from another region: messages, and with an id of OTHER_SET
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from django.db.models import Exists, OuterRef
 
@@ -29,6 +30,15 @@ def note_lost(offers: Iterable[LostOffer]) -> None:
     if rows:
         with write_transaction():
             LostOffer.objects.bulk_create(rows)
+
+
+def lanes_untold(lanes: Collection[tuple[int, str]]) -> set[tuple[int, str]]:
+    """Return those of these lanes (subscription and region) that were not told of a message that they are owed."""
+    if not lanes:
+        return set()
+    condition, ids = among("subscription_id", sorted({subscription_id for subscription_id, _ in lanes}))
+    query = f"SELECT subscription_id, region FROM deliveries_lostoffer WHERE {condition} AND message_id > 0"
+    return {(subscription_id, region) for subscription_id, region in fetch_rows(query, ids)}.intersection(lanes)
 
 
 def lost_before(from_ids: Mapping[tuple[int, str], int]) -> dict[tuple[int, str], list[int]]:

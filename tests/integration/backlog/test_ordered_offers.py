@@ -72,6 +72,20 @@ def test_behind_a_message_the_database_is_read(lane: Backlog, before: int | None
     assert request.from_id <= FIRST + 1
 
 
+@pytest.mark.parametrize(
+    "offered",
+    [keyed(FIRST + 2, "a", FIRST + 1), keyed(FIRST + 2, "a", 0), keyed(FIRST + 5, "a", 0)],
+    ids=["whose one before has not come", "before another one", "that has come itself"],
+)
+def test_a_message_that_comes_after_a_later_one_of_its_key_is_read(lane: Backlog, offered: OfferedMessage) -> None:
+    # Given a message with an id from the future, as a clock was ahead, which is settled
+    assert takes(lane, keyed(FIRST + 5, "a", 0))
+    assert fetched_ids(lane) == ids(1, start=5)
+    settle(lane, Verdict.ACK, FIRST + 5)
+    # When one of the key comes that was published before it, then it doesn't pass for the next one
+    assert not takes(lane, offered)
+
+
 def test_a_lane_that_reads_the_database_takes_nothing_until_it_has_read_all(lane: Backlog) -> None:
     # Given a page that was read before one more message was offered
     assert not takes(lane, keyed(FIRST + 1, "a", FIRST))

@@ -11,14 +11,15 @@ from django.db import connection
 
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.paging import page_in
-from deliveries.backlog.records import Lane
-from deliveries.models import Message
+from deliveries.backlog.records import Lane, key_digest
+from deliveries.models import LostOffer, Message
 from deliveries.publish import storing
 from deliveries.publish.service import publish_message
-from deliveries.publish.storing import Request, commit_requests, owed_by
+from deliveries.publish.storing import Request, commit_requests, owed_by, take_message_ids
 from deliveries.rules.ids import MessageIds, publish_time_ms
 from deliveries.rules.payload import NewMessage
 from deliveries.store import fanout, statements
+from deliveries.store.lostoffers import note_lost
 from deliveries.store.sql import fetch_rows
 from subscriptions.models import Subscription, Topic
 from subscriptions.selectors import get_topic, subscriptions_of_topic
@@ -119,6 +120,28 @@ def test_messages_of_an_ordered_subscription_are_in_redis_with_their_publish(api
     assert default_backlog().missing({filtered: ids[4:]}) == {filtered: ids[4:]}
     read_pages()
     assert default_backlog().missing({filtered: ids[4:]}) == {}
+
+
+@pytest.mark.usefixtures("redis_url")
+def test_a_message_waits_for_a_lost_one_of_its_key_though_redis_has_one_that_was_published_meanwhile(api: Api) -> None:
+    api.create("topics/orders")
+    push = {"pushConfig": {"pushEndpoint": "http://127.0.0.1:1024/"}, "enableMessageOrdering": True}
+    api.create("subscriptions/ordered", {"topic": "projects/shop/topics/orders", **push})
+    lane, topic = Lane(Subscription.objects.get().pk, "local"), get_topic(name="projects/shop/topics/orders")
+    # Given two publishes of a key that overlap, so that neither knows of the other; the offer of the first is lost
+    [lost_id] = take_message_ids(1)
+    [heard_id] = publish(topic, "a")
+    statements.insert_messages_with(
+        [(lost_id, topic.pk, "local", b"lost", "{}", "a")], [(lost_id, lane.subscription_id, "local", 0, "")]
+    )
+    note_lost([LostOffer(subscription_id=lane.subscription_id, region="local", message_id=lost_id)])
+    # When the key's next message is published
+    [next_id] = publish(topic, "a")
+    # Then it comes with the lost one and behind it
+    assert default_backlog().missing({lane: [lost_id, heard_id, next_id]}) == {lane: [lost_id, next_id]}
+    read_pages()
+    behind = default_backlog().client.lrange(f"{lane.root}:q:{key_digest('a')}", 0, -1)
+    assert list(map(int, behind)) == [lost_id, next_id]
 
 
 @pytest.mark.usefixtures("redis_url")
