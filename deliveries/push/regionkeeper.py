@@ -32,8 +32,8 @@ class RegionKeeper:
         """`is_well` says whether Redis has heard of this worker lately. `adopt` gets the other regions to serve."""
         self._is_well = is_well
         self._adopt = adopt
-        #: The regions whose lanes are in this region's Redis.
-        self._served: frozenset[str] = frozenset()
+        #: The regions whose lanes are in this region's Redis; None until this worker has looked.
+        self._served: frozenset[str] | None = None
         self._thread = BackgroundThread("push-regions", self._turn, at_end=connections.close_all)
 
     def start(self) -> None:
@@ -69,9 +69,13 @@ class RegionKeeper:
         self._serve(regionholds.held_regions())
 
     def _serve(self, held: frozenset[str]) -> None:
-        for region in held - self._served:
+        served = self._served
+        for region in held - (served or frozenset()):
             reconcile.rebuild_region(region)
-        for region in self._served - held - {settings.REGION}:
+        if served is None:
+            # Workers from before may have held others.
+            served = frozenset(lane.region for lane in default_backlog().lanes())
+        for region in served - held - {settings.REGION}:
             _forget_region(region)
         self._served = held
         self._adopt(tuple(sorted(held - {settings.REGION})))
