@@ -50,7 +50,7 @@ def audit_backlog(shard: int | None = None) -> dict[str, int]:
     return {
         "tokens": reconcile.audit_tokens(known, shard=shard),
         "orphans": reconcile.audit(known, shard=shard),
-        "purged": reconcile.purge_deleted(shard=shard),
+        "purged": reconcile.purge_gone(shard=shard),
     }
 
 

@@ -206,9 +206,9 @@ def settings_of(subscription_ids: Iterable[int]) -> dict[int, PushSettings]:
     return settings_by_id
 
 
-def purge_deleted(*, shard: int | None = None) -> int:
-    """Remove deliveries of deleted subscriptions, or those of a shard. Return how many lanes they had."""
-    lanes = [Lane(row.subscription_id, row.region) for row in lanerows.lanes_of_deleted(shard=shard)]
+def purge_gone(*, shard: int | None = None) -> int:
+    """Remove deliveries of deleted or detached subscriptions, or those of a shard. Return how many lanes they had."""
+    lanes = [Lane(row.subscription_id, row.region) for row in lanerows.lanes_of_gone(shard=shard)]
     for lane in lanes:
         default_backlog().forget(lane)
         _lane_delete(subscription_id=lane.subscription_id, region=lane.region)

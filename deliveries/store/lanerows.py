@@ -80,13 +80,14 @@ def count_lanes() -> list[LaneCount]:
     return [LaneCount(*row) for row in rows]
 
 
-def lanes_of_deleted(*, shard: int | None = None) -> list[LaneWaiting]:
-    """Return the lanes with deliveries of deleted subscriptions, or those of a shard.
+def lanes_of_gone(*, shard: int | None = None) -> list[LaneWaiting]:
+    """Return the lanes with deliveries of deleted or detached subscriptions, or those of a shard.
 
     One statement reads both tables: a subscription that is committed in between cannot seem to be deleted.
     """
     rows = fetch_rows(
-        _LANES + " WHERE NOT EXISTS (SELECT 1 FROM subscriptions_subscription s WHERE s.id = lanes.subscription_id)"
+        _LANES + " WHERE NOT EXISTS (SELECT 1 FROM subscriptions_subscription s"
+        " WHERE s.id = lanes.subscription_id AND NOT s.detached)"
     )
     return [LaneWaiting(*row) for row in rows if is_in(row[0], shard)]
 

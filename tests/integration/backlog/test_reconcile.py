@@ -25,6 +25,7 @@ from deliveries.rules.shards import SHARDS
 from deliveries.rules.taskmessage import TaskTemplate, escape_message
 from deliveries.store import lanerows
 from subscriptions.models import Project, Subscription, Topic
+from subscriptions.services.subscriptions import detach_subscription
 from tests.restapi import Api
 
 LANES = 10_000
@@ -141,10 +142,11 @@ def test_a_delivery_that_is_settled_while_the_audit_runs_is_not_missing(
     assert reconcile.audit() == 0
 
 
-def test_lanes_of_deleted_subscriptions_are_purged(shop: None) -> None:
-    lanes = lanes_make(3, each=2)
+def test_lanes_of_deleted_and_detached_subscriptions_are_purged(shop: None) -> None:
+    lanes = lanes_make(4, each=2)
     Subscription.objects.filter(pk=lanes[1].subscription_id).delete()
-    assert reconcile.purge_deleted() == 1
+    detach_subscription(name=Subscription.objects.get(pk=lanes[3].subscription_id).name)
+    assert reconcile.purge_gone() == 2
     assert set(Delivery.objects.values_list("subscription_id", flat=True)) == {
         lanes[0].subscription_id,
         lanes[2].subscription_id,

@@ -408,7 +408,7 @@ def test_a_deleted_subscription_gets_no_more_pushes(api: Api, receiver: Receiver
     with Worker(redis_url):
         wait_for(lambda: len(receiver.requests) >= 1, what="a first push")
         assert api.delete("subscriptions/push").status == 200
-        reconcile.purge_deleted()
+        reconcile.purge_gone()
         wait_for(lambda: not client_of(redis_url).keys("ph:work:*"), what="the worker letting go")
     assert all_settled()
     assert not client_of(redis_url).keys("ph:*:local:*")
