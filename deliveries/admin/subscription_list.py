@@ -190,10 +190,10 @@ class SubscriptionList(ConsoleAdmin):
 def _condition(row: Any, of_lane: Condition) -> Condition:
     if row.detached:
         return Condition.DETACHED
-    if row.paused:
-        return Condition.PAUSED
     if not row.push_endpoint:
         return Condition.PULLED
+    if row.paused:
+        return Condition.PAUSED
     return of_lane if row.gauge_undelivered else Condition.IDLE
 
 

@@ -61,7 +61,12 @@ RECENT = timedelta(minutes=10)
 SNAPSHOTS_OFFERED = 50
 
 #: Findings whose remedy is in the subscription's settings.
-CONFIGURED = frozenset({Condition.LIMITED, Condition.EXPIRING, Condition.DEAD_LETTERS_STUCK})
+CONFIGURED = frozenset(
+    {
+        *(Condition.LIMITED, Condition.EXPIRING),
+        *(Condition.NO_DEAD_LETTER_TOPIC, Condition.DEAD_LETTERS_DENIED, Condition.DEAD_LETTERS_BANNED),
+    }
+)
 
 Answers = Callable[[HttpRequest, Subscription], str]
 

@@ -11,6 +11,7 @@ from deliveries.backlog.records import Lane
 from deliveries.deadletters.forwarding import dead_letter_topic_usable, forward_dead_letters
 from deliveries.deadletters.moving import Moved
 from deliveries.models import Delivery
+from deliveries.rules.regions import require_transit
 from deliveries.store import lanerows, statements
 from deliveries.store.writelock import write_transaction
 from deliveries.telemetry.events import Settled, Source
@@ -39,9 +40,10 @@ def settle_messages(source: Subscription, ids: Sequence[int], *, settlement: Set
     """End those of these deliveries of a subscription that wait, and return their number.
 
     An attempt that is under way is not called back, and its result changes nothing. Raises FailedPrecondition if the
-    subscription has no dead-letter topic that its service agent may publish to.
+    subscription has no dead-letter topic that its service agent may publish to, or that excludes a message's region.
     """
-    if settlement is Settlement.DEAD_LETTER and dead_letter_topic_usable(source) is None:
+    topic = dead_letter_topic_usable(source)
+    if settlement is Settlement.DEAD_LETTER and topic is None:
         raise FailedPrecondition(
             f"The subscription has no dead-letter topic, or its project's service agent lacks a permission "
             f"(resource={source.subscription_id})."
@@ -49,6 +51,9 @@ def settle_messages(source: Subscription, ids: Sequence[int], *, settlement: Set
     groups: dict[tuple[str, int], dict[int, Delivery]] = {}
     for row in Delivery.objects.filter(subscription=source, message_id__in=ids).order_by("message_id"):
         groups.setdefault((row.region, row.seek), {})[row.message_id] = row
+    if settlement is Settlement.DEAD_LETTER and topic is not None:
+        for region, _ in groups:
+            require_transit(topic.message_storage_policy, region, call="DeadLetterMessages")
     count = sum(_settle(source, region, seek, rows, settlement) for (region, seek), rows in groups.items())
     audit.carried_out(
         method=METHODS[settlement],

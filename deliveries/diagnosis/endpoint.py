@@ -70,12 +70,9 @@ def endpoint_steps(origin: Origin, options: ClientOptions) -> Iterator[Step]:
         return
     yield ok(StepName.GUARD, _("The address guard permits the endpoint's address."))
     connected = _connected(permitted, origin.port, options.connect_timeout_s)
-    if connected is None:
-        yield failed(
-            StepName.CONNECTION,
-            _("Nothing answers at port %(port)d of the endpoint.") % {"port": origin.port},
-            result=Reason.CONNECT_FAILED,
-        )
+    if isinstance(connected, Reason):
+        text = _("Nothing answers at port %(port)d of the endpoint.") % {"port": origin.port}
+        yield failed(StepName.CONNECTION, text, result=connected)
         return
     with connected:
         yield ok(StepName.CONNECTION, _("Port %(port)d of the endpoint takes connections.") % {"port": origin.port})
@@ -119,13 +116,18 @@ def host_addresses(host: str, seconds: float) -> list[str]:
     return list(addresses)[:MAX_ADDRESSES]
 
 
-def _connected(addresses: Sequence[str], port: int, seconds: float) -> socket.socket | None:
-    ends = time.monotonic() + seconds
+def _connected(addresses: Sequence[str], port: int, seconds: float) -> socket.socket | Reason:
+    """Return a connection to the first address that takes one, or how a push ends."""
+    ends, reason = time.monotonic() + seconds, Reason.CONNECT_FAILED
     for position, address in enumerate(addresses):
         share = max(ends - time.monotonic(), 0.1) / (len(addresses) - position)
-        with contextlib.suppress(OSError):
+        try:
             return socket.create_connection((address, port), timeout=share)
-    return None
+        except TimeoutError:
+            reason = Reason.CONNECT_TIMEOUT
+        except OSError:
+            reason = Reason.CONNECT_FAILED
+    return reason
 
 
 def probe(url: str, headers: Headers, body: bytes, options: ClientOptions, *, seconds: float, token: str) -> Step:

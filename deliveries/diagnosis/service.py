@@ -56,11 +56,14 @@ ENDS = frozenset({Condition.DETACHED, Condition.PAUSED})
 STEP_OF = {
     **dict.fromkeys((*ENDS, Condition.TOPIC_DELETED, Condition.EXPIRING), StepName.SUBSCRIPTION),
     Condition.REDIS_DOWN: StepName.WORKER,
-    Condition.NO_WORKER: StepName.REGION,
+    **dict.fromkeys((Condition.NO_WORKER, Condition.TAKEN_OVER, Condition.ELSEWHERE), StepName.REGION),
     Condition.BLOCKED: StepName.ORDERING,
     Condition.DATABASE_DOWN: StepName.DATABASE,
     Condition.NO_MAINTENANCE: StepName.MAINTENANCE,
-    Condition.DEAD_LETTERS_STUCK: StepName.DEAD_LETTERS,
+    **dict.fromkeys(
+        (Condition.NO_DEAD_LETTER_TOPIC, Condition.DEAD_LETTERS_DENIED, Condition.DEAD_LETTERS_BANNED),
+        StepName.DEAD_LETTERS,
+    ),
 }
 
 
@@ -90,7 +93,7 @@ def _steps(
     push_settings = push_settings_of(subscription.pk)
     yield steps.get(StepName.DATABASE) or ok(StepName.DATABASE, _("The database takes writes."))
     yield steps.get(StepName.DEAD_LETTERS) or ok(StepName.DEAD_LETTERS, _("No dead letter is held up."))
-    yield _filter(subscription)
+    yield _filter(subscription, status)
     yield transforms_step(subscription)
     if StepName.WORKER in steps:
         yield steps[StepName.WORKER]
@@ -103,9 +106,10 @@ def _steps(
         yield steps.get(StepName.FLOW) or ok(StepName.FLOW, findings[0].sentence)
     if push_settings is None or not push_settings.endpoint:
         return
-    yield steps.get(StepName.REGION) or ok(StepName.REGION, _("Every region with messages has a push worker."))
-    nobody = _("No message of an ordering key that is refused again and again was found.")
-    yield steps.get(StepName.ORDERING) or ok(StepName.ORDERING, nobody)
+    if StepName.WORKER not in steps:
+        yield steps.get(StepName.REGION) or _region(status.lanes)
+        nobody = _("No message of an ordering key that is refused again and again was found.")
+        yield steps.get(StepName.ORDERING) or ok(StepName.ORDERING, nobody)
     yield from _outside(push_settings, caller, status.lanes, send_probe=send_probe)
 
 
@@ -166,23 +170,28 @@ def _workers() -> Step:
     )
 
 
-def _filter(subscription: Subscription) -> Step:
+def _region(lanes: Sequence[LaneView]) -> Step:
+    elsewhere = [lane.region for lane in lanes if lane.is_elsewhere]
+    if elsewhere:
+        text = _("Only the regions that hold them know about %(regions)s.") % {"regions": ", ".join(elsewhere)}
+        return skipped(StepName.REGION, text)
+    return ok(StepName.REGION, _("Every region with messages has a push worker."))
+
+
+def _filter(subscription: Subscription, status: SubscriptionStatus) -> Step:
+    """Try the filter on the messages that are stored. Those that it matched may have been deleted after their acks."""
     if not subscription.filter:
         return ok(StepName.FILTER, _("It has no filter."))
     is_match = matcher(subscription.filter)
     rows = Message.objects.filter(topic=subscription.topic_id).order_by("-pk").values_list("attributes", flat=True)
     newest = [parse_attributes(attributes) for attributes in rows[:FILTERED_MESSAGES]]
     matches = sum(map(is_match, newest))
-    if newest and not matches:
-        return warning(
-            StepName.FILTER,
-            _("The filter matches none of the newest %(count)d messages of the topic.") % {"count": len(newest)},
-            str(KINDS[Condition.FILTERED].remedy),
-        )
     words = {"matches": matches, "count": len(newest)}
-    return ok(
-        StepName.FILTER, _("The filter matches %(matches)d of the newest %(count)d messages of the topic.") % words
-    )
+    text = _("The filter matches %(matches)d of the newest %(count)d messages of the topic that are stored.") % words
+    has_matched = status.undelivered or (status.outcomes is not None and status.outcomes.acknowledged)
+    if newest and not matches and not has_matched:
+        return warning(StepName.FILTER, text, str(KINDS[Condition.FILTERED].remedy))
+    return ok(StepName.FILTER, text)
 
 
 def _token(push_settings: PushSettings, caller: Principal) -> tuple[Step, Headers]:

@@ -25,7 +25,7 @@ REASONS: dict[str, Any] = {
     Reason.BODY_TOO_LARGE: _SMALLER,
     Reason.ABORTED: _LOG,
     Reason.ADDRESS_DENIED: gettext_lazy(
-        "Push to a public address, or have an operator add the network to PUSHHUB_ALLOWED_NETWORKS."
+        "Push to a public address. An operator may add a private network to PUSHHUB_ALLOWED_NETWORKS."
     ),
     Reason.TOKEN_DENIED: gettext_lazy("Diagnose it: that tells what is missing for the token."),
     Reason.INVALID_ENDPOINT: gettext_lazy("Correct the push endpoint."),

@@ -34,6 +34,7 @@ class Condition(StrEnum):
     RETRYING = "retrying"
     WINDOW_FULL = "window_full"
     LIMITED = "limited"
+    ELSEWHERE = "elsewhere"
     DELIVERING = "delivering"
     QUOTA_USED = "quota_used"
     UNPULLED = "unpulled"
@@ -44,10 +45,13 @@ class Condition(StrEnum):
     # What is said beside one of those above, where QUOTA_USED names another quota too.
     DATABASE_DOWN = "database_down"
     NO_MAINTENANCE = "no_maintenance"
+    TAKEN_OVER = "taken_over"
     TOPIC_DELETED = "topic_deleted"
     EXPIRING = "expiring"
     BLOCKED = "blocked"
-    DEAD_LETTERS_STUCK = "dead_letters_stuck"
+    NO_DEAD_LETTER_TOPIC = "no_dead_letter_topic"
+    DEAD_LETTERS_DENIED = "dead_letters_denied"
+    DEAD_LETTERS_BANNED = "dead_letters_banned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +63,16 @@ class Kind:
     remedy: Any = ""
 
 
+_START_A_WORKER = _("Start a push worker with PUSHHUB_REGION=%(region)s.")
 _BY_ITSELF = _("It ends by itself when pushes are acknowledged.")
 KINDS = {
     Condition.DETACHED: Kind(Level.BAD, _("detached"), _("Create a new one: it cannot be attached.")),
-    Condition.REDIS_DOWN: Kind(Level.BAD, _("not known"), _("Start Redis.")),
+    Condition.REDIS_DOWN: Kind(Level.BAD, _("not known"), _("Start Redis, or look at its log and its memory.")),
     Condition.PAUSED: Kind(Level.WARN, _("paused"), _("Resume it.")),
     Condition.NO_WORKER: Kind(
         Level.BAD,
         _("no push worker"),
-        _("Start a push worker with PUSHHUB_REGION=%(region)s; else workers of other regions take over."),
+        _START_A_WORKER,
     ),
     Condition.OUTDATED: Kind(
         Level.WARN,
@@ -79,6 +84,7 @@ KINDS = {
     Condition.RETRYING: Kind(Level.WARN, _("retrying"), _BY_ITSELF),
     Condition.WINDOW_FULL: Kind(Level.WARN, _("window full"), _("Answer faster; the window grows with acks.")),
     Condition.LIMITED: Kind(Level.WARN, _("limited"), _("Raise the limit, or wait.")),
+    Condition.ELSEWHERE: Kind(Level.UNKNOWN, _("elsewhere")),
     Condition.DELIVERING: Kind(Level.GOOD, _("delivering")),
     Condition.QUOTA_USED: Kind(Level.WARN, _("quota used up"), _("Send fewer requests, or raise PUSHHUB_%(quota)s.")),
     Condition.UNPULLED: Kind(Level.WARN, _("nobody pulls"), _("Start a subscriber, or set a push endpoint.")),
@@ -87,7 +93,7 @@ KINDS = {
     Condition.FILTERED: Kind(
         Level.WARN,
         _("filtered out"),
-        _("Compare the filter with the messages' attributes; a new filter takes a new subscription."),
+        _("Compare its filter and its transforms with the messages; a new filter takes a new subscription."),
     ),
     Condition.IDLE: Kind(Level.UNKNOWN, _("idle")),
     Condition.DATABASE_DOWN: Kind(
@@ -96,6 +102,7 @@ KINDS = {
         _("Look at the log of the database, and at the room on its disk."),
     ),
     Condition.NO_MAINTENANCE: Kind(Level.WARN, _("no maintenance"), _("Start one, or look at its log.")),
+    Condition.TAKEN_OVER: Kind(Level.WARN, _("taken over"), _START_A_WORKER),
     Condition.TOPIC_DELETED: Kind(Level.WARN, _("topic deleted"), _("Create a subscription of another topic.")),
     Condition.EXPIRING: Kind(Level.WARN, _("expires soon"), _("Use it, or change its expiration policy.")),
     Condition.BLOCKED: Kind(
@@ -103,13 +110,21 @@ KINDS = {
         _("blocked"),
         _("If the message is at fault, dead-letter it or skip it. pushhub messages has a command for each."),
     ),
-    Condition.DEAD_LETTERS_STUCK: Kind(
+    Condition.NO_DEAD_LETTER_TOPIC: Kind(
+        Level.WARN, _("no dead letter topic"), _("Set the subscription's dead letter topic again.")
+    ),
+    Condition.DEAD_LETTERS_DENIED: Kind(
         Level.WARN,
-        _("no dead letter topic"),
+        _("dead letters denied"),
         _(
-            "Create the dead letter topic anew, and grant the project's service agent roles/pubsub.publisher on it and "
+            "Grant the project's service agent roles/pubsub.publisher on the dead letter topic and "
             "roles/pubsub.subscriber on the subscription."
         ),
+    ),
+    Condition.DEAD_LETTERS_BANNED: Kind(
+        Level.WARN,
+        _("dead letters banned"),
+        _("Allow the region in the topic's message storage policy, or choose another dead letter topic."),
     ),
 }
 #: Conditions in which pushes fail, or are not made.

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import Mode, Place
 from deliveries.backlog.lanestate import parse_lane_state
 from deliveries.backlog.records import Lane, cell_key
+from deliveries.backlog.regions import patience_seconds
+from deliveries.backlog.workerverbs import DEAD_AFTER_MS
 from deliveries.rules.flow import Flow
+from deliveries.store.regionholds import holds
 
 #: Retries that are read to find the result of the last failed push.
 RETRIES_READ = 20
@@ -52,6 +55,15 @@ class LaneView:
     retry_in_ms: float | None
     #: Seconds since a push worker last served the region; None if none ever did.
     silent_seconds: float | None
+    #: Whether workers of other regions serve this one, as its own have been away for long.
+    is_adopted: bool = False
+    #: Whether the lane is in the Redis of another region, where this one knows nothing of it.
+    is_elsewhere: bool = False
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether no push worker of the region gives a sign of life."""
+        return self.silent_seconds is None or self.silent_seconds * 1000 > DEAD_AFTER_MS
 
     @property
     def delay_ms(self) -> float:
@@ -64,9 +76,10 @@ class LaneView:
 
 
 def lane_views(backlog: Backlog, lanes: Sequence[Lane]) -> list[LaneView]:
-    """Return the state of each lane, in one round trip. May raise redis.RedisError."""
+    """Return the state of each lane, in one round trip. May raise redis.RedisError, and errors of the database."""
     pipe = backlog.client.pipeline(transaction=False)
     now_ms = time.time() * 1000
+    pipe.zrange(cell_key(0, "regions"), -1, -1, withscores=True)
     for lane in lanes:
         key = lane.root
         pipe.hgetall(f"{key}:s")
@@ -74,9 +87,20 @@ def lane_views(backlog: Backlog, lanes: Sequence[Lane]) -> list[LaneView]:
         pipe.zrange(f"{key}:z", 0, RETRIES_READ - 1, withscores=True)
         pipe.zcount(f"{key}:l", now_ms, "inf")
         pipe.zscore(cell_key(0, "regions"), lane.region)
-    replies = pipe.execute()
+    newest, *replies = pipe.execute()
+    is_any_alive = any(now_ms - served_at_ms <= DEAD_AFTER_MS for _, served_at_ms in newest)
     rows = zip(lanes, *(replies[place::5] for place in range(5)), strict=True)
-    return [_lane_view(lane.region, *row, now_ms=now_ms) for lane, *row in rows]
+    views = [_lane_view(lane.region, *row, now_ms=now_ms) for lane, *row in rows]
+    return [
+        replace(
+            view,
+            is_elsewhere=not holds(view.region),
+            is_adopted=is_any_alive
+            and view.silent_seconds is not None
+            and view.silent_seconds >= patience_seconds(view.region),
+        )
+        for view in views
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,7 +248,10 @@ def why_missing(way: Way, page: Ways) -> str:
     elif not Subscription.objects.exclude(push_endpoint="").filter(pk=way.subscription_id).exists():
         cause = _("A lease that ends by its ack deadline leaves no event.")
     else:
-        cause = _("Their worker died before it wrote them down, or runs on another machine and has yet to.")
+        cause = _(
+            "Their worker died before it wrote them down, had no room for its journal, or runs on another machine and "
+            "has yet to."
+        )
     return " ".join([_("Attempts that the journal does not have: %(count)d.") % {"count": way.missing}, cause])
 
 

@@ -17,17 +17,17 @@ from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import Lane
-from deliveries.backlog.workerverbs import DEAD_AFTER_MS
 from deliveries.deadletters.forwarding import dead_letter_topic_usable
 from deliveries.inspection.conditions import FAILING, KINDS, Condition, Level
 from deliveries.inspection.lanes import LaneView, blockers, lane_views
 from deliveries.inspection.outcomes import Outcomes, subscription_outcomes
 from deliveries.models import Delivery
 from deliveries.rules.ids import publish_time_ms
+from deliveries.rules.regions import is_transit_allowed
 from deliveries.store import lanerows
 from deliveries.store.trial import refusal, seconds_to_store
 from deliveries.telemetry.export.probes import Status
-from deliveries.telemetry.export.readiness import maintenance_in
+from deliveries.telemetry.export.readiness import KEY_SECONDS, WRITTEN_KEY, maintenance_in
 from pushhub.common.clock import Clock, utcnow
 from pushhub.common.outages import Cause, outage_or_raise
 from subscriptions.models import Subscription
@@ -56,8 +56,9 @@ class Notice:
     poison: Delivery | None = None
     behind: int = 0
     dead_letter_topic: str = ""
-    #: A lane of which nothing waits.
+    #: A lane of which nothing waits, or one that other workers serve.
     lane: LaneView | None = None
+    region: str = ""
     #: What is used up.
     quota: Quota | None = None
     #: Why nothing can be stored.
@@ -81,6 +82,8 @@ class SubscriptionStatus:
     notices: Sequence[Notice] = ()
     #: Who paused it and when, as far as the audit log tells.
     paused: Pause | None = None
+    #: Why Redis takes nothing.
+    redis_cause: Cause | None = None
 
     @property
     def level(self) -> Level:
@@ -118,16 +121,19 @@ def subscription_status(
     backlog = backlog or default_backlog()
     cause = _why_not_stored()
     notices = [Notice(Condition.DATABASE_DOWN, cause=cause)] if cause else []
+    notices += _stored_notices(subscription, waiting_regions, clock)
     try:
+        # A Redis that is full or read-only answers questions.
+        backlog.shared.set(WRITTEN_KEY, 1, ex=KEY_SECONDS)
         lanes = lane_views(
             backlog, [Lane(subscription.pk, region) for region in sorted({settings.REGION, *waiting_regions})]
         )
-        notices += _notices(subscription, backlog, lanes, clock, is_idle=not undelivered)
+        notices += _notices(subscription, backlog, lanes, is_idle=not undelivered)
         outcomes = None if undelivered else subscription_outcomes(subscription, clock=clock)
         condition, lane = _condition(subscription, backlog, lanes, outcomes)
     except redis.RedisError as error:
-        outage_or_raise(error)
-        return SubscriptionStatus(Condition.REDIS_DOWN, undelivered, age, [], notices=notices)
+        redis_cause = outage_or_raise(error)
+        return SubscriptionStatus(Condition.REDIS_DOWN, undelivered, age, [], notices=notices, redis_cause=redis_cause)
     return SubscriptionStatus(
         condition,
         undelivered,
@@ -163,31 +169,50 @@ def _condition(
 
 
 def _notices(
-    subscription: Subscription, backlog: Backlog, lanes: Sequence[LaneView], clock: Clock, *, is_idle: bool
+    subscription: Subscription, backlog: Backlog, lanes: Sequence[LaneView], *, is_idle: bool
 ) -> Iterator[Notice]:
+    """Yield what Redis knows. May raise redis.RedisError."""
     if maintenance_in(backlog.shared).status != Status.OK:
         yield Notice(Condition.NO_MAINTENANCE)
     condition, lane = worst_lane(lanes)
     if is_idle and subscription.push_endpoint and condition is Condition.NO_WORKER:
         yield Notice(condition, lane=lane)
+    if subscription.push_endpoint:
+        yield from (Notice(Condition.TAKEN_OVER, lane=view) for view in lanes if view.is_adopted)
     yield from quota_notices(backlog.shared, [ADMINISTRATOR], subscription.project.project_id)
+    if subscription.topic is not None:
+        yield from quota_notices(backlog.shared, [PUBLISH_REQUESTS, PUBLISHER], subscription.topic.project.project_id)
+    if subscription.enable_message_ordering and subscription.push_endpoint:
+        poison = find_poison(backlog, subscription.pk, lanes)
+        if poison is not None:
+            yield Notice(Condition.BLOCKED, poison=poison[0], behind=poison[1])
+
+
+def _stored_notices(subscription: Subscription, regions: Sequence[str], clock: Clock) -> Iterator[Notice]:
+    """Yield what the database knows. `regions` are those in which messages wait."""
     if subscription.topic is None:
         yield Notice(Condition.TOPIC_DELETED)
-    else:
-        yield from quota_notices(backlog.shared, [PUBLISH_REQUESTS, PUBLISHER], subscription.topic.project.project_id)
     if subscription.expiration_ttl_seconds is not None:
         used_at = max(subscription.active_at, subscription.updated_at)
         ends = used_at + timedelta(seconds=subscription.expiration_ttl_seconds)
         # A policy of a day is about to end all the time.
         if ends < clock() + min(SOON, timedelta(seconds=subscription.expiration_ttl_seconds) / 2):
             yield Notice(Condition.EXPIRING, at=ends)
-    if subscription.enable_message_ordering and subscription.push_endpoint:
-        poison = find_poison(backlog, subscription.pk, lanes)
-        if poison is not None:
-            yield Notice(Condition.BLOCKED, poison=poison[0], behind=poison[1])
-    if subscription.max_delivery_attempts and dead_letter_topic_usable(subscription) is None:
-        topic = subscription.dead_letter_topic
-        yield Notice(Condition.DEAD_LETTERS_STUCK, dead_letter_topic=topic.name if topic is not None else "")
+    if subscription.max_delivery_attempts:
+        yield from _held_dead_letters(subscription, regions)
+
+
+def _held_dead_letters(subscription: Subscription, regions: Sequence[str]) -> Iterator[Notice]:
+    """Yield why messages without further attempts don't become dead letters."""
+    topic = subscription.dead_letter_topic
+    if topic is None:
+        yield Notice(Condition.NO_DEAD_LETTER_TOPIC)
+    elif dead_letter_topic_usable(subscription) is None:
+        yield Notice(Condition.DEAD_LETTERS_DENIED, dead_letter_topic=topic.name)
+    else:
+        for region in regions:
+            if not is_transit_allowed(topic.message_storage_policy, region):
+                yield Notice(Condition.DEAD_LETTERS_BANNED, dead_letter_topic=topic.name, region=region)
 
 
 def quota_notices(client: redis.Redis, quotas: Sequence[Quota], project: str) -> Iterator[Notice]:
@@ -226,7 +251,9 @@ def worst_lane(lanes: Sequence[LaneView]) -> tuple[Condition, LaneView]:
 
 def condition_of(lane: LaneView) -> Condition:
     """Return why messages of a lane wait, given that some do."""
-    if lane.silent_seconds is None or lane.silent_seconds * 1000 > DEAD_AFTER_MS:
+    if lane.is_elsewhere:
+        return Condition.ELSEWHERE
+    if lane.is_silent and not lane.is_adopted:
         return Condition.NO_WORKER
     if lane.pause_ms > 0 or lane.is_backing_off:
         return Condition.BACKING_OFF

@@ -168,9 +168,19 @@ def _notice_sentence(notice: Notice) -> str:
         case Condition.EXPIRING:
             values = {"time": time_text(notice.at or utcnow())}
             return _("Unless it is used, the subscription is deleted at %(time)s.") % values
-        case Condition.DEAD_LETTERS_STUCK if not notice.dead_letter_topic:
+        case Condition.NO_DEAD_LETTER_TOPIC:
             return _("The dead letter topic was deleted, so messages without further attempts go on being tried.")
-        case Condition.DEAD_LETTERS_STUCK:
+        case Condition.DEAD_LETTERS_BANNED:
+            return _(
+                "The message storage policy of the dead letter topic %(topic)s allows nothing from %(region)s, so "
+                "messages there go on being tried when they have no further attempts."
+            ) % {"topic": notice.dead_letter_topic, "region": notice.region}
+        case Condition.TAKEN_OVER if notice.lane is not None:
+            return _(
+                "No push worker of region %(region)s has lived for %(silence)s. Workers of other regions push its "
+                "messages."
+            ) % {"region": notice.lane.region, "silence": duration_text((notice.lane.silent_seconds or 0) * 1000)}
+        case Condition.DEAD_LETTERS_DENIED:
             return _(
                 "The service agent may not move messages to the dead letter topic %(topic)s, so those without further "
                 "attempts go on being tried."
@@ -191,7 +201,8 @@ def _condition_sentence(status: SubscriptionStatus) -> str:
         case Condition.DETACHED:
             return _("Detached from its topic: it receives no messages any more.")
         case Condition.REDIS_DOWN:
-            return _("Redis does not answer. Nothing is delivered until it does.")
+            values = {**_counted(status), "cause": _(status.redis_cause or Cause.REDIS_AWAY)}
+            return _("Redis takes no messages: %(cause)s. Messages that wait in the database: %(count)s.") % values
         case Condition.PAUSED if status.paused is not None:
             values = {**_counted(status), "caller": status.paused.by, "time": time_text(status.paused.since)}
             return _("Paused by %(caller)s since %(time)s. Messages that wait until it is resumed: %(count)s.") % values
@@ -251,7 +262,7 @@ def _lane_sentence(status: SubscriptionStatus, lane: LaneView) -> str:
         case Condition.BACKING_OFF:
             return _("The push backoff lets one message at a time through after %(failed)s; %(next)s.") % words
         case Condition.SLOWED:
-            words |= {"share": round(100 * lane.nack_share), "whole": duration_text(status.undelivered * lane.gap_ms)}
+            words |= {"share": round(100 * lane.nack_share), "whole": _whole_text(status.undelivered, lane)}
             return (
                 _(
                     "Slowed down to one message every %(gap)s, as %(share)d %% of the results are nacks: %(failed)s. "
@@ -272,12 +283,23 @@ def _lane_sentence(status: SubscriptionStatus, lane: LaneView) -> str:
                 )
                 % words
             )
+        case Condition.ELSEWHERE:
+            return (
+                _("Only the region that holds %(region)s knows how messages fare there. Undelivered in all: %(count)s.")
+                % words
+            )
         case _ if not lane.results:
             return _("%(outstanding)d messages are outstanding, %(count)s undelivered; no push has ended yet.") % words
         case _ if lane.failures:
             return _("%(outstanding)d messages are outstanding, %(count)s undelivered; %(failed)s.") % words
         case _:
             return _("Delivering: %(outstanding)d messages are outstanding, %(count)s undelivered.") % words
+
+
+def _whole_text(undelivered: int, lane: LaneView) -> str:
+    """Return how long the waiting messages take at the lane's rate; at least that long if they were not all counted."""
+    duration = duration_text(min(undelivered, MAX_COUNTED) * lane.gap_ms)
+    return duration if undelivered <= MAX_COUNTED else _("more than %(duration)s") % {"duration": duration}
 
 
 def _no_worker_sentence(lane: LaneView, count: str) -> str:

@@ -19,6 +19,7 @@ from pushhub import __version__
 from pushhub.common import environment as env
 from pushhub.common.errors import first_line
 from pushhub.common.outages import outage_of
+from pushhub.doctor import NOTHING_STARTED
 from pushhub.doctor.finding import Finding, Level, failed
 
 Check = Callable[[], Iterator[Finding]]
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
             for name, value in DEVELOPMENT_DEFAULTS.items():
                 os.environ.setdefault(name, value)
             if not Path(env.text("DATA", ".pushhub"), "secret-key").exists():
-                os.environ.setdefault("PUSHHUB_SECRET_KEY", "not used: nothing was started, and this creates no files")
+                os.environ.setdefault("PUSHHUB_SECRET_KEY", NOTHING_STARTED)
         import django
 
         django.setup()

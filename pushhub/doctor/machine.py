@@ -19,6 +19,7 @@ from django.conf import settings
 from pushhub import __version__
 from pushhub.common import environment as env
 from pushhub.common.clock import Clock, utcnow
+from pushhub.doctor import NOTHING_STARTED
 from pushhub.doctor.finding import Finding, failed, ok, warning
 from pushhub.runtime import processes
 
@@ -46,13 +47,15 @@ def variables() -> Iterator[Finding]:
         remedy = f"Choose {SECRET_LENGTH} random ones. PUSHHUB_KEY_ENCRYPTION_KEY takes the old secret for stored keys."
         yield warning("settings", f"PUSHHUB_SECRET_KEY has fewer than {SECRET_LENGTH} characters", remedy)
     if not sentences and not is_short:
-        yield ok("settings", "every setting can be used, and none is misspelt")
+        made_up = settings.SECRET_KEY == NOTHING_STARTED
+        whose = "as `pushhub up` has them, as PUSHHUB_SECRET_KEY is not set: " if made_up else ""
+        yield ok("settings", f"{whose}every setting can be used, and none is misspelt")
 
 
 def disks() -> Iterator[Finding]:
     """Judge the room of each file system on which PushHub writes."""
     seen = set()
-    for folder, what in _folders():
+    for folder, what, stops in _folders():
         folder = next(path for path in (folder, *folder.parents) if path.exists())
         if (device := folder.stat().st_dev) in seen:
             continue
@@ -61,27 +64,28 @@ def disks() -> Iterator[Finding]:
         free_mb = usage.free // 1_000_000
         text = f"{free_mb:,} MB of {usage.total // 1_000_000:,} are free for {what} ({folder})"
         if free_mb < settings.JOURNAL_FREE_MB:
-            yield failed("disk", text, "Make room before it is full: then nothing is stored.")
+            yield failed("disk", text, f"Make room before it is full: then {stops}.")
         elif usage.free < usage.total * (1 - USED_SHARE):
             yield warning("disk", text, "Make room, or move the folder to a larger disk.")
         else:
             yield ok("disk", text)
 
 
-def _folders() -> Iterator[tuple[Path, str]]:
-    yield settings.DATA_DIR, "data"
+def _folders() -> Iterator[tuple[Path, str, str]]:
+    """Yield each folder, what it is for, and what happens when its disk is full."""
     if settings.IS_SQLITE:
-        yield Path(settings.DATABASES["default"]["NAME"]).parent, "the database"
+        yield Path(settings.DATABASES["default"]["NAME"]).parent, "the database", "nothing is stored"
+    yield settings.DATA_DIR, "data", "nothing is written there"
     if settings.JOURNAL:
-        yield Path(settings.JOURNAL), "the journal"
+        yield Path(settings.JOURNAL), "the journal", "attempts are neither counted nor archived"
     if settings.ARCHIVING and "://" not in settings.ARCHIVE:
-        yield Path(settings.ARCHIVE), "the archive"
+        yield Path(settings.ARCHIVE), "the archive", "nothing is archived"
 
 
 def permissions() -> Iterator[Finding]:
     """Judge whether PushHub may write where it has to, and whether others may read what they must not."""
     faults = 0
-    for folder, what in _folders():
+    for folder, what, _ in _folders():
         if folder.exists() and not os.access(folder, os.W_OK | os.X_OK):
             faults += 1
             yield failed(

@@ -140,7 +140,9 @@ class SubscriptionForm(TransformsForm):
         help_text=_("Grants it what it lacks: to publish to the topic, and to acknowledge in the subscription"),
     )
     minimum_backoff = DurationField(
-        label=_("Minimum backoff"), required=False, help_text=_("For example 10s; both empty: as soon as possible")
+        label=_("Minimum backoff"),
+        required=False,
+        help_text=_("For example 10s; both empty: 100ms to 60s for pushes, and at once for pulls"),
     )
     maximum_backoff = DurationField(label=_("Maximum backoff"), required=False, help_text=_("For example 600s"))
     labels = forms.JSONField(label=_("Labels"), required=False, initial=dict, widget=small_text())

@@ -61,9 +61,9 @@ subscription_name = name_by("subscription")
 def push_config(options: Options) -> dict[str, Any]:
     """Return the PushConfig that the flags set."""
     if not options["push_endpoint"]:
-        for name in ("push_auth_service_account", "push_auth_token_audience"):
-            if options[name]:
-                raise CliError(f"--{name.replace('_', '-')} needs --push-endpoint: a pull subscription pushes nothing")
+        for option in PUSH[1:]:
+            if options[option.name.lstrip("-").replace("-", "_")]:
+                raise CliError(f"{option.name} needs --push-endpoint: the --push flags make a whole push configuration")
     token = {
         "serviceAccountEmail": options["push_auth_service_account"],
         "audience": options["push_auth_token_audience"],

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 
 from deliveries.models import DeadLetter, Delivery
 from subscriptions.cli import main as cli
-from subscriptions.models import Subscription
+from subscriptions.models import Subscription, Topic
 from subscriptions.models.iam import AuditEntry
 from tests.ports import wait_for
 from tests.receiver import Receiver, Request
@@ -84,6 +84,18 @@ def test_a_poison_message_is_dead_lettered_before_its_last_attempt(redis_url: st
         wait_for(lambda: not Delivery.objects.exists(), what="the message behind it")
     letter = DeadLetter.objects.get()
     assert (str(letter.source_id), letter.result) == (first, "500") and letter.attempts >= 3
+
+
+def test_in_a_region_that_the_topic_excludes_nothing_is_dead_lettered(redis_url: str, receiver: Receiver) -> None:
+    api = Api()
+    api.create("topics/dead")
+    policy = {"deadLetterTopic": "projects/shop/topics/dead", "maxDeliveryAttempts": 100}
+    first, _ = poisoned(api, receiver, deadLetterPolicy=policy)
+    elsewhere = {"allowedPersistenceRegions": ["elsewhere"], "enforceInTransit": True}
+    Topic.objects.filter(topic_id="dead").update(message_storage_policy=elsewhere)
+    answer = api.post("subscriptions/worker:deadLetterMessages", {"messageIds": [first]})
+    assert (answer.status, answer.error["status"]) == (400, "FAILED_PRECONDITION")
+    assert "not allowed in the region local" in answer.error["message"]
 
 
 def test_without_a_dead_letter_topic_nothing_is_dead_lettered_and_skipping_is_confirmed_first(

@@ -121,7 +121,11 @@ CASES = {
     ),
     "expiring": Case(set_up(about_to_expire, count=0), "subscription", "expiration policy", "is deleted at"),
     "filter": Case(
-        set_up(filter="attributes:never"), "filter", "none of the newest 1 messages", "Nothing waits.", levels=("",)
+        set_up(filter="attributes:never"),
+        "filter",
+        "matches 0 of the newest 1 messages",
+        "Nothing waits.",
+        levels=("",),
     ),
     "filtering-transform": Case(
         lambda stand, name: failing(
@@ -147,7 +151,7 @@ CASES = {
     ),
     "no-dead-letter-topic": Case(
         lambda stand, name: dead_letters(stand, name, is_deleted=True),
-        *("dead letters", "Create the dead letter topic anew", "The dead letter topic was deleted"),
+        *("dead letters", "Set the subscription's dead letter topic again", "The dead letter topic was deleted"),
         result="500",
         is_ready=lambda name: nacked(name, "500", times=6),
     ),

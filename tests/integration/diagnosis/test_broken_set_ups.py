@@ -33,7 +33,7 @@ BROKEN_STACK = {
     "no worker": ("No push worker of region local has lived for", "worker", "Start one"),
     "read-only database": ("The database takes no writes", "database", "Look at the log of the database"),
     "no permission": ("The service agent may not move messages", "dead letters", "roles/pubsub.publisher"),
-    "no Redis": ("Redis does not answer.", "worker", "Start Redis."),
+    "no Redis": ("Redis takes no messages: Redis cannot be reached.", "worker", "Start Redis"),
 }
 
 

@@ -20,12 +20,15 @@ from deliveries.backlog.lanes import configure_lanes
 from deliveries.backlog.records import Lane
 from deliveries.backlog.regions import KEY as UNSERVED_KEY
 from deliveries.client.result import PushResult
+from deliveries.diagnosis import endpoint
 from deliveries.diagnosis.endpoint import answer_step
-from deliveries.models import Delivery
+from deliveries.inspection import lanes
+from deliveries.models import Delivery, MetricHour
 from deliveries.rules.outcome import Reason
+from pushhub.common.clock import utcnow
 from subscriptions.iam import grants
 from subscriptions.iam.tree import get_resource
-from subscriptions.models import Project, ServiceAccount, Subscription
+from subscriptions.models import Project, ServiceAccount, Subscription, Topic
 from tests.certificates import Authority
 from tests.integration.admin.test_chinese import english_in
 from tests.lanes import lane_fields, note_maintenance
@@ -153,6 +156,41 @@ def no_redis(setup: SetUp) -> None:
     setup.settings.REDIS_URL = f"redis://127.0.0.1:{free_port()}/0"
 
 
+def full_redis(setup: SetUp) -> None:
+    client = default_backlog().shared
+    setup.stack.callback(client.config_set, "maxmemory", "0")
+    client.config_set("maxmemory", "1")
+
+
+def region_taken_over(setup: SetUp) -> None:
+    setup.publish()
+    now_ms = time.time() * 1000
+    default_backlog().client.zadd("ph:regions", {"local": now_ms - 100_000, "other": now_ms})
+
+
+def dead_letter_policy(setup: SetUp, **change: Any) -> None:
+    """Let the subscription have a dead-letter topic, and change one or the other."""
+    setup.api.create("topics/dead")
+    setup.change(dead_letter_topic=Topic.objects.get(topic_id="dead"), max_delivery_attempts=5)
+    Topic.objects.filter(topic_id="dead").update(**change)
+    setup.publish()
+
+
+def deleted_dead_letter_topic(setup: SetUp) -> None:
+    dead_letter_policy(setup)
+    assert setup.api.delete("topics/dead").status == 200
+
+
+def denied_dead_letters(setup: SetUp) -> None:
+    dead_letter_policy(setup)
+    setup.settings.DEVELOPMENT = False
+
+
+def banned_dead_letters(setup: SetUp) -> None:
+    policy = {"allowedPersistenceRegions": ["elsewhere"], "enforceInTransit": True}
+    dead_letter_policy(setup, message_storage_policy=policy)
+
+
 def unserved_region(setup: SetUp) -> None:
     setup.publish()
     default_backlog().client.delete("ph:regions")
@@ -232,10 +270,19 @@ BROKEN: dict[str, tuple[Callable[[SetUp], Any], str, str]] = {
     "agent may not mint": (agent_without_role, "token", "roles/iam.serviceAccountTokenCreator"),
     "no push worker": (no_worker, "worker", "No push worker"),
     "busy push worker": (busy_worker, "worker", "has had a job for 90 s"),
-    "no Redis": (no_redis, "worker", "Redis does not answer"),
+    "no Redis": (no_redis, "worker", "Redis takes no messages: Redis cannot be reached."),
+    "full Redis": (full_redis, "worker", "Redis takes no messages: Redis has no memory left."),
     "no maintenance": (no_maintenance, "maintenance", "lost messages are not found"),
     "unserved region": (unserved_region, "region", "PUSHHUB_REGION=local"),
-    "filter without match": (filter_without_match, "filter", "none of the newest 1 messages"),
+    "region taken over": (region_taken_over, "region", "Workers of other regions push its messages. Start a push"),
+    "no dead letter topic": (
+        deleted_dead_letter_topic,
+        "dead letters",
+        "Set the subscription's dead letter topic again",
+    ),
+    "denied dead letters": (denied_dead_letters, "dead letters", "roles/pubsub.publisher"),
+    "banned dead letters": (banned_dead_letters, "dead letters", "allows nothing from local"),
+    "filter without match": (filter_without_match, "filter", "matches 0 of the newest 1 messages"),
     "transform that does not compile": (transform_that_does_not_compile, "transforms", "代码无效"),
     "transform that fails": (transform_that_fails_on_a_message, "transforms", "退款"),
     "no address": (lambda setup: setup.endpoint("http://nowhere.invalid/"), "name", "has no address"),
@@ -321,6 +368,49 @@ def test_a_healthy_set_up_has_no_findings_and_no_message_is_sent(setup: SetUp) -
     assert diagnosis["healthy"], diagnosis
     assert diagnosis["summary"] == "No fault was found, but not every step was tried: answer."
     assert setup.receiver.requests == []
+
+
+def test_without_redis_no_step_passes_that_needs_it_and_the_others_are_told(setup: SetUp) -> None:
+    dead_letter_policy(setup)
+    no_topic(setup)
+    no_redis(setup)
+    steps = {step["name"]: step["status"] for step in setup.diagnose()["steps"]}
+    assert (steps["subscription"], steps["worker"]) == ("warning", "failed")
+    assert {steps[name] for name in ("maintenance", "flow", "region", "ordering")} == {"skipped"}
+
+
+def test_a_region_that_another_one_holds_is_not_judged(setup: SetUp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "holds", lambda region: region == "local")
+    setup.publish()
+    Delivery.objects.update(region="far")
+    diagnosis = setup.diagnose()
+    [region] = [step for step in diagnosis["steps"] if step["name"] == "region"]
+    assert (region["status"], region["message"]) == ("skipped", "Only the regions that hold them know about far.")
+    assert diagnosis["healthy"], diagnosis
+
+
+def test_a_filter_that_has_matched_before_is_not_blamed(setup: SetUp) -> None:
+    filter_without_match(setup)
+    at = utcnow().replace(minute=0, second=0, microsecond=0)
+    zeros = dict.fromkeys(("response_code", "bytes", "latency_us_sum", "latency_us_max"), 0)
+    MetricHour.objects.create(
+        project="shop", resource=NAME, event="push", at=at, response_class="ack", count=1, **zeros
+    )
+    [step] = [step for step in setup.diagnose()["steps"] if step["name"] == "filter"]
+    assert (step["status"], step["message"][:42]) == ("ok", "The filter matches 0 of the newest 1 messa")
+
+
+@pytest.mark.parametrize(
+    ("error", "result"), [(TimeoutError, "connect_timeout"), (ConnectionRefusedError, "connect_failed")]
+)
+def test_the_step_names_how_pushes_end_that_get_no_connection(
+    setup: SetUp, monkeypatch: pytest.MonkeyPatch, error: type[OSError], result: str
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(endpoint.socket, "create_connection", refuse)
+    assert f"Pushes end with {result}." in setup.diagnose()["summary"]
 
 
 @pytest.mark.parametrize(

@@ -91,13 +91,14 @@ def test_a_redis_that_is_away_is_a_finding_without_its_password(
 
 
 def test_a_look_at_what_was_never_started_creates_nothing(tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PUSHHUB_")}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PUSHHUB_", "DJANGO_"))}
     ran = subprocess.run(
         [sys.executable, "-m", "pushhub.doctor"],
         cwd=tmp_path, env=environment | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (ran.returncode, ran.stderr) == (1, "")
     assert "failed   database      there is none yet at " in ran.stdout
+    assert "as `pushhub up` has them, as PUSHHUB_SECRET_KEY is not set" in ran.stdout
     assert list(tmp_path.iterdir()) == []
 
 
@@ -128,6 +129,9 @@ def test_a_full_disk_is_found(settings: Any) -> None:
     assert faults(machine.disks()) == []
     settings.JOURNAL_FREE_MB = 10**9
     assert {finding.level for finding in machine.disks()} == {Level.FAILED}
+    assert "then nothing is stored" in next(machine.disks()).remedy
+    settings.IS_SQLITE, settings.DATA_DIR = False, Path(settings.JOURNAL)
+    assert "stored" not in next(machine.disks()).remedy
 
 
 def test_a_short_secret_is_found(settings: Any) -> None:

@@ -111,10 +111,13 @@ def test_deleting_several_goes_on_after_a_failure(noun: Any, collection: str) ->
     assert said.failures == [f"[projects/p/{collection}/second]: NOT_FOUND: no such thing"]
 
 
-@pytest.mark.parametrize("flag", ["push_auth_service_account", "push_auth_token_audience"])
-def test_authentication_without_an_endpoint_is_refused(flag: str) -> None:
-    names = ("push_endpoint", "push_auth_service_account", "push_auth_token_audience", "push_attributes")
-    options = dict.fromkeys((*names, "push_no_wrapper", "push_no_wrapper_write_metadata")) | {flag: "x"}
+PUSH_FLAGS = [flag.name.removeprefix("--").replace("-", "_") for flag in subscriptions.PUSH]
+
+
+@pytest.mark.parametrize("flag", [name for name in PUSH_FLAGS if name != "push_endpoint"])
+def test_a_flag_for_pushes_without_an_endpoint_is_refused(flag: str) -> None:
+    """It would make a pull subscription of one that pushes."""
+    options = dict.fromkeys(PUSH_FLAGS) | {flag: "x"}
     with pytest.raises(CliError, match=f"--{flag.replace('_', '-')} needs --push-endpoint"):
         subscriptions.push_config(options)
 

@@ -45,6 +45,8 @@ LANE = LaneView(
         ({}, Condition.DELIVERING),
         ({"silent_seconds": None}, Condition.NO_WORKER),
         ({"silent_seconds": 16, "pause_ms": 100}, Condition.NO_WORKER),
+        ({"silent_seconds": 16, "pause_ms": 100, "is_adopted": True}, Condition.BACKING_OFF),
+        ({"silent_seconds": None, "is_elsewhere": True}, Condition.ELSEWHERE),
         ({"pause_ms": 100}, Condition.BACKING_OFF),
         ({"is_backing_off": True}, Condition.BACKING_OFF),
         ({"gap_ms": 500}, Condition.SLOWED),
@@ -89,7 +91,7 @@ def test_the_sentence_and_the_card_tell_the_same_of_the_push_backoff(
         (Condition.BACKING_OFF, "Look at the endpoint's own log: the fault is there."),
         (
             Condition.NO_WORKER,
-            "Start a push worker with PUSHHUB_REGION=local; else workers of other regions take over.",
+            "Start a push worker with PUSHHUB_REGION=local.",
         ),
         (Condition.LIMITED, "Raise the limit, or wait."),
     ],
@@ -99,6 +101,17 @@ def test_an_old_answer_of_the_endpoint_is_no_remedy_for_what_it_did_not_cause(
 ) -> None:
     [finding] = words.findings_of(status(condition, last_result="503"))
     assert finding.remedy == remedy
+
+
+@pytest.mark.parametrize(
+    ("undelivered", "words_of_it"),
+    [(10_000, "take 83 min: 10000."), (10_001, "take more than 83 min: more than 10000.")],
+)
+def test_the_time_that_all_waiting_messages_take_is_not_told_of_those_that_were_counted_alone(
+    undelivered: int, words_of_it: str
+) -> None:
+    slowed = status(Condition.SLOWED, replace(LANE, gap_ms=500), undelivered=undelivered)
+    assert words.status_sentence(slowed).endswith(f"the waiting messages {words_of_it}")
 
 
 def test_a_reason_is_explained_in_words() -> None:
