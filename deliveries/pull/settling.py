@@ -21,7 +21,8 @@ PERMANENT_FAILURE = "PERMANENT_FAILURE_INVALID_ACK_ID"
 def acknowledge_messages(*, subscription: Subscription, ack_ids: Sequence[str]) -> None:
     """Acknowledge messages.
 
-    Acks of ended leases are ignored. With exactly-once delivery they raise FailedPrecondition, which names them.
+    A late ack counts too, except in an ordered subscription if the message or an earlier one of its key may come again.
+    With exactly-once delivery, acks of ended leases raise FailedPrecondition, which names them.
     """
     leases = read_ack_ids(subscription, ack_ids)
     push_settings = require_settings(subscription)

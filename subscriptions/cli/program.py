@@ -105,7 +105,7 @@ def _add_common(parser: ArgumentParser) -> None:
     )
     output.add_argument("--filter", help="the rows of a list to print, such as topic:orders AND ackDeadlineSeconds=10")
     output.add_argument("--uri", action="store_true", help="print the URLs of resources and nothing else")
-    output.add_argument("-q", "--quiet", action="store_true", help="do not ask before dead letters are discarded")
+    output.add_argument("-q", "--quiet", action="store_true", help="do not ask before discarding or skipping messages")
 
 
 def confirm(question: str, options: Mapping[str, Any]) -> None:

@@ -60,7 +60,7 @@ def get_project(project: str) -> Any:
     gives=fields.PROJECT,
 )
 def update_project(project: str, body: object) -> Any:
-    """Replace the name, the labels and the parent of a project."""
+    """Replace the name and the labels of a project; its parent stays."""
     return projects.project_resource(projects.update_project(project=project, request=body))
 
 
