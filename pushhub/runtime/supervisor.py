@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
-import fcntl
 import os
 import signal
 import socket
@@ -29,6 +28,7 @@ from django.db import connections
 from deliveries.pipeline import needs
 from pushhub.common import environment as env
 from pushhub.common.redisclient import shared_url
+from pushhub.common.stores import lock_file
 from pushhub.runtime import embedded, processes
 from pushhub.runtime.crew import Crew, StartError
 from pushhub.runtime.development import load_or_create_secret
@@ -113,12 +113,10 @@ def data_folder(folder: Path) -> Iterator[None]:
         make_private(folder)
         lock = (folder / "lock").open("w")
     with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not lock_file(lock):
             raise StartError(
                 f"the data folder {folder} is in use by another PushHub: stop it, or choose another with PUSHHUB_DATA"
-            ) from None
+            )
         yield
 
 
