@@ -135,11 +135,9 @@ def call_all(clients: Clients, verb: Verb, calls: Sequence[tuple[Sequence[str], 
     return call_each(clients, [(verb, keys, args) for keys, args in calls])
 
 
-def call_each(
-    clients: Clients, calls: Sequence[Call], *, then: Sequence[Sequence[Any]] = (), together: int | None = None
-) -> list[Any]:
-    """Do as `call_all` with calls that have a verb each. Commands in `then` follow. Raises the first error."""
-    replies = try_each(clients, calls, then=then, together=together)
+def call_each(clients: Clients, calls: Sequence[Call], *, together: int | None = None) -> list[Any]:
+    """Do as `call_all` with calls that have a verb each. Raises the first error."""
+    replies = try_each(clients, calls, together=together)
     for reply in replies:
         if isinstance(reply, Exception):
             raise reply
@@ -151,7 +149,7 @@ def try_each(
 ) -> list[Any]:
     """Do as `call_each`, but return the errors of calls to nodes of a Cluster in place of their replies.
 
-    A single Redis gets `together` commands in a round trip, if that is given.
+    Commands in `then` follow. A single Redis gets `together` commands in a round trip, if that is given.
     """
     commands = [*(("FCALL", verb.function, len(keys), *keys, *args) for verb, keys, args in calls), *then]
     if isinstance(clients.cells, Cluster):
