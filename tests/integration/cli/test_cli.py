@@ -150,7 +150,7 @@ def test_an_error_of_the_api_is_one_line_and_exit_code_1(cli: Any) -> None:
 def test_a_command_line_that_cannot_be_parsed_is_exit_code_2(cli: Any, line: str) -> None:
     said = cli(line)
     assert said.code == 2
-    assert "error: " in said.err
+    assert re.fullmatch(r"pushhub pubsub.*: .+ --help says more\)\n", said.err)
 
 
 def test_help_is_exit_code_0_for_every_command(cli: Any) -> None:
