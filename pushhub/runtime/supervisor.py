@@ -13,7 +13,6 @@ import errno
 import os
 import signal
 import socket
-import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -110,7 +109,6 @@ def data_folder(folder: Path) -> Iterator[None]:
     with data_folder_errors(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
-        make_private(folder)
         lock = (folder / "lock").open("w")
     with lock:
         if not lock_file(lock):
@@ -118,15 +116,6 @@ def data_folder(folder: Path) -> Iterator[None]:
                 f"the data folder {folder} is in use by another PushHub: stop it, or choose another with PUSHHUB_DATA"
             )
         yield
-
-
-def make_private(folder: Path) -> None:
-    """Take other users' permissions from the files. Earlier versions left the modes to the umask."""
-    for parent, folders, files in os.walk(folder):
-        for path in (Path(parent, name) for name in [*folders, *files]):
-            mode = path.lstat().st_mode
-            if not stat.S_ISLNK(mode) and mode & 0o077:
-                path.chmod(mode & 0o700)
 
 
 def wait_until(crew: Crew, condition: Callable[[], bool], *, seconds: float, otherwise: str) -> None:
