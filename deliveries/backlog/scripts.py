@@ -155,7 +155,7 @@ def try_each(
     if isinstance(clients.cells, Cluster):
         replies = _send_to_nodes(clients.cells, calls, commands)
     else:
-        replies = _send_together(clients.cells, calls, commands, together=together or len(commands))
+        replies = _send_together(clients.cells, commands, together=together or len(commands))
     return replies[: len(calls)] if settings.CELLS == 1 else _rung(clients.shared, calls, replies)
 
 
@@ -168,9 +168,7 @@ def answered(asked: Iterable[Item], replies: Iterable[Any]) -> Iterator[tuple[It
             yield item, reply
 
 
-def _send_together(
-    client: redis.Redis, calls: Sequence[Call], commands: Sequence[Sequence[Any]], *, together: int
-) -> list[Any]:
+def _send_together(client: redis.Redis, commands: Sequence[Sequence[Any]], *, together: int) -> list[Any]:
     """Send commands, `together` in a round trip, and raise the first error.
 
     redis-py's own pipeline takes twice the time for a call or two.
