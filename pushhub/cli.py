@@ -72,27 +72,23 @@ def run(name: str, *arguments: str) -> None:
         sys.exit(capacity(arguments))
     elif name in ("completion", "__complete"):
         complete(name, arguments)
-    elif name == "receive":
-        manage(["pushhub", *sys.argv[1:]])
     else:
-        speak_or_manage(name)
+        check_word(name)
+        manage(["pushhub", *sys.argv[1:]])
 
 
-def speak_or_manage(name: str) -> None:
-    """Speak to a running PushHub, for which Django is not loaded, or run a management command."""
+def check_word(name: str) -> None:
+    """Exit if no command has this name but some resemble it. For a known name, Django is not loaded."""
     from subscriptions.cli import main as cli
     from subscriptions.cli.program import nearest
 
-    if name in cli.WORDS:
-        sys.exit(cli.main(sys.argv[1:]))
     words = (*cli.WORDS, *COMMANDS)
-    if name not in (*words, *django_commands()):
+    if name not in words and name not in django_commands():
         close = cli.commands_of(name)
         hint = f"did you mean {' or '.join(close)}?" if close else nearest(name, words)
         if hint:
             sys.stderr.write(f"pushhub: unknown command {name!r}: {hint}\n")
             sys.exit(2)
-    manage(["pushhub", *sys.argv[1:]])
 
 
 def django_commands() -> list[str]:
@@ -113,14 +109,17 @@ def complete(name: str, arguments: Sequence[str]) -> None:
 
 
 def manage(arguments: list[str]) -> None:
-    """Run one of Django's management commands or ours, or `receive`, which does without Django."""
+    """Speak to a running PushHub or `receive`, which do without Django, or run a management command."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
-    if arguments[1:2] and arguments[1] in ("receive", "pubsub", "iam", "projects"):
-        os.environ.setdefault("PUSHHUB_SECRET_KEY", "not used: this command only calls a running PushHub")
     from pushhub.common.environment import SettingError
+    from subscriptions.cli import main as cli
 
+    name = arguments[1] if arguments[1:] else ""
     try:
-        if arguments[1:2] == ["receive"]:
+        if name in cli.WORDS:
+            sys.exit(cli.main(arguments[1:]))
+        elif name == "receive":
+            os.environ.setdefault("PUSHHUB_SECRET_KEY", "not used: this command only calls a running PushHub")
             from deliveries.management.receiver import main as receive
 
             receive(arguments[2:])

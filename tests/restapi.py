@@ -8,7 +8,6 @@ from typing import Any
 import orjson
 import pytest
 from django.contrib.auth.models import Permission, User
-from django.core.management import BaseCommand
 from django.test import Client
 
 from deliveries.store import trial
@@ -94,15 +93,6 @@ def staff_client(name: str) -> Client:
     client = Client()
     client.force_login(user)
     return client
-
-
-def exit_code(command: BaseCommand, line: str) -> int:
-    """Return the exit code of a command line. No reference is kept, so that its connection to the server closes."""
-    try:
-        command.run_from_argv(["manage.py", *line.split()])
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import redis
 from django.conf import settings
@@ -23,37 +23,14 @@ from pushhub.common.redisurls import is_cluster
 FOLDER = Path(__file__).parent
 #: Each file uses the names of the files before it.
 SHARED = ("common", "places", "pump", "record", "register")
+#: Each file but these and rules.lua is a verb.
+VERBS = sorted({path.stem for path in FOLDER.glob("*.lua")} - {"rules", *SHARED})
 #: What other files use of rules.lua, besides its functions that begin with "rules_".
 RULES_NUMBERS = ("SLOW_START_LIMIT", "LATENCY_BELOW_MS")
 #: Versions and settings of PushHub that use a Redis at the same time have a library each.
 LIBRARY_PREFIX, MOST_LIBRARIES = "pushhub_", 4
 #: What Redis says of a function that it does not have.
 MISSING = "Function not found"
-VERBS = (
-    "offer",
-    "page",
-    "fetch",
-    "settle",
-    "beat",
-    "configure",
-    "forget",
-    "leave",
-    "held",
-    "tokens",
-    "repair",
-    "lease",
-    "due",
-    "extend",
-    "leased",
-    "release",
-    "unlease",
-    "handover",
-    "acknowledge",
-    "putback",
-    "announce",
-    "take",
-)
-
 
 #: Puts cells into a bell, each once.
 RING = """
@@ -143,31 +120,14 @@ class Verb:
 
 
 class Scripts:
-    """The verbs, bound to their clients. The library is loaded where Redis lacks it."""
+    """The verbs by their names, bound to their clients. The library is loaded where Redis lacks it."""
 
     def __init__(self, clients: Clients) -> None:
-        self.offer = Verb(clients, "offer")
-        self.page = Verb(clients, "page")
-        self.fetch = Verb(clients, "fetch")
-        self.settle = Verb(clients, "settle")
-        self.beat = Verb(clients, "beat")
-        self.configure = Verb(clients, "configure")
-        self.forget = Verb(clients, "forget")
-        self.leave = Verb(clients, "leave")
-        self.held = Verb(clients, "held")
-        self.tokens = Verb(clients, "tokens")
-        self.repair = Verb(clients, "repair")
-        self.lease = Verb(clients, "lease")
-        self.due = Verb(clients, "due")
-        self.extend = Verb(clients, "extend")
-        self.leased = Verb(clients, "leased")
-        self.release = Verb(clients, "release")
-        self.unlease = Verb(clients, "unlease")
-        self.handover = Verb(clients, "handover")
-        self.acknowledge = Verb(clients, "acknowledge")
-        self.putback = Verb(clients, "putback")
-        self.announce = Verb(clients, "announce")
-        self.take = Verb(clients, "take")
+        vars(self).update({name: Verb(clients, name) for name in VERBS})
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Verb: ...
 
 
 def call_all(clients: Clients, verb: Verb, calls: Sequence[tuple[Sequence[str], Sequence[Any]]]) -> list[Any]:
@@ -175,11 +135,9 @@ def call_all(clients: Clients, verb: Verb, calls: Sequence[tuple[Sequence[str], 
     return call_each(clients, [(verb, keys, args) for keys, args in calls])
 
 
-def call_each(
-    clients: Clients, calls: Sequence[Call], *, then: Sequence[Sequence[Any]] = (), together: int | None = None
-) -> list[Any]:
-    """Do as `call_all` with calls that have a verb each. Commands in `then` follow. Raises the first error."""
-    replies = try_each(clients, calls, then=then, together=together)
+def call_each(clients: Clients, calls: Sequence[Call], *, together: int | None = None) -> list[Any]:
+    """Do as `call_all` with calls that have a verb each. Raises the first error."""
+    replies = try_each(clients, calls, together=together)
     for reply in replies:
         if isinstance(reply, Exception):
             raise reply
@@ -191,13 +149,13 @@ def try_each(
 ) -> list[Any]:
     """Do as `call_each`, but return the errors of calls to nodes of a Cluster in place of their replies.
 
-    A single Redis gets `together` commands in a round trip, if that is given.
+    Commands in `then` follow. A single Redis gets `together` commands in a round trip, if that is given.
     """
     commands = [*(("FCALL", verb.function, len(keys), *keys, *args) for verb, keys, args in calls), *then]
     if isinstance(clients.cells, Cluster):
         replies = _send_to_nodes(clients.cells, calls, commands)
     else:
-        replies = _send_together(clients.cells, calls, commands, together=together or len(commands))
+        replies = _send_together(clients.cells, commands, together=together or len(commands))
     return replies[: len(calls)] if settings.CELLS == 1 else _rung(clients.shared, calls, replies)
 
 
@@ -210,9 +168,7 @@ def answered(asked: Iterable[Item], replies: Iterable[Any]) -> Iterator[tuple[It
             yield item, reply
 
 
-def _send_together(
-    client: redis.Redis, calls: Sequence[Call], commands: Sequence[Sequence[Any]], *, together: int
-) -> list[Any]:
+def _send_together(client: redis.Redis, commands: Sequence[Sequence[Any]], *, together: int) -> list[Any]:
     """Send commands, `together` in a round trip, and raise the first error.
 
     redis-py's own pipeline takes twice the time for a call or two.

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import orjson
 from django.conf import settings
 
 from deliveries.activity import note_activity
@@ -24,7 +23,7 @@ from deliveries.rules.ackids import AckId
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.payload import wire_size
 from deliveries.rules.regions import require_transit
-from deliveries.rules.taskmessage import DeliverTask, parse_body, parse_own, seek_of, task_id_of
+from deliveries.rules.taskmessage import DeliverTask, parse_any, parse_body, parse_own, seek_of
 from deliveries.store import lanerows, statements
 from deliveries.store.payloads import read_payloads
 from deliveries.telemetry.events import Sent
@@ -220,12 +219,9 @@ def _read(
 
 
 def _candidate(task_message: bytes, times: int, leased_attempts: int) -> _Candidate:
-    own = parse_own(task_message)
-    if own is None:
-        raw = orjson.loads(task_message)
-        own = task_id_of(raw["headers"]), raw["body"]
-    task = parse_body(own[1])
-    return _Candidate(task, seek_of(own[0]), times, task.attempt - 1 + leased_attempts)
+    task_id, body = parse_own(task_message) or parse_any(task_message)
+    task = parse_body(body)
+    return _Candidate(task, seek_of(task_id), times, task.attempt - 1 + leased_attempts)
 
 
 def _unpullable(

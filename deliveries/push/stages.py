@@ -18,7 +18,7 @@ import logging
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
@@ -28,7 +28,7 @@ from deliveries.push.admission import Admission
 from deliveries.push.preparer import Preparer
 from deliveries.push.rejected import reject
 from deliveries.push.results.attempts import attempts_of
-from deliveries.push.results.settler import Intake, Settler
+from deliveries.push.results.settler import Settler
 from deliveries.push.sending.delivery import Batch, PushDelivery
 from deliveries.push.sending.engine import Engine
 from deliveries.push.transformer import Transformer
@@ -38,6 +38,9 @@ from deliveries.rules.taskmessage import parse_body
 from deliveries.telemetry.sinks.endpointhealth import EndpointLog
 from deliveries.telemetry.sinks.flower import Flower
 from deliveries.telemetry.sinks.observing import observe
+
+if TYPE_CHECKING:
+    from deliveries.push.worker import PushWorker
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +66,7 @@ class Stages:
         app: Any,
         hostname: str,
         revoked: Container[str],
-        intake: Intake,
+        intake: PushWorker,
         renew: Callable[[], object],
         on_room: Callable[[], None],
     ) -> None:

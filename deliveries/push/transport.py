@@ -11,10 +11,9 @@ and then the channel looks at every cell, without taking messages, as rings may 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from django.conf import settings
@@ -30,61 +29,15 @@ from deliveries.rules.taskmessage import QUEUE_PREFIX, parse_own
 from deliveries.store.regionholds import holds_now
 from pushhub.common.redisclient import connect_to_redis, shared_url
 
+if TYPE_CHECKING:
+    from deliveries.push.worker import PushWorker
+
 #: The longest sleep on the bell, and so the longest delay after a lost ring. pump.lua has the same number.
 MAX_SLEEP_SECONDS = 2.0
 #: The shortest sleep before the channel looks at all cells, which it does when the sleep has ended.
 SHORTEST_SLEEP_SECONDS = 0.01
 #: No reply takes that long: a sleep on a bell or a queue ends after a second or two.
 REPLY_SECONDS = 30
-
-
-class Fetcher(Protocol):
-    """What the transport needs of the push worker."""
-
-    #: The worker's name, and of the bell that it rings for itself when it has room again.
-    name: str
-    #: Regions to fetch for besides those whose queues are consumed.
-    adopted: tuple[str, ...]
-
-    def fetch_arguments(self, region: str, *, is_own: bool) -> tuple[str, str, int, int, str]:
-        """Return the key of the worker's record, the batch's name, the room for messages, a lane's limit, the lease."""
-
-    def room(self) -> int:
-        """Return how many messages the worker takes now."""
-
-    def fetch(self, region: str, cell: int, *, room: int, is_own: bool) -> tuple[str, Fetched | None]:
-        """Fetch from a cell. Return the batch's name and the reply; None if the cell's node of a Cluster is away."""
-
-    def look(self, region: str, *, is_own: bool) -> dict[int, Fetched]:
-        """Do as `fetch` in every cell whose node is there, without taking messages; cells that have some ring."""
-
-    def fetched(self, batch: str, messages: list[bytes], *, epoch: int, pages: list[bytes], cell: int = 0) -> None:
-        """Called for each reply; the messages themselves follow one by one."""
-
-    def delivered(self) -> None:
-        """Called after the last message of a reply."""
-
-    def consume(self, regions: Sequence[str]) -> None:
-        """Called with the regions whose queues are consumed from now on."""
-
-    def take(self, message: dict[str, Any]) -> bool:
-        """Take a decoded message of the deliver task; return false for any other, which Celery then handles."""
-
-    def take_delivery(self, task_id: str, body: str) -> bool:
-        """Take a message that is known to be of the deliver task; return false if Celery is to handle it."""
-
-    def hand_back(self, message: dict[str, Any]) -> None:
-        """Hand back a decoded message that arrived after its queue was cancelled."""
-
-    def sort_in(self, region: str, message: bytes) -> None:
-        """Put a message that Celery was called with into the queue of its cell, where there are several."""
-
-    def ring(self, region: str, *, cell: int) -> None:
-        """Wake a worker that sleeps on the region's bell, probably this one, to look at a cell."""
-
-    def undecodable(self, message: bytes) -> None:
-        """Called for a message that cannot be decoded."""
-
 
 # kombu's published types know little of its Redis transport.
 BaseQoS: Any = redis.QoS
@@ -152,9 +105,9 @@ class Channel(BaseChannel):  # type: ignore[misc]
         return pool
 
     @property
-    def fetcher(self) -> Fetcher | None:
+    def fetcher(self) -> PushWorker | None:
         # A closed channel has no connection.
-        fetcher: Fetcher | None = self.connection.fetcher if self.connection is not None else None
+        fetcher: PushWorker | None = self.connection.fetcher if self.connection is not None else None
         return fetcher
 
     @property
@@ -201,7 +154,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
             self._in_poll = None
         super().close()
 
-    def _send_fetch(self, fetcher: Fetcher, regions: list[str]) -> None:
+    def _send_fetch(self, fetcher: PushWorker, regions: list[str]) -> None:
         self._turn = (self._turn + 1) % len(regions)
         region = regions[self._turn]
         work, batch, room, *others = fetcher.fetch_arguments(region, is_own=region in self._regions)
@@ -212,7 +165,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
         keys = QUEUE_PREFIX + region, work
         self.client.connection.send_command("FCALL", self._fetch_function, 2, *keys, region, batch, room, *others)
 
-    def _send_sleep_beside_cells(self, fetcher: Fetcher) -> None:
+    def _send_sleep_beside_cells(self, fetcher: PushWorker) -> None:
         if fetcher.room():
             self._send_sleep(max(self._look_at - monotonic(), SHORTEST_SLEEP_SECONDS))
         else:
@@ -226,7 +179,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
         others = [queue for queue in self.active_queues if settings.CELLS > 1 or not queue.startswith(QUEUE_PREFIX)]
         self.client.connection.send_command("BRPOP", *bells, *others, f"{seconds:.3f}")
 
-    def _send_full_sleep(self, fetcher: Fetcher) -> None:
+    def _send_full_sleep(self, fetcher: PushWorker) -> None:
         """Sleep on the worker's own bell, which its settler rings, because the worker is full.
 
         The region's bell is left to other workers. They also take care of lanes that become due, at the end of their
@@ -262,7 +215,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
             self.client.connection.disconnect()
             raise
 
-    def _woken(self, fetcher: Fetcher, reply: Any) -> bool:
+    def _woken(self, fetcher: PushWorker, reply: Any) -> bool:
         """Handle a ring or the end of the sleep; deliver an item of another queue as kombu would."""
         if reply:
             queue, item = bytes_to_str(reply[0]), reply[1]
@@ -277,13 +230,13 @@ class Channel(BaseChannel):  # type: ignore[misc]
             self._look(fetcher)
         return True
 
-    def _look(self, fetcher: Fetcher) -> None:
+    def _look(self, fetcher: PushWorker) -> None:
         self._look_at = monotonic() + MAX_SLEEP_SECONDS
         for region in self._served:
             for cell, reply in fetcher.look(region, is_own=region in self._regions).items():
                 self._deliver_batch(fetcher, _Fetch(region, "", 1, cell), reply)
 
-    def _fetch_rung(self, fetcher: Fetcher, region: str, cell: int) -> None:
+    def _fetch_rung(self, fetcher: PushWorker, region: str, cell: int) -> None:
         room = fetcher.room()
         if not room:
             fetcher.ring(region, cell=cell)
@@ -313,7 +266,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
             if self._due and self._alarm is not None:
                 self._alarm.set(min(self._due.values()) - now)
 
-    def _deliver_batch(self, fetcher: Fetcher, awaited: _Fetch, reply: Fetched) -> None:
+    def _deliver_batch(self, fetcher: PushWorker, awaited: _Fetch, reply: Fetched) -> None:
         messages, wait_ms, epoch, pages = reply
         region = awaited.region
         # A wait of 0 means that more lanes are due than one fetch wakes: fetch again at once.
@@ -348,7 +301,7 @@ class Transport(BaseTransport):  # type: ignore[misc]
 
     Channel = Channel
     driver_name = "pushhub"
-    fetcher: Fetcher | None = None
+    fetcher: PushWorker | None = None
     #: kombu's hub, once the worker runs; pools of green threads have none, and sleep longer.
     loop: Any = None
 

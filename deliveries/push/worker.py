@@ -43,9 +43,10 @@ FETCH_SIZE = 300
 
 
 class PushWorker:
-    """There is one per process. Celery's thread calls what transport.Fetcher has."""
+    """There is one per process."""
 
     def __init__(self, app: Any, hostname: str, *, revoked: Container[str]) -> None:
+        #: The name of the worker, and of the bell that it rings for itself when it has room again.
         self.name = f"{hostname}:{os.getpid()}:{secrets.token_hex(3)}"
         self._lease_numbers = itertools.count(1)
         #: The lease of each cell.
@@ -93,20 +94,23 @@ class PushWorker:
         self._heart.start()  # the first fetch needs the lease
         self._regions.start()
 
-    # Called by the transport (transport.Fetcher).
+    # Called by the transport, in Celery's thread.
 
     def fetch_arguments(self, region: str, *, is_own: bool) -> tuple[str, str, int, int, str]:
+        """Return the key of the worker's record, the batch's name, the room for messages, a lane's limit, the lease."""
         self._note(region, is_own=is_own)
         room, lease = self.room(), self.leases[0]
         batch = self._requests.add(lease, cell=0) if room > 0 else self._requests.unused()
         return work_key(self.name), batch, room, settings.BACKLOG_LIMIT, lease.name
 
     def room(self) -> int:
+        """Return how many messages the worker takes now."""
         room = settings.WORKER_OUTSTANDING - len(self.stages.outstanding)
         self._was_full = room <= 0
         return max(min(room, FETCH_SIZE), 0)
 
     def fetch(self, region: str, cell: int, *, room: int, is_own: bool) -> tuple[str, Fetched | None]:
+        """Fetch from a cell. Return the batch's name and the reply; None if the cell's node of a Cluster is away."""
         self._note(region, is_own=is_own)
         lease = self.leases[cell]
         batch = self._requests.add(lease, cell=cell)
@@ -116,6 +120,7 @@ class PushWorker:
         return batch, None
 
     def look(self, region: str, *, is_own: bool) -> dict[int, Fetched]:
+        """Do as `fetch` in every cell whose node is there, without taking messages; cells that have some ring."""
         self._note(region, is_own=is_own)
         leases = [lease.name for lease in self.leases]
         with beside_an_outage():
@@ -128,6 +133,7 @@ class PushWorker:
             self._requested_regions.add(region)
 
     def fetched(self, batch: str, messages: Sequence[bytes], *, epoch: int, pages: list[bytes], cell: int = 0) -> None:
+        """Page the lanes that a reply asks for, and begin its batch. The messages themselves follow one by one."""
         if epoch != self._epochs[cell]:
             self._refresh(epoch, cell=cell)
         for request in PageRequest.parse_all(pages):
@@ -139,24 +145,29 @@ class PushWorker:
         return Arrival(Batch(batch, lease, cell=cell) if messages else None)
 
     def consume(self, regions: Sequence[str]) -> None:
+        """Note the regions whose queues are consumed from now on."""
         self._consumed = tuple(regions)
 
     def take(self, message: dict[str, Any]) -> bool:
+        """Take a decoded message of the deliver task; return false for any other, which Celery then handles."""
         headers = message["headers"]
         return headers["task"] == TASK_NAME and self.take_delivery(task_id_of(headers), body_of(message))
 
     def take_delivery(self, task_id: str, body: str | bytes) -> bool:
+        """Take a message that is known to be of the deliver task; return false if Celery is to handle it."""
         if not self.has_strategy:
             return False
         self.stages.fetch(self._arrival, task_id, body)
         return True
 
     def hand_back(self, message: dict[str, Any]) -> None:
+        """Hand back a decoded message that arrived after its queue was cancelled."""
         delivery = self.stages.read_task(self._arrival, task_id_of(message["headers"]), body_of(message))
         if delivery is not None:
             delivery.settle_as(Verdict.RELEASE)
 
     def sort_in(self, region: str, message: bytes) -> None:
+        """Put a message that Celery was called with into the queue of its cell, where there are several."""
         try:
             with beside_an_outage():  # the audit finds the message again
                 default_backlog().sort_in(region, message)
@@ -164,15 +175,18 @@ class PushWorker:
             self.undecodable(message)
 
     def ring(self, region: str, *, cell: int) -> None:
+        """Wake a worker that sleeps on the region's bell, probably this one, to look at a cell."""
         try:
             default_backlog().ring(region, cell=cell)
         except redis.RedisError:
             logger.debug("no ring: Redis is away")
 
     def delivered(self) -> None:
+        """Send the messages of a reply on their way, after the last of them."""
         self.stages.accept(self._arrival)
 
     def undecodable(self, message: bytes) -> None:
+        """Reject a message that cannot be decoded."""
         reject(repr(message)[:4096], reason="not JSON")
 
     def _refresh(self, epoch: int, *, cell: int) -> None:
@@ -190,9 +204,10 @@ class PushWorker:
         except redis.RedisError:
             self.stages.engine.plans.forget_all()
 
-    # Called by the settler (settler.Intake).
+    # Called by the settler.
 
     def takes(self, counts: Mapping[tuple[str, int], int]) -> list[Take]:
+        """Return what to take of the queues of these regions and cells, if the worker serves them: at most so many."""
         if self._stopping:
             return []
         return [
@@ -207,9 +222,11 @@ class PushWorker:
         return Take(work_key(self.name, cell=cell), region, batch, most, lease.name, cell)
 
     def outstanding_count(self) -> int:
+        """Return how many messages the worker has whose results were not reported as settled."""
         return len(self.stages.outstanding)
 
     def taken(self, taken: Taken) -> None:
+        """Push the messages of a batch."""
         arrival = self._arrived(taken.batch, taken.messages, cell=taken.cell)
         if taken.epoch != self._epochs[taken.cell]:
             self._refresh(taken.epoch, cell=taken.cell)

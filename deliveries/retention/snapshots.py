@@ -9,8 +9,6 @@ from __future__ import annotations
 import time
 from datetime import timedelta
 
-from django.db import IntegrityError, transaction
-
 from deliveries.models import Delivery, Message, SnapshotMessage
 from deliveries.rules.ids import first_id_at, publish_time_ms
 from deliveries.store import lanerows, messagerows
@@ -24,7 +22,7 @@ from subscriptions import selectors
 from subscriptions.models import Snapshot, Subscription
 from subscriptions.resources import bounds, fields
 from subscriptions.services.projects import ensure_project
-from subscriptions.services.rows import already_exists, check_name
+from subscriptions.services.rows import already_exists, check_name, insert
 
 LIFETIME = timedelta(days=7)
 SHORTEST_LIFETIME = timedelta(hours=1)
@@ -48,11 +46,7 @@ def create_snapshot(*, name: str, request: object, caller: Principal = OPERATOR)
         _refuse_too_many(project.pk, source.topic_id)
         row = Snapshot(project=project, snapshot_id=snapshot_id, labels=labels, tags=snapshot_fields.get("tags", {}))
         _describe(row, source)
-        try:
-            with transaction.atomic():
-                row.save(force_insert=True)
-        except IntegrityError:
-            raise already_exists(snapshot_id) from None
+        insert(row, snapshot_id)
         _remember(row, source)
     return row
 

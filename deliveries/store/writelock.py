@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from django.conf import settings
 from django.db import connection, transaction
 
+from pushhub.common.stores import lock_file
+
 #: PostgreSQL ends a transaction of attempts' results in which nothing has come for so long: whoever holds its rows is
 #: frozen, and another worker, which has its messages by then, would wait for them.
 FROZEN_MS = 3_000
@@ -60,7 +62,7 @@ def impatient_transaction(seconds: float) -> Iterator[None]:
         return
     ends = time.monotonic() + seconds
     handle = _handle(_lock_path())
-    while not _locked_at_once(handle) and time.monotonic() < ends:
+    while not lock_file(handle) and time.monotonic() < ends:
         time.sleep(POLL_SECONDS)
     try:
         # Whoever still has the file's lock has SQLite's own too, which says so.
@@ -68,14 +70,6 @@ def impatient_transaction(seconds: float) -> Iterator[None]:
             yield
     finally:
         fcntl.flock(handle, fcntl.LOCK_UN)
-
-
-def _locked_at_once(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 @contextmanager

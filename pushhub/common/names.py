@@ -232,15 +232,15 @@ def parse_project(name: str, *, field: str = "project") -> str:
     return project
 
 
-def parse_service_account(name: str, *, field: str = "name") -> tuple[str, str]:
+def parse_service_account(name: str) -> tuple[str, str]:
     """Return the (project or "-", email or unique id) of `projects/{project}/serviceAccounts/{account}`."""
     parts = name.split("/")
     if len(parts) != 4 or parts[0] != "projects" or parts[2] != "serviceAccounts":
-        raise invalid_name(name, field=field)
+        raise invalid_name(name, field="name")
     if parts[1] != "-" and not is_project(parts[1]):
-        raise invalid_name(name, field=field)
+        raise invalid_name(name, field="name")
     if not parts[3] or "\0" in parts[3]:
-        raise invalid_name(name, field=field)
+        raise invalid_name(name, field="name")
     return parts[1], parts[3]
 
 

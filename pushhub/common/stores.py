@@ -6,6 +6,7 @@ address holds none, so that it may be logged.
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
 import re
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Literal
 from urllib.parse import urlsplit
 
 from pushhub.common.errors import InvalidArgument
@@ -171,6 +172,15 @@ def synchronize(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def lock_file(file: int | IO[Any]) -> bool:
+    """Lock an open file; return False if another handle holds the lock."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _private(path: str, flags: int) -> int:

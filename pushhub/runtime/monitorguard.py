@@ -20,6 +20,7 @@ from django.http import HttpRequest
 from django.http.request import split_domain_port, validate_host
 from tornado.web import RequestHandler
 
+from pushhub.common.expiring import ExpiringCache
 from pushhub.common.throttle import WINDOW_SECONDS, LocalCounters, bucket_of
 
 logger = logging.getLogger(__name__)
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 WRONG_LOGINS = 10
 #: How long the check of a console session holds. A logout takes effect that much later.
 SESSION_SECONDS = 5.0
+#: Console sessions that are remembered.
+SESSIONS = 1000
 
 
 def console_url(path: str) -> str:
@@ -54,32 +57,6 @@ def is_superuser_session(session_key: str) -> bool:
         logger.warning("sessions of the console cannot be read", exc_info=error)
         return False
     return user.is_active and user.is_staff and getattr(user, "is_superuser", False)
-
-
-class ConsoleSessions:
-    """Remembers for a few seconds which sessions belong to superusers: a page of Flower makes many requests."""
-
-    def __init__(
-        self,
-        check: Callable[[str], bool] = is_superuser_session_in_thread,
-        *,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._check = check
-        self._monotonic = monotonic
-        #: The time of the last check of each superuser's session.
-        self._checked_at: dict[str, float] = {}
-
-    def is_superuser(self, session_key: str) -> bool:
-        if not session_key:
-            return False
-        now = self._monotonic()
-        self._checked_at = {key: at for key, at in self._checked_at.items() if now - at < SESSION_SECONDS}
-        if session_key not in self._checked_at:
-            if not self._check(session_key):
-                return False
-            self._checked_at[session_key] = now
-        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +92,16 @@ class Guard:
         logins: Iterable[str],
         asks_for_login: bool = True,
         counters: LocalCounters | None = None,
-        sessions: ConsoleSessions | None = None,
+        check_session: Callable[[str], bool] = is_superuser_session_in_thread,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._hosts = list(hosts)
         self._logins = [f"Basic {base64.b64encode(login.encode()).decode()}" for login in logins]
         self._asks_for_login = asks_for_login
         self._counters = counters or LocalCounters()
-        self._sessions = sessions or ConsoleSessions()
+        self._check_session = check_session
+        #: Sessions of superusers: a page of Flower makes many requests.
+        self._superusers = ExpiringCache[str, bool](seconds=SESSION_SECONDS, max_entries=SESSIONS, clock=clock)
 
     def refusal(self, request: GuardedRequest) -> int:
         """Return the HTTP status that refuses a request, or 0."""
@@ -131,9 +111,16 @@ class Guard:
             return 403
         if not self._asks_for_login:
             return 0
-        if not request.authorization and self._sessions.is_superuser(request.session_key):
+        if not request.authorization and self._is_superuser(request.session_key):
             return 0
         return self._login_refusal(request.address, request.authorization)
+
+    def _is_superuser(self, session_key: str) -> bool:
+        if not self._superusers.get(session_key):
+            if not session_key or not self._check_session(session_key):
+                return False
+            self._superusers.put(session_key, True)
+        return True
 
     def _login_refusal(self, address: str, authorization: str) -> int:
         bucket = bucket_of(f"flower {address}", secret=settings.SECRET_KEY)

@@ -10,11 +10,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
-import fcntl
 import os
 import signal
 import socket
-import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +27,7 @@ from django.db import connections
 from deliveries.pipeline import needs
 from pushhub.common import environment as env
 from pushhub.common.redisclient import shared_url
+from pushhub.common.stores import lock_file
 from pushhub.runtime import embedded, processes
 from pushhub.runtime.crew import Crew, StartError
 from pushhub.runtime.development import load_or_create_secret
@@ -110,25 +109,13 @@ def data_folder(folder: Path) -> Iterator[None]:
     with data_folder_errors(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
-        make_private(folder)
         lock = (folder / "lock").open("w")
     with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not lock_file(lock):
             raise StartError(
                 f"the data folder {folder} is in use by another PushHub: stop it, or choose another with PUSHHUB_DATA"
-            ) from None
+            )
         yield
-
-
-def make_private(folder: Path) -> None:
-    """Take other users' permissions from the files. Earlier versions left the modes to the umask."""
-    for parent, folders, files in os.walk(folder):
-        for path in (Path(parent, name) for name in [*folders, *files]):
-            mode = path.lstat().st_mode
-            if not stat.S_ISLNK(mode) and mode & 0o077:
-                path.chmod(mode & 0o700)
 
 
 def wait_until(crew: Crew, condition: Callable[[], bool], *, seconds: float, otherwise: str) -> None:

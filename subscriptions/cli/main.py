@@ -39,7 +39,7 @@ def commands_of(verb: str) -> list[str]:
     return [f"{word} {verb}" for word in nouns if verb in tree_of(word)]
 
 
-def main(arguments: Sequence[str], *, program: str = "pushhub") -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run a command line that begins with one of WORDS; return the exit code."""
     word, *rest = arguments
     path = [word]
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str], *, program: str = "pushhub") -> int:
         path, rest = [PUBSUB, rest[0]], rest[1:]
     elif word in PUBSUB_WORDS:
         path = [PUBSUB, word]
-    parser = Parser(prog=" ".join((program, *path[path[0] == PUBSUB and word != PUBSUB :])))
+    parser = Parser(prog=" ".join(("pushhub", *path[path[0] == PUBSUB and word != PUBSUB :])))
     add_parsers(parser, tree_of(path[-1]), path)
     return run_verb(vars(parser.parse_args(rest)))
 

@@ -9,7 +9,7 @@ import os
 import sys
 from argparse import Action, ArgumentError, ArgumentParser
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 from subscriptions.cli.client import Client, client_of, quoted
 from subscriptions.cli.errors import CliError
@@ -57,24 +57,23 @@ def add_parsers(parser: ArgumentParser, tree: Tree, path: Sequence[str]) -> None
             add_parsers(child, node, [*path, name])
 
 
-def run_verb(options: dict[str, Any], *, out: TextIO | None = None, err: TextIO | None = None) -> int:
+def run_verb(options: dict[str, Any]) -> int:
     """Run the parsed verb, print its result, and return the exit code."""
-    out, err = out or sys.stdout, err or sys.stderr
     verb: Verb = options["verb"]
     try:
         options["project"] = _project(verb, options)
         client = client_of(options)
         result = verb.run(client, options)
         if result.note:
-            err.write(result.note + "\n")
+            sys.stderr.write(result.note + "\n")
         text = _text(result, options, client)
         if text:
-            out.write(text + "\n")
+            sys.stdout.write(text + "\n")
     except CliError as error:
-        err.write(f"ERROR: ({'.'.join(options['path'])}) {error}\n")
+        sys.stderr.write(f"ERROR: ({'.'.join(options['path'])}) {error}\n")
         return 1
     for failure in result.failures:
-        err.write(f"ERROR: ({'.'.join(options['path'])}) {failure}\n")
+        sys.stderr.write(f"ERROR: ({'.'.join(options['path'])}) {failure}\n")
     return 1 if result.failures else 0
 
 

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal
 from django.conf import settings
 
 from pushhub.common.errors import InvalidArgument, PushHubError, clipped
-from pushhub.common.principals import Principal
 from pushhub.common.rows import row_or_none
 from subscriptions.iam.access import allowed
 from subscriptions.iam.roles import GET_OPEN_ID_TOKEN
@@ -48,17 +47,17 @@ class IdToken:
     expires_at: float
 
 
-def mint_id_token(*, email: str, audience: str, caller: Principal | None = None) -> IdToken:
+def mint_id_token(*, email: str, audience: str) -> IdToken:
     """Return a token as Cloud Pub/Sub attaches it to push requests. It can be reused until it expires.
 
-    Without a `caller`, the service agent of the account's project signs, if the policies allow it.
+    The service agent of the account's project signs it, if the policies allow that.
     """
     account = row_or_none(ServiceAccount.objects.filter(email=email).select_related("project"))
     if account is None:
         raise TokenDenied("account_unknown", email=email)
     if account.is_disabled:
         raise TokenDenied("account_disabled", email=email)
-    if not allowed(caller or service_agent(account.project), GET_OPEN_ID_TOKEN, account):
+    if not allowed(service_agent(account.project), GET_OPEN_ID_TOKEN, account):
         raise TokenDenied("token_denied", email=email)
     return sign_id_token(account, audience=audience)
 

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 
 from pushhub.common.errors import AlreadyExists, InvalidArgument, ResourceExhausted, clipped
 from pushhub.common.protojson import Message
-from subscriptions.models import Subscription, Topic
 from subscriptions.resources import masks
 
 
@@ -36,7 +35,7 @@ def update_request(
     return values, paths
 
 
-def insert(row: Topic | Subscription, resource_id: str, is_taken: bool) -> None:
+def insert(row: Model, resource_id: str, is_taken: bool = False) -> None:
     """Store a new row. `is_taken` is the result of a query for its name; a constraint refuses one of two at once."""
     if is_taken:
         raise already_exists(resource_id)

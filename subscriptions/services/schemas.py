@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from django.db import IntegrityError, transaction
+from django.db import transaction
 
 from pushhub.common import names
 from pushhub.common.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
@@ -28,7 +28,7 @@ from subscriptions.schemarules.validators import (
     validators,
 )
 from subscriptions.services.projects import ensure_project
-from subscriptions.services.rows import already_exists, check_name
+from subscriptions.services.rows import already_exists, check_name, insert
 
 ENCODINGS = ("JSON", "BINARY")
 
@@ -59,11 +59,8 @@ def create_schema(*, parent: str, schema_id: str, schema: object, caller: Princi
             raise already_exists(schema_id)
         if Schema.objects.filter(project=project).count() >= MAX_SCHEMAS:
             raise ResourceExhausted(f"Project {project.project_id} has {MAX_SCHEMAS} schemas, which is the most.")
-        try:
-            with transaction.atomic():
-                row = Schema.objects.create(project=project, schema_id=schema_id, type=resource["type"])
-        except IntegrityError:
-            raise already_exists(schema_id) from None
+        row = Schema(project=project, schema_id=schema_id, type=resource["type"])
+        insert(row, schema_id)
         return _add_revision(row, definition)
 
 

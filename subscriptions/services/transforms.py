@@ -22,15 +22,13 @@ TEST_SECONDS = 5.0
 REMEMBERED_FUNCTIONS = 100
 
 
-def check_transforms(
-    *, project: str, transforms: Sequence[Mapping[str, Any]], field: str = "messageTransforms"
-) -> None:
+def check_transforms(*, project: str, transforms: Sequence[Mapping[str, Any]]) -> None:
     """Raise InvalidArgument unless the code of each transform can be run and has the function that it names.
 
     It runs users' code, so the caller must not hold a transaction.
     """
-    for index, function in enumerate(functions_of(transforms, field=field)):
-        _check(project, function, field=f"{field}[{index}]")
+    for index, function in enumerate(functions_of(transforms, field="messageTransforms")):
+        _check(project, function, field=f"messageTransforms[{index}]")
 
 
 def validate_transform(*, project: str, request: object) -> None:

@@ -16,7 +16,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from deliveries.models import Message, PublishJob
 from deliveries.telemetry.journal import journal as journals
-from subscriptions.management.commands.pubsub import Command as PubSub
+from subscriptions.cli.main import main
 from tests.workers import ROOT
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def run(language: str, text: str) -> list[Any]:
     for line in text.splitlines():
         words = shlex.split(line)
         if words[:2] == ["manage.py", "pubsub"]:
-            PubSub().run_from_argv(words)
+            assert main(words[1:]) == 0
         elif words[0] == "manage.py":
             call_command(*words[1:])
         else:

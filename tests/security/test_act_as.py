@@ -11,10 +11,10 @@ from google.protobuf.json_format import ParseDict
 from google.pubsub_v1.types import pubsub
 from pytest_django.live_server_helper import LiveServer
 
+from subscriptions.cli.main import main
 from subscriptions.iam import grants
 from subscriptions.iam.tree import get_resource
 from subscriptions.identity import access_tokens
-from subscriptions.management.commands import pubsub as pubsub_command
 from subscriptions.models import Project, Subscription
 from subscriptions.models.iam import Perimeter
 from subscriptions.services import service_accounts
@@ -25,7 +25,7 @@ from subscriptions.services.topics import create_topic
 from tests.grpcservers import GrpcServer
 from tests.integration.admin.test_resources import errors, form
 from tests.ports import wait_for
-from tests.restapi import Api, exit_code, root_client, staff_client
+from tests.restapi import Api, root_client, staff_client
 
 MALLORY = "user:mallory@example.com"
 NAME = "projects/shop/subscriptions/signed"
@@ -188,7 +188,7 @@ def test_the_command_line_refuses_each_update_without_act_as_on_the_present_acco
         f"pubsub subscriptions modify-push-config signed --push-endpoint={ELSEWHERE}",
         f"pubsub subscriptions update signed --push-endpoint={ELSEWHERE}",
     ):
-        assert exit_code(pubsub_command.Command(), line) == 1
+        assert main(line.split()) == 1
         assert "iam.serviceAccounts.actAs" in capsys.readouterr().err
     assert stored() == before
 

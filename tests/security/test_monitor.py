@@ -110,8 +110,9 @@ def test_no_page_of_another_origin_changes_anything(origin: str, fetch_site: str
 def test_a_superusers_session_opens_flower_for_as_long_as_it_lasts() -> None:
     clock = Clock()
     superusers = {"root"}
-    sessions = monitorguard.ConsoleSessions(superusers.__contains__, monotonic=clock)
-    flower_guard = monitorguard.Guard(hosts=["127.0.0.1"], logins=[LOGIN], sessions=sessions)
+    flower_guard = monitorguard.Guard(
+        hosts=["127.0.0.1"], logins=[LOGIN], check_session=superusers.__contains__, clock=clock
+    )
     asked = monitorguard.GuardedRequest("127.0.0.1:5555", "192.0.2.1", session_key="root")
     assert flower_guard.refusal(asked) == 0
     assert flower_guard.refusal(replace(asked, session_key="ada")) == 401

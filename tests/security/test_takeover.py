@@ -25,11 +25,11 @@ from pushhub.common.errors import (
 )
 from pushhub.common.principals import Principal
 from subscriptions import checks, selectors
+from subscriptions.cli.main import main
 from subscriptions.iam import access, grants
 from subscriptions.iam.methods import METHODS, authorize
 from subscriptions.identity import access_tokens, account_keys, agents, exchange, pairs, tokens
 from subscriptions.identity.callers import caller_from_authorization
-from subscriptions.management.commands import projects as projects_command
 from subscriptions.models import Organization, Project, ServiceAccount
 from subscriptions.models.credentials import AccessToken, ServiceAccountKey
 from subscriptions.models.iam import Group, GroupMember, Policy
@@ -39,7 +39,7 @@ from subscriptions.services.topics import create_topic
 from tests.grpcservers import GrpcServer
 from tests.integration.iam.test_access_table import EXPECTED, names_for
 from tests.integration.identity.keyfiles import GRANT, assertion_claims, bearer_claims, signed
-from tests.restapi import Api, exit_code, root_client
+from tests.restapi import Api, root_client
 
 pytestmark = pytest.mark.any_database
 
@@ -171,7 +171,7 @@ def test_the_command_line_creates_no_such_project(
 ) -> None:
     monkeypatch.setenv("PUSHHUB_URL", live_server.url)
 
-    assert exit_code(projects_command.Command(), f"projects create {project_id}") == 1
+    assert main(["projects", "create", project_id]) == 1
     assert "INVALID_ARGUMENT" in capsys.readouterr().err
     assert not Project.objects.exists()
 

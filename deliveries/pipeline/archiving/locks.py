@@ -20,7 +20,7 @@ from django.db import connection
 from deliveries.models import ArchiveOwner
 from pushhub.common.advisory import advisory_lock, advisory_lock_tried
 from pushhub.common.errors import FailedPrecondition
-from pushhub.common.stores import Store, make_folders
+from pushhub.common.stores import Store, lock_file, make_folders
 
 OWNER = ".owner"
 LOCK = ".lock"
@@ -94,12 +94,9 @@ def _locked(store: Store, name: str, *, shared: bool) -> Iterator[bool]:
 def _file_locked(folder: Path, name: str, *, shared: bool) -> Iterator[bool]:
     make_folders(folder)
     with (folder / name).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
+        if shared:
+            fcntl.flock(file, fcntl.LOCK_SH)
+        yield shared or lock_file(file)
 
 
 @contextmanager

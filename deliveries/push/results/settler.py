@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from operator import attrgetter
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import redis
 from django.db import close_old_connections, connection
 
 from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.late import forget_late
-from deliveries.backlog.records import Lane, LaneFlow, Take, Taken, grouped, work_key
+from deliveries.backlog.records import Lane, LaneFlow, Taken, grouped, work_key
 from deliveries.push.results.gathering import Gathering
 from deliveries.push.results.returning import settlement_of
 from deliveries.push.results.storing import store_results, write_results
@@ -25,6 +25,9 @@ from deliveries.push.sending.delivery import Batch, PushDelivery
 from deliveries.rules.outcome import Reason, Verdict
 from pushhub.common.background import IDLE_SECONDS, BackgroundThread
 from pushhub.common.jobs import LAST_PAUSE_SECONDS, Stopped, persistently
+
+if TYPE_CHECKING:
+    from deliveries.push.worker import PushWorker
 
 logger = logging.getLogger(__name__)
 
@@ -41,19 +44,6 @@ NODE_AWAY_SECONDS = 0.5
 LOW_LANES = 64
 
 
-class Intake(Protocol):
-    """What the settler needs of the push worker to take the next messages of ordering keys in."""
-
-    def takes(self, counts: Mapping[tuple[str, int], int]) -> list[Take]:
-        """Return what to take of the queues of these regions and cells, if the worker serves them: at most so many."""
-
-    def outstanding_count(self) -> int:
-        """Return how many messages the worker has whose results were not reported as settled."""
-
-    def taken(self, taken: Taken) -> None:
-        """Push the messages of a batch."""
-
-
 class Settler:
     """A thread that ends leases in batches. Results wait in it while the database or Redis is away."""
 
@@ -63,9 +53,9 @@ class Settler:
         *,
         on_settled: OnSettled,
         renew: Callable[[], object] = lambda: None,
-        intake: Intake | None = None,
+        intake: PushWorker | None = None,
     ) -> None:
-        """`renew` renews the worker's lease, or finds out that it is lost."""
+        """`intake` takes the next messages of ordering keys in. `renew` renews the worker's lease, or finds it lost."""
         self._intake = intake
         self._worker = worker
         self._on_settled = on_settled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from deliveries.push.sending.httpclient import Client, PreparedEndpoint
@@ -65,13 +65,7 @@ class PushPlan:
 class PlanBook:
     """Plans by subscription id. The engine's thread reads them, the preparer writes them; dict items are atomic."""
 
-    def __init__(
-        self,
-        client: Client,
-        *,
-        monotonic: Callable[[], float] = time.monotonic,
-        wall_clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
         self._plans: dict[int, PushPlan] = {}
         #: While plans are being made: the subscriptions whose settings have changed since they were read.
@@ -83,9 +77,8 @@ class PlanBook:
         self._tokens: dict[tuple[str, str], IdToken] = {}
         #: The last known name of each subscription, deleted or not.
         self._names: dict[int, str] = {}
-        self._monotonic = monotonic
-        self._time = wall_clock
-        self._denials = Repeats(monotonic=monotonic)
+        self._monotonic = time.monotonic
+        self._denials = Repeats()
 
     def get(self, subscription_id: int, *, now: float) -> PushPlan | None:
         """Return the plan, or None if it must be made first. `now` is on the clock of `time.monotonic`."""
@@ -187,7 +180,7 @@ class PlanBook:
         """Return the token of a subscription, reused until shortly before it expires; None if it may not have one."""
         key = (settings.service_account_email, settings.audience)
         cached = self._tokens.get(key)
-        if cached is not None and is_usable and cached.expires_at - self._time() > TOKEN_MARGIN_SECONDS:
+        if cached is not None and is_usable and cached.expires_at - time.time() > TOKEN_MARGIN_SECONDS:
             return cached
         self._tokens.pop(key, None)
         if len(self._tokens) >= MAX_TOKENS:

@@ -34,6 +34,7 @@ from deliveries.telemetry.journal import files, sealing, shipping
 from pushhub.common.background import BackgroundThread
 from pushhub.common.errors import FailedPrecondition, first_line
 from pushhub.common.jobs import persistently
+from pushhub.common.stores import lock_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -220,7 +221,7 @@ def only_runner(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder / files.RUNNER_LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
-        if not files.lock(handle):
+        if not lock_file(handle):
             raise FailedPrecondition(f"another rollup runs on {folder}: there can be one only")
         yield
     finally:

@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pushhub.common.stores import lock_file
+
 OPEN = "open"
 SEALED = "sealed"
 JOURNAL_SUFFIX = ".journal"
@@ -64,15 +66,6 @@ def journals(folder: Path) -> list[Path]:
     return sorted((folder / OPEN).glob(f"*{JOURNAL_SUFFIX}"))
 
 
-def lock(handle: int) -> bool:
-    """Lock an open file; return False if another process holds the lock."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def create_locked(path: Path) -> int:
     """Create and lock a journal, and return its handle.
 
@@ -94,7 +87,7 @@ def runner_lives(folder: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        return not lock(handle)
+        return not lock_file(handle)
     finally:
         os.close(handle)
 
@@ -112,6 +105,6 @@ def taken_over(path: Path) -> Iterator[bool]:
         return
     try:
         # A file without a name was sealed between the opening and the lock.
-        yield lock(handle) and os.fstat(handle).st_nlink > 0
+        yield lock_file(handle) and os.fstat(handle).st_nlink > 0
     finally:
         os.close(handle)

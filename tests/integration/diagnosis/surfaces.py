@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from subscriptions.management.commands.pubsub import Command
+from subscriptions.cli.main import main
 from subscriptions.models import Subscription
 from tests.integration.diagnosis.standing import Case
 from tests.restapi import root_client
@@ -28,11 +28,7 @@ class Surfaces:
     def command_line(self, line: str) -> tuple[int, Any]:
         """Return the exit code of a command line, and the JSON that it prints."""
         self.capsys.readouterr()
-        code = 0
-        try:
-            Command().run_from_argv(["manage.py", "pubsub", "subscriptions", *line.split(), "--format=json"])
-        except SystemExit as end:
-            code = int(end.code or 0)
+        code = main(["subscriptions", *line.split(), "--format=json"])
         return code, json.loads(self.capsys.readouterr().out)
 
     def faults(self, name: str, case: Case) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pushhub import __version__
-from pushhub.cli import django_commands
+from pushhub.cli import django_commands, manage
 from pushhub.cli import main as pushhub_main
 from subscriptions.cli.client import Fields
 from subscriptions.cli.errors import CliError
@@ -183,6 +183,14 @@ def test_pubsub_may_be_left_out(word: list[str], capsys: pytest.CaptureFixture[s
     arguments = [*word, "list", "--project=p", "--url=http://127.0.0.1:1"]
     assert main(arguments) == 1
     assert capsys.readouterr().err.startswith("ERROR: (pubsub.topics.list) http://127.0.0.1:1 does not answer")
+
+
+@pytest.mark.parametrize("word", ["pubsub topics", "topics", "projects"])
+def test_manage_py_has_the_words_too(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        manage(["manage.py", *word.split(), "list", "--project=p", "--url=http://127.0.0.1:1"])
+    assert end.value.code == 1
+    assert "http://127.0.0.1:1 does not answer" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
