@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, permutations
+from operator import attrgetter
 
 from tests.chaos.ledger import Delivery, Ledger, Published, by_message
 from tests.chaos.world import MAX_ATTEMPTS, MORGUE, Contract
@@ -143,7 +145,7 @@ def _check_order(findings: Findings, ledger: Ledger, contract: Contract, deliver
         if message.key and contract.owes(message):
             keys[message.key].append(message)
     for messages in keys.values():
-        for earlier, later in pairwise(messages):
+        for earlier, later in _ordered_pairs(messages):
             before, after = groups.get(earlier.message_id), groups.get(later.message_id)
             if not before or not after:
                 continue  # it is lost, and reported as such
@@ -155,6 +157,20 @@ def _check_order(findings: Findings, ledger: Ledger, contract: Contract, deliver
                 f"{describe(ledger, later)} came to {contract.name} at {ledger.moment(after[0].at)}, but "
                 f"{earlier.message_id} at {ledger.moment(before[0].at)}, acked at {ledger.moment(_ack_of(before))}",
             )
+
+
+def _ordered_pairs(messages: Sequence[Published]) -> Iterator[tuple[Published, Published]]:
+    """Yield messages of a key of which the first comes before the second: it was answered before that began."""
+    publishers: dict[str, list[Published]] = defaultdict(list)
+    for message in messages:
+        publishers[message.publisher].append(message)
+    for own in publishers.values():
+        yield from pairwise(own)
+    for own, others in permutations(publishers.values(), 2):
+        for later in own:
+            place = bisect_left(others, later.began, key=attrgetter("answered"))
+            if place:
+                yield others[place - 1], later
 
 
 def _is_in_order(ledger: Ledger, contract: Contract, before: list[Delivery], after: list[Delivery]) -> bool:

@@ -28,15 +28,28 @@ CLIENT_SECONDS = 60.0
 
 
 class Publisher:
-    """A thread that publishes messages at a rate until it is told to stop. The seed decides what it publishes."""
+    """A thread that publishes messages at a rate until it is told to stop. The seed decides what it publishes.
 
-    def __init__(self, name: str, ledger: Ledger, *, topic: str, rate: float, seed: int, keys: int = 0) -> None:
+    It has keys of its own, and shares others.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        ledger: Ledger,
+        *,
+        topic: str,
+        rate: float,
+        seed: int,
+        keys: int = 0,
+        shared: Sequence[str] = (),
+    ) -> None:
         self.name = name
         self.topic = topic
         self.ledger = ledger
         self.stopping = threading.Event()
         self._rate = rate
-        self._keys = [f"{name}-{number}" for number in range(keys)]
+        self._keys = [*(f"{name}-{number}" for number in range(keys)), *shared]
         self._dice = random.Random(f"{seed} {name}")
         self._numbers = itertools.count(1)
         self._thread = threading.Thread(target=self._run, name=name)

@@ -197,7 +197,9 @@ class Storm:
         bulks = [RestPublisher(f"bulk-{name}", self.ledger, first=first, **bulk) for first, name in enumerate("ab")]
         return [
             *(bulks if self.options.bulk else []),
-            RestPublisher("batches", self.ledger, first=0, rate=load * 0.4, **rest),
+            RestPublisher("batches", self.ledger, first=0, rate=load * 0.3, **rest),
+            RestPublisher("shared-a", self.ledger, first=0, rate=load * 0.05, shared=["shared"], **rest),
+            RestPublisher("shared-b", self.ledger, first=1, rate=load * 0.05, shared=["shared"], **rest),
             RestPublisher("singles-a", self.ledger, first=0, rate=load * 0.2, keys=4, **rest),
             RestPublisher("singles-b", self.ledger, first=1, rate=load * 0.1, keys=4, **rest),
             RestPublisher("doomed", self.ledger, first=1, rate=2, **rest | {"topic": DOOMED}),
