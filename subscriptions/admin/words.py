@@ -28,7 +28,7 @@ ACCEPTED: Mapping[str, Any] = {
     "maximum_backoff": gettext_lazy("Choose up to 600 seconds, for example 600s, and not less than the minimum."),
     "max_delivery_attempts": gettext_lazy("Choose 5 to 100 attempts."),
     "expiration": gettext_lazy("Choose at least one day, for example 31d, or leave it empty."),
-    "push_attributes": gettext_lazy('Use only the names below, with texts as values, such as "5" or "true".'),
+    "push_attributes": gettext_lazy("Use only the names below, with texts as values."),
     "labels": gettext_lazy(
         "Use at most 64 labels. Keys and values have up to 63 lower-case letters, digits, - and _; a key begins with a "
         "letter."

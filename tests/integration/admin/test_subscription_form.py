@@ -92,7 +92,7 @@ def test_all_errors_are_shown_at_once_each_at_its_field_in_plain_words(client: C
         "“goog”.",
         "topic": "Choose a topic, or name a new one.",
         "push_endpoint": "PushHub would not push to 10.0.0.1: the address guard denies addresses that are not public.",
-        "push_attributes": 'Use only the names below, with texts as values, such as "5" or "true".',
+        "push_attributes": "Use only the names below, with texts as values.",
         "ack_deadline_seconds": "Choose 10 to 600 seconds.",
         "message_retention": "Choose 10 minutes to 31 days, for example 10m or 7d.",
         "expiration": "Choose at least one day, for example 31d, or leave it empty.",

@@ -52,15 +52,16 @@ def body(verbs: dict[str, Verb], verb: str, *words: str) -> Fields:
 
 
 CREATE = ("worker", "--topic", "orders")
+ENDPOINT = "--push-endpoint=https://e.com/"
 
 
 @pytest.mark.parametrize(
     ("flags", "fields"),
     [
-        (["--push-endpoint=https://e.com/"], {"pushConfig": {"pushEndpoint": "https://e.com/"}}),
+        ([ENDPOINT], {"pushConfig": {"pushEndpoint": "https://e.com/"}}),
         (
             [
-                "--push-endpoint=https://e.com/",
+                ENDPOINT,
                 "--push-auth-service-account=a@p.iam.gserviceaccount.com",
                 "--push-auth-token-audience=x",
             ],
@@ -71,12 +72,15 @@ CREATE = ("worker", "--topic", "orders")
                 }
             },
         ),
-        (["--push-no-wrapper"], {"pushConfig": {"noWrapper": {}}}),
+        ([ENDPOINT, "--push-no-wrapper"], {"pushConfig": {"pushEndpoint": "https://e.com/", "noWrapper": {}}}),
         (
-            ["--push-no-wrapper", "--push-no-wrapper-write-metadata"],
-            {"pushConfig": {"noWrapper": {"writeMetadata": True}}},
+            [ENDPOINT, "--push-no-wrapper", "--push-no-wrapper-write-metadata"],
+            {"pushConfig": {"pushEndpoint": "https://e.com/", "noWrapper": {"writeMetadata": True}}},
         ),
-        (["--push-attributes=x-pushhub-rate=5"], {"pushConfig": {"attributes": {"x-pushhub-rate": "5"}}}),
+        (
+            [ENDPOINT, "--push-attributes=x-pushhub-rate=5"],
+            {"pushConfig": {"pushEndpoint": "https://e.com/", "attributes": {"x-pushhub-rate": "5"}}},
+        ),
         (["--ack-deadline=60"], {"ackDeadlineSeconds": 60}),
         (["--ack-deadline=1m"], {"ackDeadlineSeconds": 60}),
         (["--message-retention-duration=7d"], {"messageRetentionDuration": "604800s"}),
