@@ -13,10 +13,10 @@ from google.pubsub_v1.types import pubsub
 from pytest_django.live_server_helper import LiveServer
 
 from pushhub.common.errors import InvalidArgument
+from pushhub.common.wire import MOST_FIELDS, check_fields
 from subscriptions.iam import grants
 from subscriptions.iam.tree import get_resource
 from subscriptions.identity import access_tokens
-from subscriptions.rpc.wire import MOST_FIELDS, check_fields
 from subscriptions.services.projects import create_project
 from subscriptions.services.topics import create_topic
 from tests.grpcservers import GrpcServer

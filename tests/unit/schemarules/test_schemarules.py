@@ -10,9 +10,10 @@ import fastavro
 import orjson
 import pytest
 
+from pushhub.common.elements import MOST_ELEMENTS
 from pushhub.common.errors import InvalidArgument
 from subscriptions.schemarules.limits import MAX_VALUE_DEPTH
-from subscriptions.schemarules.validators import Mismatch, compile_definition, validators
+from subscriptions.schemarules.validators import Mismatch, Validator, compile_definition, validators
 
 EVERYTHING = {
     "type": "record",
@@ -141,6 +142,50 @@ def test_a_json_message_needs_every_field() -> None:
         )
 
 
+TREE = """syntax = "proto3"; message M {
+  repeated M next = 1; repeated int64 varints = 2; repeated double doubles = 3; string text = 4;
+}"""
+
+
+def tree() -> dict[str, Validator]:
+    return validators("PROTOCOL_BUFFER", TREE, compile_definition("PROTOCOL_BUFFER", TREE))
+
+
+def length(size: int) -> bytes:
+    """Return a varint of three bytes."""
+    return bytes([size & 0x7F | 0x80, size >> 7 & 0x7F | 0x80, size >> 14])
+
+
+def test_a_message_of_many_elements_is_refused_before_they_become_objects() -> None:
+    """Two bytes became 35 and more: a message of 10 MB took 230 MB."""
+    longs = avro({"type": "record", "name": "L", "fields": [{"name": "n", "type": {"type": "array", "items": "long"}}]})
+    many = MOST_ELEMENTS + 1
+    items = b"\x80\x89\x7a" + bytes(1_000_000)
+    hostile = [
+        (longs["BINARY"], items + b"\0"),
+        (longs["JSON"], b'{"n":[' + b"{}," * many + b"{}]}"),
+        (tree()["JSON"], b'{"next":[' + b"{}," * many + b"{}]}"),
+        (tree()["BINARY"], b"\x0a\x00" * many),
+        (tree()["BINARY"], b"\x0a" + length(2 * many) + b"\x0a\x00" * many),
+        (tree()["BINARY"], b"\x0a\x64" + (b"\x0a\x00" * 50) + (b"\x0a\x64" + b"\x0a\x00" * 50) * (many // 50)),
+        (tree()["BINARY"], b"\x12" + length(2 * many) + b"\1" * 2 * many),
+    ]
+    for check, data in hostile:
+        with pytest.raises(Mismatch, match=f"more than {MOST_ELEMENTS} elements"):
+            check(data)
+
+
+def test_a_large_message_of_few_elements_is_accepted() -> None:
+    nested = b"\x0a" + length(1_500_000) + (b"\x22" + length(1_499_996) + b"," * 1_499_996)
+    for data in (
+        b"\x1a" + length(8 * 100_000) + bytes(8 * 100_000),
+        b"\x12" + length(9 * 100_000) + (b"\xff" * 8 + b"\1") * 100_000,
+        nested,
+    ):
+        tree()["BINARY"](data)
+    tree()["JSON"](b'{"text":"' + b",[{" * 500_000 + b'"}')
+
+
 PROTO2 = 'syntax = "proto2"; message M { required int32 id = 1; optional M next = 2; }'
 
 
@@ -158,10 +203,8 @@ def test_a_protocol_buffer_message_that_nests_for_ever_is_refused() -> None:
     checks = validators("PROTOCOL_BUFFER", PROTO2, compile_definition("PROTOCOL_BUFFER", PROTO2))
     with pytest.raises(Mismatch):
         checks["JSON"](b'{"id":1,"next":' * 500 + b'{"id":1}' + b"}" * 500)
-    nested = b"\x08\x01"
-    for _ in range(300):
-        size = len(nested)
-        length = bytes([size]) if size < 128 else bytes([size & 0x7F | 0x80, size >> 7])
-        nested = b"\x08\x01\x12" + length + nested
-    with pytest.raises(Mismatch):
-        checks["BINARY"](nested)
+    for nested, levels in ((b"\x08\x01", 300), (b"\x0a" + length(300_000) + bytes(300_000), 2000)):
+        for _ in range(levels):
+            nested = b"\x08\x01\x12" + length(len(nested)) + nested
+        with pytest.raises(Mismatch):
+            checks["BINARY"](nested)
