@@ -15,7 +15,7 @@ MAX_ADDRESSES = 8
 MAX_REMEMBERED = 10_000
 #: Concurrent lookups. A lookup that hangs occupies a thread until the system's resolver gives up.
 MAX_LOOKUPS = 32
-#: Of those, for names that end in the same two labels: a name server that hangs must not take the places of all tenants.
+#: Of those, for names that end in the same two labels: a name server that hangs must not take everybody's places.
 MAX_DOMAIN_LOOKUPS = 8
 
 

@@ -55,7 +55,7 @@ def check_fields(
 ) -> None:
     """Refuse a request with more than MOST_FIELDS fields, including those of nested messages.
 
-    `known` keeps what is looked up of kinds. Those that aren't the API's come and go, and need a dictionary of their own.
+    `known` keeps what is looked up of kinds. Kinds of schemas come and go, and need a dictionary of their own.
     """
     if len(data) <= MOST_FIELDS * LEAST_FIELD_BYTES:
         return

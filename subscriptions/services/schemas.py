@@ -31,8 +31,8 @@ from subscriptions.services.projects import ensure_project
 from subscriptions.services.rows import already_exists, check_name
 
 ENCODINGS = ("JSON", "BINARY")
-#: Compiled validators take ten times the bytes of their definition, and at least a few kilobytes. 256 definitions of the
-#: largest size took 1.7 GB, and one tenant can have as many.
+#: Compiled validators take ten times the bytes of their definition, and at least a few kilobytes. 256 of the largest
+#: definitions took 1.7 GB, and one tenant can have as many.
 KEPT_DEFINITION_BYTES = 4 << 20
 LEAST_KEPT_BYTES = 4096
 
