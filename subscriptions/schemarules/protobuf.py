@@ -6,6 +6,7 @@ also send what protoc makes of a definition, with its imports.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -77,6 +78,7 @@ def compile_proto(definition: str) -> bytes:
             done = subprocess.run(  # noqa: S603 - a fixed command; the definition is in a file
                 [sys.executable, "-c", COMPILER, *arguments],
                 cwd=folder,
+                env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},  # and nothing of PushHub's, as secrets
                 capture_output=True,
                 timeout=COMPILE_SECONDS,
                 check=False,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import random
+import subprocess
 from typing import Any
+from unittest.mock import Mock
 
 import fastavro
 import orjson
@@ -12,6 +14,7 @@ import pytest
 
 from pushhub.common.elements import MOST_ELEMENTS
 from pushhub.common.errors import InvalidArgument
+from subscriptions.schemarules import protobuf
 from subscriptions.schemarules.limits import MAX_VALUE_DEPTH
 from subscriptions.schemarules.validators import Mismatch, Validator, compile_definition, validators
 
@@ -187,6 +190,16 @@ def test_a_large_message_of_few_elements_is_accepted() -> None:
 
 
 PROTO2 = 'syntax = "proto2"; message M { required int32 id = 1; optional M next = 2; }'
+
+
+def test_the_compiler_gets_nothing_of_pushhub_s_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PUSHHUB_SECRET_KEY", "only-for-this-test")
+    run = Mock(side_effect=subprocess.run)
+    monkeypatch.setattr(protobuf.subprocess, "run", run)
+
+    assert compile_definition("PROTOCOL_BUFFER", PROTO2)
+
+    assert [*run.call_args.kwargs["env"]] == ["PYTHONPATH"]
 
 
 def test_a_protocol_buffer_message_needs_its_required_fields() -> None:
