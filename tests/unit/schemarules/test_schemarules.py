@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import subprocess
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import Mock
 
@@ -51,7 +52,7 @@ VALUE: dict[str, Any] = {
 }
 
 
-def avro(schema: object) -> Any:
+def avro(schema: object) -> dict[str, Validator]:
     return validators("AVRO", orjson.dumps(schema).decode(), b"")
 
 
@@ -154,28 +155,34 @@ def tree() -> dict[str, Validator]:
     return validators("PROTOCOL_BUFFER", TREE, compile_definition("PROTOCOL_BUFFER", TREE))
 
 
+def longs() -> dict[str, Validator]:
+    return avro({"type": "record", "name": "L", "fields": [{"name": "n", "type": {"type": "array", "items": "long"}}]})
+
+
 def length(size: int) -> bytes:
     """Return a varint of three bytes."""
     return bytes([size & 0x7F | 0x80, size >> 7 & 0x7F | 0x80, size >> 14])
 
 
-def test_a_message_of_many_elements_is_refused_before_they_become_objects() -> None:
+MANY = MOST_ELEMENTS + 1
+#: The schema, the encoding, and a message of many elements.
+HOSTILE: dict[str, tuple[Callable[[], dict[str, Validator]], str, bytes]] = {
+    "Avro": (longs, "BINARY", b"\x80\x89\x7a" + bytes(1_000_001)),
+    "Avro's JSON": (longs, "JSON", b'{"n":[' + b"1," * MANY + b"1]}"),
+    "protobuf's JSON": (tree, "JSON", b'{"next":[' + b"{}," * MANY + b"{}]}"),
+    "protobuf": (tree, "BINARY", b"\x0a\x00" * MANY),
+    "protobuf, in a message": (tree, "BINARY", b"\x0a" + length(2 * MANY) + b"\x0a\x00" * MANY),
+    "protobuf, in small messages": (tree, "BINARY", (b"\x0a\x64" + b"\x0a\x00" * 50) * (MANY // 50)),
+    "protobuf, packed": (tree, "BINARY", b"\x12" + length(2 * MANY) + b"\1" * 2 * MANY),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_message_of_many_elements_is_refused_before_they_become_objects(name: str) -> None:
     """Two bytes became 35 and more: a message of 10 MB took 230 MB."""
-    longs = avro({"type": "record", "name": "L", "fields": [{"name": "n", "type": {"type": "array", "items": "long"}}]})
-    many = MOST_ELEMENTS + 1
-    items = b"\x80\x89\x7a" + bytes(1_000_000)
-    hostile = [
-        (longs["BINARY"], items + b"\0"),
-        (longs["JSON"], b'{"n":[' + b"{}," * many + b"{}]}"),
-        (tree()["JSON"], b'{"next":[' + b"{}," * many + b"{}]}"),
-        (tree()["BINARY"], b"\x0a\x00" * many),
-        (tree()["BINARY"], b"\x0a" + length(2 * many) + b"\x0a\x00" * many),
-        (tree()["BINARY"], b"\x0a\x64" + (b"\x0a\x00" * 50) + (b"\x0a\x64" + b"\x0a\x00" * 50) * (many // 50)),
-        (tree()["BINARY"], b"\x12" + length(2 * many) + b"\1" * 2 * many),
-    ]
-    for check, data in hostile:
-        with pytest.raises(Mismatch, match=f"more than {MOST_ELEMENTS} elements"):
-            check(data)
+    schema, encoding, data = HOSTILE[name]
+    with pytest.raises(Mismatch, match=f"more than {MOST_ELEMENTS} elements"):
+        schema()[encoding](data)
 
 
 def test_a_large_message_of_few_elements_is_accepted() -> None:
