@@ -206,9 +206,14 @@ SPARK_MASTER = env.text("SPARK_MASTER", "local[*]")
 SPARK_MEMORY = env.matching("SPARK_MEMORY", r"[0-9]+[kmgtKMGT]?", "a size, such as 512m or 2g", default="512m")
 #: More settings of Spark, which override PushHub's: `spark.executor.memory=1g,spark.authenticate=true`.
 SPARK_CONF = env.pairs("SPARK_CONF")
-#: With it, a driver and its cluster prove to each other that they know it.
+#: With it, a driver and its cluster prove to each other that they know it, and encrypt what they send.
 if SPARK_SECRET := env.secret("SPARK_SECRET"):
-    SPARK_CONF = {"spark.authenticate": "true", "spark.authenticate.secret": SPARK_SECRET} | SPARK_CONF
+    SPARK_CONF = {
+        "spark.authenticate": "true",
+        "spark.authenticate.secret": SPARK_SECRET,
+        "spark.network.crypto.enabled": "true",
+        **SPARK_CONF,
+    }
 
 #: Whether processes keep the counters that `/metrics` exports.
 METRICS = env.switch("METRICS", default=True)

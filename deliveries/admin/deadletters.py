@@ -33,6 +33,7 @@ from deliveries.rules.ids import publish_time
 from deliveries.rules.payload import wire_message
 from deliveries.store.statements import LAST_ID
 from pushhub.common.clock import time_text
+from pushhub.common.decimals import read_decimal
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
 from pushhub.common.rows import row_or_none
@@ -187,7 +188,8 @@ class DeadLetterAdmin(ReadOnlyAdmin):
         caller = caller_of(request)
         if not may_call(caller, METHODS[verb.action], source):
             raise PermissionDenied
-        ids = [int(text) for text in request.POST.getlist("letter") if text.isdecimal() and int(text) <= LAST_ID]
+        read = (read_decimal(text, most=LAST_ID) for text in request.POST.getlist("letter"))
+        ids = [number for number in read if number is not None]
         rate = _rate(request)
         if not verb.is_for_all and not ids:
             messages.error(request, _("Choose at least one dead letter."))
@@ -373,4 +375,5 @@ def _page_number(request: HttpRequest) -> int:
 
 def _before_id(request: HttpRequest) -> int:
     text = request.GET.get("before", "")
-    return min(int(text), LAST_ID) if text.isdecimal() else LAST_ID
+    number = read_decimal(text, most=LAST_ID)
+    return LAST_ID if number is None else number

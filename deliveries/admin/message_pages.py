@@ -30,6 +30,7 @@ from deliveries.rules.payload import NewMessage, parse_attributes
 from deliveries.store.statements import LAST_ID
 from deliveries.transforming import Wire
 from pushhub.common.clock import time_text
+from pushhub.common.decimals import read_decimal
 from pushhub.common.errors import InvalidArgument, PushHubError, ResourceExhausted
 from pushhub.common.principals import Principal
 from pushhub.common.rows import row_or_none
@@ -108,7 +109,7 @@ class MessagePages:
         """Dead-letter or skip a message of one subscription, after a confirmation where it is lost."""
         subscriptions = Subscription.objects.select_related("project", "dead_letter_topic__project")
         chosen = request.POST.get("subscription", "")
-        row = get_object_or_404(subscriptions, pk=int(chosen) if chosen.isdecimal() else 0)
+        row = get_object_or_404(subscriptions, pk=read_decimal(chosen, most=LAST_ID))
         settlement = Settlement.DEAD_LETTER if request.POST.get("do") == "dead_letter" else Settlement.SKIP
         if not self._page.has_view_permission(request) or message_id > LAST_ID:
             raise PermissionDenied

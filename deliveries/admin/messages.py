@@ -29,7 +29,9 @@ from deliveries.inspection.contents import rows_with_originals
 from deliveries.models import ArchiveFile, Delivery, Message
 from deliveries.push.rejected import rejected
 from deliveries.rules.payload import attributes_text
+from deliveries.store.statements import LAST_ID
 from pushhub.common.clock import time_text
+from pushhub.common.decimals import read_decimal
 from pushhub.common.outages import outage_or_raise
 from pushhub.common.principals import Principal
 from subscriptions.console.base import caller_of
@@ -96,8 +98,9 @@ class MessageAdmin(ReadOnlyAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         """A search for an id leads to the message's page, which knows it after the ack too."""
         term = request.GET.get("q", "").strip()
-        if term.isdecimal() and len(term) > SHORTEST_SEARCHED_ID and self.has_view_permission(request):
-            return HttpResponseRedirect(reverse("admin:deliveries_message_way", args=[int(term)]))
+        message_id = read_decimal(term, most=LAST_ID)
+        if message_id is not None and len(term) > SHORTEST_SEARCHED_ID and self.has_view_permission(request):
+            return HttpResponseRedirect(reverse("admin:deliveries_message_way", args=[message_id]))
         return super().changelist_view(request, extra_context)
 
     @admin.display(description="ID", ordering="id")

@@ -14,6 +14,7 @@ from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.widgets import AdminTextInputWidget
 from django.core.exceptions import PermissionDenied
+from django.core.validators import RegexValidator
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum, Value
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Concat
@@ -26,6 +27,8 @@ from deliveries.admin.readonly import ReadOnlyAdmin
 from deliveries.models import PublishJob
 from deliveries.pipeline import needs
 from deliveries.pipeline.jobs.replays import ReplaySpec, begin_replay
+from deliveries.pipeline.publishing.publishjobs import JOB_ID
+from deliveries.telemetry.runs import is_running
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import FailedPrecondition, PushHubError
 from pushhub.common.principals import Principal
@@ -91,6 +94,8 @@ class PublishJobAdmin(ReadOnlyAdmin):
                 topic = spec.topic or spec.target().topic.name
                 authorize(caller, PUBLISH, {"topic": topic})
                 job = begin_replay(spec, job_id=form.cleaned_data["job_id"])
+                if is_running(job.job_id):
+                    raise FailedPrecondition(_("The replay %(id)s runs already.") % {"id": job.job_id})
                 start(job, rate=form.cleaned_data["rate"] or 0)
             except PushHubError as error:
                 form.add_error(None, error.message)
@@ -128,6 +133,7 @@ class ReplayForm(forms.Form):
         label=gettext_lazy("Id"),
         required=False,
         max_length=100,
+        validators=[RegexValidator(JOB_ID, gettext_lazy("Begin with a letter or a digit."))],
         widget=AdminTextInputWidget,
         help_text=gettext_lazy(
             "A job publishes each message once under its id. Empty: an id that follows from the other fields."
@@ -154,7 +160,7 @@ def _last_day() -> dict[str, Any]:
 def start(job: PublishJob, *, rate: int) -> None:
     """Run a replay's command on this machine; what it says goes to a log beside the data."""
     log = Path(settings.DATA_DIR) / "pipeline.log"
-    command = [sys.executable, "manage.py", "pipeline", "replay", "--resume", job.job_id, "--rate", str(rate)]
+    command = [sys.executable, "manage.py", "pipeline", "replay", f"--resume={job.job_id}", f"--rate={rate}"]
     try:
         with log.open("ab") as output:
             process = subprocess.Popen(  # noqa: S603 - our own command, and arguments that no shell reads

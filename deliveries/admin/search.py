@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from deliveries.store.statements import LAST_ID
+from pushhub.common.decimals import read_decimal
 from subscriptions.console.base import caller_of
 from subscriptions.console.navigation import chosen_project
 from subscriptions.iam.methods import GET_SUBSCRIPTION, GET_TOPIC
@@ -28,8 +29,9 @@ def search_page(request: HttpRequest) -> HttpResponse:
     subscriptions = _fitting(request, Subscription.objects.all(), GET_SUBSCRIPTION, "subscription_id", text)
     topics = _fitting(request, Topic.objects.all(), GET_TOPIC, "topic_id", text)
     rows: list[dict[str, Any]] = []
-    if text.isascii() and text.isdecimal() and 0 < int(text) <= LAST_ID:
-        address = reverse("admin:deliveries_message_way", args=[int(text)])
+    message_id = read_decimal(text, most=LAST_ID)
+    if message_id:
+        address = reverse("admin:deliveries_message_way", args=[message_id])
         rows.append({"kind": _("Message"), "name": text, "url": address})
     rows += _linked(_("Subscription"), subscriptions, "admin:deliveries_state")
     rows += _linked(_("Topic"), topics, "admin:deliveries_topic")

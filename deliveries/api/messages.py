@@ -36,16 +36,16 @@ def get_message(project: str, message: str, query: Mapping[str, str], caller: Pr
     if not (message.isascii() and message.isdigit() and len(message) <= ID_DIGITS and int(message) <= LAST_ID):
         raise InvalidArgument("A message id is a decimal number.", field="message")
     [requirement] = METHODS[PULL]
-    project_id = get_project(project=project).project_id
+    try:
+        project_id = get_project(project=project).project_id
+    except NotFound:
+        raise _message_not_found(message) from None
     subscriptions = Subscription.objects.filter(project__project_id=project_id)
     pullable = rows_held(caller, requirement.permission, subscriptions)
     found = message_ways(int(message), pullable, token=Page.read(query).token)
     row = row_or_none(Message.objects.filter(pk=int(message)))
     if not found.ways and not _sees_topic(caller, row, found.events):
-        raise NotFound(
-            f"Message not found (message={message}): no subscription of the project that you may pull from has it, "
-            "and neither has the journal."
-        )
+        raise _message_not_found(message)
     original, delivered = _contents(caller, row, found.ways) if row is not None else ({}, {})
     answer = {
         "name": f"projects/{project_id}/messages/{message}",
@@ -55,6 +55,14 @@ def get_message(project: str, message: str, query: Mapping[str, str], caller: Pr
         "deliveries": [_delivery(way, found) | delivered.get(way.subscription_id, {}) for way in found.ways],
     }
     return answer | {"nextPageToken": found.next_token} if found.next_token else answer
+
+
+def _message_not_found(message: str) -> NotFound:
+    """Return the answer for every message that the caller may not see. It must not tell which projects exist."""
+    return NotFound(
+        f"Message not found (message={message}): no subscription of the project that you may pull from has it, "
+        "and neither has the journal."
+    )
 
 
 def _sees_topic(caller: Principal, row: Message | None, events: Sequence[Attempt]) -> bool:

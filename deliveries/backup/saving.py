@@ -34,10 +34,12 @@ def save_backup(path: Path, *, say: Say, using: str = "default") -> None:
         raise FailedPrecondition("The database lacks migrations. Run `pushhub migrate` first.")
     unfinished = path.with_name(f"{path.name}.unfinished")
     tables = []
+    # What a killed run left is replaced. A file or a link that somebody else puts there meanwhile is not written to.
+    unfinished.unlink(missing_ok=True)
     try:
         with (
             _snapshot(using),
-            open(unfinished, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file,
+            open(unfinished, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file,
             zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
         ):
             for model in models_in_order(apps):

@@ -8,12 +8,15 @@ import socket
 import threading
 from collections.abc import Callable
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 #: Further addresses of a name are ignored.
 MAX_ADDRESSES = 8
 MAX_REMEMBERED = 10_000
 #: Concurrent lookups. A lookup that hangs occupies a thread until the system's resolver gives up.
 MAX_LOOKUPS = 32
+#: Of those, for names that end in the same two labels: a name server that hangs must not take everybody's places.
+MAX_DOMAIN_LOOKUPS = 8
 
 
 class _Remembered(NamedTuple):
@@ -32,6 +35,10 @@ def _addresses(name: str) -> tuple[str, ...]:
         if len(addresses) == MAX_ADDRESSES:
             break
     return tuple(addresses)
+
+
+def _domain_of(name: str) -> str:
+    return ".".join(name.lower().rstrip(".").rsplit(".", 2)[-2:])
 
 
 class Resolver:
@@ -59,6 +66,8 @@ class Resolver:
         self._remembered: dict[str, _Remembered] = {}
         self._lookups: dict[str, asyncio.Task[tuple[str, ...]]] = {}
         self._places = asyncio.Semaphore(MAX_LOOKUPS)
+        #: By the last two labels of names. A domain without lookups is forgotten.
+        self._domains: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def resolve(self, name: str) -> tuple[str, ...]:
         """Return the addresses of a name; none if there are none or the time limit has passed."""
@@ -84,21 +93,33 @@ class Resolver:
         return addresses
 
     async def _ask_thread(self, name: str) -> tuple[str, ...]:
-        await self._places.acquire()
+        domain = self._domains.setdefault(_domain_of(name), asyncio.Semaphore(MAX_DOMAIN_LOOKUPS))
+        await domain.acquire()
+        try:
+            await self._places.acquire()
+        except asyncio.CancelledError:
+            domain.release()
+            raise
         answer: asyncio.Future[tuple[str, ...]] = self._loop.create_future()
-        threading.Thread(target=self._run, args=(name, answer), name="resolver", daemon=True).start()
+        threading.Thread(target=self._run, args=(name, domain, answer), name="resolver", daemon=True).start()
         return await answer
 
-    def _run(self, name: str, answer: asyncio.Future[tuple[str, ...]]) -> None:
+    def _run(self, name: str, domain: asyncio.Semaphore, answer: asyncio.Future[tuple[str, ...]]) -> None:
         try:
             result: tuple[str, ...] | Exception = self._lookup(name)
         except Exception as exception:
             result = exception
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._answered, answer, result)
+            self._loop.call_soon_threadsafe(self._answered, domain, answer, result)
 
-    def _answered(self, answer: asyncio.Future[tuple[str, ...]], result: tuple[str, ...] | Exception) -> None:
+    def _answered(
+        self,
+        domain: asyncio.Semaphore,
+        answer: asyncio.Future[tuple[str, ...]],
+        result: tuple[str, ...] | Exception,
+    ) -> None:
         """Pass the result on, and free the thread's place. A lookup that timed out occupies its thread until now."""
+        domain.release()
         self._places.release()
         if answer.done():
             return

@@ -30,6 +30,7 @@ COLLECTOR = "-XX:+UseSerialGC"
 #: What Spark logs, unless the user has a folder with settings for Spark. A folder of ours with this file would be on
 #: Java's class path, and Java uses no archive of classes where that has a folder with files.
 LOGGING = Path(__file__).resolve().parent / "log4j2.properties"
+SECRET_SETTING = "spark.authenticate.secret"  # noqa: S105 - a name
 #: The most bytes that Java and Python exchange at a time.
 BATCH_BYTES = 16 * 2**20
 #: Matches the first master in the address of a standalone cluster.
@@ -52,7 +53,12 @@ def spark_session(
     # Otherwise glibc keeps a heap for each of Java's threads, which takes some hundred megabytes.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     builder = SparkSession.builder.appName(name).master(master)
-    for key, value in {**settings(memory=memory, short=short), **driver_address(master), **(extra or {})}.items():
+    conf = {**settings(memory=memory, short=short), **driver_address(master), **(extra or {})}
+    if SECRET_SETTING in conf:
+        # Everybody on this machine sees the arguments of Java. The environment goes before them, and Spark wants both.
+        os.environ["_SPARK_AUTH_SECRET"] = conf[SECRET_SETTING]
+        conf[SECRET_SETTING] = "in the environment"
+    for key, value in conf.items():
         builder = builder.config(key, value)
     with spark_starting():
         return builder.getOrCreate()

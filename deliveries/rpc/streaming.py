@@ -62,6 +62,11 @@ LEAST_DEADLINE_SECONDS = 10
 RESPONSE_BYTES = 3_000_000
 #: A message has at most this many bytes beyond those of its data, its 100 attributes and its ordering key.
 ENVELOPE_BYTES = 1500
+#: So many bytes of responses besides messages wait for a client that doesn't read. Then its requests wait too. A client
+#: that only pauses goes on: its requests may keep leases alive.
+NOTE_BYTES = 1_000_000
+#: What a response takes besides its content.
+LEAST_NOTE_BYTES = 100
 #: The right to pull may be taken away while a stream is open. It is checked so often, also on an idle stream.
 AUTHORIZE_SECONDS = 5.0
 #: A client that stops sends its last acknowledgements after it has ended its stream. They are waited for.
@@ -83,7 +88,9 @@ class Stream:
             max_messages=first.max_outstanding_messages, max_bytes=first.max_outstanding_bytes
         )
         #: Responses to the client besides messages.
-        self._notes: asyncio.Queue[Any] = asyncio.Queue()
+        self._notes: list[Any] = []
+        self._note_bytes = 0
+        self._notes_taken = asyncio.Event()
         self._moved = asyncio.Event()
         self._authorized_at = time.monotonic()
         #: Messages of an ordering key go to one stream at a time, also among those of a client.
@@ -134,6 +141,9 @@ class Stream:
                     if getattr(request, field):
                         raise _invalid(field, "must be set in the first request of a stream only")
                 await self._take(request)
+                while self._note_bytes > NOTE_BYTES:
+                    self._notes_taken.clear()
+                    await self._notes_taken.wait()
         finally:
             self._moved.set()
 
@@ -177,11 +187,14 @@ class Stream:
             self._note(note)
 
     def _note(self, answer: Any) -> None:
-        self._notes.put_nowait(answer)
+        self._notes.append(answer)
+        self._note_bytes += LEAST_NOTE_BYTES + answer.ByteSize()
         self._moved.set()
 
     def _noted(self) -> list[Any]:
-        return [self._notes.get_nowait() for _ in range(self._notes.qsize())]
+        notes, self._notes, self._note_bytes = self._notes, [], 0
+        self._notes_taken.set()
+        return notes
 
     async def _messages(self, rings: Rings) -> list[Any]:
         """Return the next messages, in responses of moderate size. If there are none, wait, and return none."""
@@ -199,7 +212,7 @@ class Stream:
                 if not all(self._outstanding.room()):
                     rings.ring()  # there may be more, for another stream
                 return self._answers_of(received)
-        if self._notes.empty():
+        if not self._notes:
             await (self._rest(rings) if room else self._wait_for_room())
         return []
 

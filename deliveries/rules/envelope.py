@@ -109,9 +109,11 @@ def traceparent_of(attributes: Mapping[str, str]) -> str:
 
 
 def _is_free(name: str, lowered: str) -> bool:
+    # Receivers that have headers as variables, such as those of WSGI, don't tell `_` from `-`.
+    dashed = lowered.replace("_", "-")
     return (
-        lowered not in RESERVED_HEADERS
-        and not lowered.startswith(METADATA_PREFIX)
+        dashed not in RESERVED_HEADERS
+        and not dashed.startswith(METADATA_PREFIX)
         # Check the name before lowering, which turns the Kelvin sign, for example, into a plain k.
         and _HEADER_NAME.fullmatch(name) is not None
     )

@@ -102,9 +102,10 @@ class Run:
 
 
 @contextmanager
-def running(kind: str, *, lag: Callable[[], float | None] = lambda: None) -> Iterator[Run]:
+def running(kind: str, *, lag: Callable[[], float | None] = lambda: None, job_id: str = "") -> Iterator[Run]:
     """Store the run of the block: that it began, that it goes on, and how it ended."""
     run = Run(kind, lag=lag)
+    run.job_id = job_id
     run.report()
 
     def keep_reporting() -> None:
@@ -146,6 +147,11 @@ def last_runs() -> dict[str, PipelineRun]:
 def is_silent(run: PipelineRun, *, clock: Clock = utcnow) -> bool:
     """Return whether a run ended without saying so."""
     return run.finished_at is None and subtract_age(clock()) - run.reported_at > SILENT
+
+
+def is_running(job_id: str) -> bool:
+    """Return whether a run of this replay or ingest goes on."""
+    return any(not is_silent(run) for run in PipelineRun.objects.filter(job_id=job_id, finished_at=None))
 
 
 def has_failed(run: PipelineRun, *, clock: Clock = utcnow) -> bool:

@@ -115,9 +115,12 @@ class ServiceAdmin(ConsoleAdmin):
         return type(self.form.__name__, (self.form,), {**left, "__init__": __init__, "caller": caller})
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
-        """Return what a new row begins with: the chosen project, if the form has one."""
+        """Return what a new row begins with: the chosen project, if the form has one.
+
+        Nothing comes from the query string, as Django would have it: a field offers its current value to everybody.
+        """
         chosen = projects_visible(caller_of(request)).filter(project_id=chosen_project(request))
-        return {"project": chosen.first(), **super().get_changeform_initial_data(request)}
+        return {"project": chosen.first()}
 
     def initial_of(self, obj: Any) -> dict[str, Any]:
         return {}

@@ -60,12 +60,14 @@ class ApiView(APIView):
         refine_origin(caller=caller_of(request).member, surface="rest", method=method)
         name = self.resource_name(**kwargs)
         resource_names = {}
-        for requirement in METHODS.get(method, ()):
+        requirements = METHODS.get(method, ())
+        for requirement in requirements:
             resource_names[requirement.source] = (
                 _body_name(request, requirement.source) if requirement.in_body else name
             )
         authorize(caller_of(request), method, resource_names)
-        if "project" in kwargs:
+        # Anybody may call a method without requirements, which makes nobody a tenant of the project.
+        if requirements and "project" in kwargs:
             admit_tenant(request._request, project=kwargs["project"])
         charge_administration(method, resource_names)
 

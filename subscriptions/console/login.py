@@ -1,8 +1,9 @@
 """The console's login, which bounds how often a password may be guessed.
 
-From one address, a name has a few attempts in each window, and from all addresses together some more. A browser in
-which somebody has signed in keeps a cookie that says so. Attempts with the cookie are counted separately, so that
-guesses from elsewhere lock a person out only of browsers in which they have never signed in.
+From one address, a name has a few attempts in each window, and from all addresses together some more. All names
+together have a hundred from one address, so that one password can't be tried with every name. A browser in which
+somebody has signed in keeps a cookie that says so. Attempts with the cookie are counted separately, so that guesses
+from elsewhere lock a person out only of browsers in which they have never signed in.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ from pushhub.common.redisclient import shared_url
 
 log = logging.getLogger(__name__)
 
-#: Attempts in a window of the throttle: for a name from an address, from anywhere, and from a browser that it knows.
+#: Attempts in a window of the throttle: for a name from an address, from anywhere, for all names from an address (there
+#: may be an office behind it), and for a name from a browser that it knows.
 FROM_AN_ADDRESS = 5
 FROM_ANYWHERE = 50
+FOR_ALL_NAMES = 100
 FROM_A_KNOWN_BROWSER = 10
 COOKIE = "pushhub_browser"
 COOKIE_SECONDS = 365 * 86400
@@ -54,8 +57,9 @@ class LoginForm(AdminAuthenticationForm):
                 params={"minutes": -(-seconds // 60)},
             )
         cleaned = super().clean()
-        # The count of all addresses is kept: somebody else may be guessing.
-        throttle.attempt_succeeded((counter for counter, limit in limits.items() if limit != FROM_ANYWHERE), **where)
+        # The counts of all addresses and of all names are kept: somebody else may be guessing.
+        own = (counter for counter, limit in limits.items() if limit not in (FROM_ANYWHERE, FOR_ALL_NAMES))
+        throttle.attempt_succeeded(own, **where)
         return cleaned
 
 
@@ -64,7 +68,12 @@ def limits_of(request: HttpRequest, name: str) -> dict[str, int]:
     browser = _known_browser(request, name)
     if browser:
         return {f"browser {browser}": FROM_A_KNOWN_BROWSER}
-    return {f"address {client_address(request)} {name}": FROM_AN_ADDRESS, f"name {name}": FROM_ANYWHERE}
+    address = client_address(request)
+    return {
+        f"address {address} {name}": FROM_AN_ADDRESS,
+        f"name {name}": FROM_ANYWHERE,
+        f"all names {address}": FOR_ALL_NAMES,
+    }
 
 
 def client_address(request: HttpRequest) -> str:

@@ -83,7 +83,8 @@ def list_access_tokens(*, member: str = "") -> QuerySet[AccessToken]:
 def revoke_access_token(*, token: str) -> bool:
     """Return whether there was such a token. Other processes accept it for a second more (identity/recent.py)."""
     deleted, _ = AccessToken.objects.filter(digest=_digest(token)).delete()
-    forget_callers()
+    if deleted:  # anybody may send words that are no token, and all processes would ask the database again
+        forget_callers()
     return bool(deleted)
 
 

@@ -27,6 +27,7 @@ from pushhub.common import peers
 from pushhub.common.errors import DeadlineExceeded, InvalidArgument, PermissionDenied
 from pushhub.common.principals import Principal
 from pushhub.common.tenantpool import MOST_ASIDE, TenantPool
+from pushhub.common.wire import check_fields
 from subscriptions import audit
 from subscriptions.iam.methods import authorize, request_names
 from subscriptions.identity.callers import caller_from_authorization, recent_caller
@@ -34,7 +35,6 @@ from subscriptions.quotas import charge_administration
 from subscriptions.rpc.errors import Context, refuse
 from subscriptions.rpc.protobuf import parsed
 from subscriptions.rpc.slots import Slots
-from subscriptions.rpc.wire import check_fields
 
 T = TypeVar("T")
 

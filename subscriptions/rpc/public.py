@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from functools import cache
 from typing import Any
 
@@ -18,6 +19,8 @@ REQUEST_BYTES = 4096
 #: How many requests of one address are read at once, and how many may wait.
 ADDRESS_CALLS = 2
 WAITING_CALLS = 100
+#: How many streams of one address are open at once: a connection of the gRPC server has no more either.
+ADDRESS_STREAMS = 256
 
 
 class PublicServices(grpc.aio.ServerInterceptor):
@@ -44,12 +47,16 @@ def _bounded(handler: Any) -> grpc.RpcMethodHandler[Any, Any]:
 
 def _once(handler: Any, respond: Callable[[Any, Context], Awaitable[Any]]) -> Callable[[Any, Context], Awaitable[Any]]:
     async def behave(_: Any, context: Context) -> Any:
-        try:
-            async with _slots(asyncio.get_running_loop()).held(address_of(context)):
-                data = await read_request(context, most_bytes=REQUEST_BYTES)
-        except Exception as error:
-            await refuse(context, error)
-        return await respond(handler.request_deserializer(data), context)
+        loop, address = asyncio.get_running_loop(), address_of(context)
+        async with AsyncExitStack() as open_stream:
+            try:
+                if handler.unary_stream:
+                    await open_stream.enter_async_context(_streams(loop).held(address))
+                async with _slots(loop).held(address):
+                    data = await read_request(context, most_bytes=REQUEST_BYTES)
+            except Exception as error:
+                await refuse(context, error)
+            return await respond(handler.request_deserializer(data), context)
 
     return behave
 
@@ -61,8 +68,9 @@ def _stream(handler: Any) -> Callable[[AsyncIterator[bytes], Context], AsyncIter
                 yield handler.request_deserializer(data)
 
         try:
-            async for answer in handler.stream_stream(read(), context):
-                yield answer
+            async with _streams(asyncio.get_running_loop()).held(address_of(context)):
+                async for answer in handler.stream_stream(read(), context):
+                    yield answer
         except Exception as error:
             await refuse(context, error)
 
@@ -72,3 +80,8 @@ def _stream(handler: Any) -> Callable[[AsyncIterator[bytes], Context], AsyncIter
 @cache
 def _slots(loop: asyncio.AbstractEventLoop) -> Slots:
     return Slots(ADDRESS_CALLS, most_waiting=WAITING_CALLS)
+
+
+@cache
+def _streams(loop: asyncio.AbstractEventLoop) -> Slots:
+    return Slots(ADDRESS_STREAMS, most_waiting=0)

@@ -6,12 +6,17 @@ fault in 1.13.1), and anybody may send messages.
 
 from __future__ import annotations
 
+from pushhub.common.elements import MOST_ELEMENTS
 from subscriptions.schemarules.avro import AvroSchema, Part
 from subscriptions.schemarules.limits import MAX_VALUE_DEPTH
 
 
 class Mismatch(Exception):
     """The message doesn't match the schema. The text is for the publisher."""
+
+
+def too_many_elements() -> Mismatch:
+    return Mismatch(f"The message has more than {MOST_ELEMENTS} elements.")
 
 
 def check_binary(schema: AvroSchema, data: bytes) -> None:
@@ -29,11 +34,15 @@ class _Reader:
         self.schema = schema
         self.data = data
         self.at = 0
+        self.left = MOST_ELEMENTS
 
     def value(self, part: Part, depth: int) -> None:
         """Skip one value of a part of the schema."""
         if depth <= 0:
             raise Mismatch(f"The message is nested more than {MAX_VALUE_DEPTH} levels deep.")
+        if not self.left:
+            raise too_many_elements()
+        self.left -= 1
         part = self.schema.resolved(part)
         if isinstance(part, list):
             self.value(part[self.index(len(part), "union")], depth - 1)

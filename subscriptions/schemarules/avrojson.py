@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import orjson
 
+from pushhub.common.elements import has_few_elements
 from pushhub.common.errors import clipped
 from subscriptions.schemarules.avro import AvroSchema, Part
-from subscriptions.schemarules.avrobinary import Mismatch
+from subscriptions.schemarules.avrobinary import Mismatch, too_many_elements
 from subscriptions.schemarules.limits import MAX_VALUE_DEPTH
 
 BITS = {"int": 32, "long": 64}
@@ -14,6 +15,8 @@ BITS = {"int": 32, "long": 64}
 
 def check_json(schema: AvroSchema, data: bytes) -> None:
     """Raise Mismatch unless `data` is the JSON of one value of the schema."""
+    if not has_few_elements(data):
+        raise too_many_elements()
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:

@@ -6,6 +6,7 @@ also send what protoc makes of a definition, with its imports.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -28,9 +29,11 @@ from google.protobuf import (
 )
 from google.protobuf.message import DecodeError, Message
 
+from pushhub.common.elements import has_few_elements
 from pushhub.common.errors import InvalidArgument, clipped
+from pushhub.common.wire import Known, check_fields
 from subscriptions.schemarules.avro import invalid_definition, require_extra
-from subscriptions.schemarules.avrobinary import Mismatch
+from subscriptions.schemarules.avrobinary import Mismatch, too_many_elements
 from subscriptions.schemarules.limits import MAX_DEFINITION_BYTES, MAX_VALUE_DEPTH
 
 FILE = "schema.proto"
@@ -75,6 +78,7 @@ def compile_proto(definition: str) -> bytes:
             done = subprocess.run(  # noqa: S603 - a fixed command; the definition is in a file
                 [sys.executable, "-c", COMPILER, *arguments],
                 cwd=folder,
+                env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},  # and nothing of PushHub's, as secrets
                 capture_output=True,
                 timeout=COMPILE_SECONDS,
                 check=False,
@@ -159,8 +163,12 @@ def message_class(compiled: bytes) -> type[Message]:
     )
 
 
-def check_proto_binary(kind: type[Message], data: bytes) -> None:
+def check_proto_binary(kind: type[Message], data: bytes, *, known: Known) -> None:
     """Raise Mismatch unless `data` is the binary form of a message. It may have fields that the definition lacks."""
+    try:
+        check_fields(kind, data, known=known, small_bytes=0)
+    except InvalidArgument:
+        raise too_many_elements() from None
     try:
         message = kind.FromString(data)
     except DecodeError as error:
@@ -170,6 +178,8 @@ def check_proto_binary(kind: type[Message], data: bytes) -> None:
 
 def check_proto_json(kind: type[Message], data: bytes) -> None:
     """Raise Mismatch unless `data` is the JSON of a message without unknown fields."""
+    if not has_few_elements(data):
+        raise too_many_elements()
     message = kind()
     try:
         json_format.Parse(data, message, max_recursion_depth=MAX_VALUE_DEPTH)

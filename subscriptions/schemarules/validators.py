@@ -46,7 +46,7 @@ def validators(kind: str, definition: str, compiled: bytes, *, root_message: str
     """Return the validator of each encoding. With a root message, `compiled` is a FileDescriptorSet."""
     if kind == PROTOCOL_BUFFER:
         message = root_message_class(compiled, root_message) if root_message else message_class(compiled)
-        return {"BINARY": partial(check_proto_binary, message), "JSON": partial(check_proto_json, message)}
+        return {"BINARY": partial(check_proto_binary, message, known={}), "JSON": partial(check_proto_json, message)}
     schema = parse_avro(definition)
     return {"BINARY": partial(check_binary, schema), "JSON": partial(check_json, schema)}
 

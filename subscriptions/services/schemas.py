@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from django.db import transaction
@@ -14,6 +13,7 @@ from pushhub.common.errors import FailedPrecondition, InvalidArgument, NotFound,
 from pushhub.common.principals import OPERATOR, Principal
 from pushhub.common.protojson import parse_bytes
 from pushhub.common.rows import row_or_none
+from pushhub.common.sizedcache import SizedCache
 from subscriptions import selectors
 from subscriptions.models import Topic
 from subscriptions.models.schemas import Schema, SchemaRevision
@@ -31,6 +31,10 @@ from subscriptions.services.projects import ensure_project
 from subscriptions.services.rows import already_exists, check_name, insert
 
 ENCODINGS = ("JSON", "BINARY")
+#: Compiled validators take ten times the bytes of their definition, and at least a few kilobytes. 256 of the largest
+#: definitions took 1.7 GB, and one tenant can have as many.
+KEPT_DEFINITION_BYTES = 4 << 20
+LEAST_KEPT_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,13 +191,22 @@ def _allowed(settings: Mapping[str, Any], revisions: Sequence[tuple[int, str]]) 
     return [(pk, revision_id) for pk, revision_id in revisions if first <= pk <= last]
 
 
-@lru_cache(maxsize=256)
+_kept: SizedCache[tuple[int, str], dict[str, Validator]] = SizedCache(most_bytes=KEPT_DEFINITION_BYTES)
+
+
 def _validators(pk: int, revision_id: str) -> dict[str, Validator]:
     """Return the validators of a revision, which never changes. Its random id is here because keys can be reused."""
+    kept = _kept.get((pk, revision_id))
+    if kept is not None:
+        return kept
     row = row_or_none(SchemaRevision.objects.select_related("schema").filter(pk=pk, revision_id=revision_id))
     if row is None:
         raise NotFound(f"Schema revision not found (revision={revision_id}).")
-    return Definition(row.definition, bytes(row.compiled), row.root_message).validators(row.schema.type)
+    definition = Definition(row.definition, bytes(row.compiled), row.root_message)
+    built = definition.validators(row.schema.type)
+    size = max(len(definition.text.encode()) + len(definition.compiled), LEAST_KEPT_BYTES)
+    _kept.put((pk, revision_id), built, size=size)
+    return built
 
 
 def read_schema(schema: object) -> dict[str, Any]:

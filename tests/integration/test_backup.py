@@ -172,6 +172,35 @@ def test_what_cannot_be_done_changes_nothing_and_says_why(
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"backup": before}
 
 
+def test_a_backup_is_not_written_through_a_link_that_somebody_else_made(world: Api, tmp_path: Path) -> None:
+    victim, file = tmp_path / "victim", tmp_path / "backup.zip"
+    victim.write_text("as before")
+    unfinished = tmp_path / "backup.zip.unfinished"
+    unfinished.symlink_to(victim)
+
+    backup(file)
+
+    assert victim.read_text() == "as before"
+    assert zipfile.is_zipfile(file) and not file.is_symlink()
+    unfinished.write_text("what a killed run left")
+    unfinished.chmod(0o644)
+    assert stat.S_IMODE(backup(file).stat().st_mode) == 0o600
+
+
+def test_a_backup_is_not_written_where_somebody_else_was_first(
+    world: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim, unfinished = tmp_path / "victim", tmp_path / "backup.zip.unfinished"
+    victim.write_text("as before")
+    monkeypatch.setattr(Path, "unlink", lambda path, **_: None)
+    unfinished.symlink_to(victim)
+
+    with pytest.raises(CommandError, match="exists"):
+        backup(tmp_path / "backup.zip")
+
+    assert victim.read_text() == "as before"
+
+
 def test_publishing_goes_on_during_a_backup(world: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The backup has one moment: what is published after its first read is not in it."""
     before = Message.objects.count()

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import django
 
@@ -35,6 +36,9 @@ def main(folder: Path, messages: int) -> None:
     share = messages // PROJECTS
     placing.PART_ROWS = max(share // 16, 1)
     session = spark_session("spread", master=settings.SPARK_MASTER, memory="512m", extra=settings.SPARK_CONF)
+    secret = settings.SPARK_CONF["spark.authenticate.secret"]
+    gateway: Any = session.sparkContext._gateway
+    assert secret.encode() not in Path(f"/proc/{gateway.proc.pid}/cmdline").read_bytes()
     seconds: dict[str, float] = {}
 
     @contextmanager

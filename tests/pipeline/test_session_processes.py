@@ -6,13 +6,14 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StringType, StructField, StructType
 
 from deliveries.pipeline.classarchive import ARCHIVE
-from deliveries.pipeline.session import settings
+from deliveries.pipeline.session import settings, spark_session
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +45,24 @@ def worker_paths(_: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
 
 def java_options() -> str:
     return settings(memory="512m", short=True)["spark.driver.defaultJavaOptions"]
+
+
+def test_the_secret_of_a_cluster_is_in_the_environment_of_java_and_not_in_its_arguments(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That Spark takes it from there is tested with a cluster."""
+    monkeypatch.setenv("_SPARK_AUTH_SECRET", "")
+    builder = Mock()
+    builder.appName.return_value.master.return_value = builder
+    builder.config.return_value = builder
+    monkeypatch.setattr("pyspark.sql.SparkSession.builder", builder)
+
+    spark_session("test", master="local[1]", extra={"spark.authenticate.secret": "only-for-this-test"})
+
+    assert os.environ["_SPARK_AUTH_SECRET"] == "only-for-this-test"
+    conf = dict(call.args for call in builder.config.call_args_list)
+    assert "spark.authenticate.secret" in conf
+    assert "only-for-this-test" not in conf.values()
 
 
 def test_java_uses_the_archive_of_classes(spark: SparkSession) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import grpc
@@ -13,13 +14,15 @@ from google.pubsub_v1.types import pubsub
 from pytest_django.live_server_helper import LiveServer
 
 from pushhub.common.errors import InvalidArgument
+from pushhub.common.wire import MOST_FIELDS, check_fields
 from subscriptions.iam import grants
 from subscriptions.iam.tree import get_resource
 from subscriptions.identity import access_tokens
-from subscriptions.rpc.wire import MOST_FIELDS, check_fields
+from subscriptions.rpc.public import ADDRESS_STREAMS
 from subscriptions.services.projects import create_project
 from subscriptions.services.topics import create_topic
 from tests.grpcservers import GrpcServer
+from tests.ports import wait_for
 
 pytestmark = pytest.mark.any_database
 
@@ -138,6 +141,54 @@ def test_services_for_everybody_read_small_requests_only(channel: grpc.Channel, 
     name = f"/{method}ServerReflectionInfo" if method.endswith("/") else f"/{method}"
     call = channel.stream_stream(name)(iter([b"\x0a\x80\x80\x04" + b"x" * 65536]), timeout=60)
     assert call.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    ("method", "request_bytes"),
+    [
+        ("/grpc.health.v1.Health/Watch", b""),
+        ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", b"\x3a\x00"),
+    ],
+)
+def test_streams_that_need_no_credentials_are_bounded_by_address(
+    strict: GrpcServer, method: str, request_bytes: bytes
+) -> None:
+    """Given as many of them as a connection has, a further one waits for the end of one of these."""
+    never = threading.Event()
+
+    def requests() -> Iterator[bytes]:
+        yield request_bytes
+        never.wait()
+
+    with ExitStack() as stack:
+        stack.callback(never.set)
+        first, second = (
+            stack.enter_context(grpc.insecure_channel(strict.address, options=[("grpc.use_local_subchannel_pool", 1)]))
+            for _ in range(2)
+        )
+
+        def opened(channel: grpc.Channel) -> grpc.Call:
+            if "Watch" in method:
+                return channel.unary_stream(method)(request_bytes, timeout=60)
+            return channel.stream_stream(method)(requests(), timeout=60)
+
+        streams = [opened(first) for _ in range(ADDRESS_STREAMS)]
+        for stream in streams:
+            next(stream)
+        refused = opened(second)
+        assert (refused.code(), refused.details()) == (
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            "Too many calls at once: wait for some to be answered.",
+        )
+        streams[0].cancel()
+
+        def is_answered() -> bool:
+            try:
+                return bool(next(opened(second)))
+            except grpc.RpcError:
+                return False
+
+        wait_for(is_answered, what="the end of a stream to make room")
 
 
 def test_calls_without_a_request_cost_their_caller_alone(strict: GrpcServer) -> None:

@@ -66,6 +66,17 @@ def test_wrong_passwords_from_many_addresses_are_bounded(ada: User, store: str) 
     assert attempt("wrong", address="203.0.113.1").status_code == 429
 
 
+def test_a_password_tried_with_many_names_from_one_address_is_bounded(
+    ada: User, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(login, "FOR_ALL_NAMES", 12)
+    for number in range(login.FOR_ALL_NAMES - 1):
+        assert attempt("Summer2026", name=f"user{number}").status_code == 200
+    assert attempt(PASSWORD).status_code == 302, "and signing in leaves the count as it is"
+    assert attempt("Summer2026", name="another").status_code == 429
+    assert attempt(PASSWORD, address="192.0.2.2").status_code == 302
+
+
 def test_a_browser_that_signed_in_before_is_not_locked_out(ada: User, store: str) -> None:
     known = Client()
     assert attempt(PASSWORD, client=known).status_code == 302

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import requests
 
-from subscriptions.api.parsers import MOST_ELEMENTS, has_few_elements
+from pushhub.common.elements import MOST_ELEMENTS, has_few_elements
 from tests.restapi import Api
 from tests.webservers import WebServer
 

@@ -15,6 +15,10 @@ from deliveries.api import pull_views
 from deliveries.models import Message
 from deliveries.publish import service
 from pushhub.runtime.httpserver import admission
+from subscriptions.iam.grants import grant_role
+from subscriptions.identity.access_tokens import create_access_token
+from subscriptions.identity.tenants import tenant_of
+from subscriptions.services.projects import create_project
 from subscriptions.transforms import sandboxes
 from tests.integration.publish.directapi import DirectApi, direct_api
 from tests.ports import wait_for
@@ -135,3 +139,24 @@ def test_pulls_that_find_nothing_leave_the_threads_to_others(
         path = f"/v1/projects/waits-{number}/topics/orders:publish"
         assert call(server, "POST", path, {"messages": PUBLISH["messages"] * 2}).status_code == 200
     assert sum(future.result() for future in pulls) == PROJECTS * 2
+
+
+def test_a_method_that_anybody_may_call_makes_no_tenant(api: Api, redis_url: str) -> None:
+    """Given Eve, who may do nothing in the project, her calls of such methods don't take its turns."""
+    eve = "user:eve@example.com"
+    shop = create_project(project_id="shop")
+    authorization = f"Bearer {create_access_token(member=eve).token}"
+
+    def tenant() -> str:
+        topics = "/v1/projects/shop/topics"
+        return tenant_of(target=topics, authorization=authorization, cookie="", client="192.0.2.1")
+
+    asked = {"permissions": ["pubsub.topics.get"]}
+    assert api.post("topics/orders:testIamPermissions", asked, Authorization=authorization).status in (200, 404)
+    assert api.get("messages/7", Authorization=authorization).status == 404
+    assert api.get("topics", Authorization=authorization).status == 403
+    assert tenant() == "client 192.0.2.1"
+
+    grant_role(shop, role="roles/pubsub.viewer", member=eve)
+    assert api.get("topics", Authorization=authorization).status == 200
+    assert tenant() == "project shop"

@@ -62,7 +62,7 @@ def run(*, stdout: TextIO, stderr: TextIO, dry_run: bool, rate: int, **options: 
         if dry_run:
             _Work(spec, rate, stderr)
             return
-        with running(Kind.REPLAY) as noted:
+        with running(Kind.REPLAY, job_id=options["resume"]) as noted:
             job = job or begin_replay(spec, job_id=options["id"])
             if job.finished_at is not None:
                 noted.job_id = job.job_id

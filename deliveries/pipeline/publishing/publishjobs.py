@@ -5,6 +5,7 @@ This process divides the work, shows the progress and collects the rejects. The 
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from deliveries.pipeline.service import Service
 from deliveries.telemetry.runs import Run, error_line
 from pushhub.common.clock import time_text, utcnow
 from pushhub.common.databases import iterate_rows
-from pushhub.common.errors import FailedPrecondition, NotFound, clipped
+from pushhub.common.errors import FailedPrecondition, InvalidArgument, NotFound, clipped
 from pushhub.common.rows import row_or_none
 from subscriptions.models import Topic
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 PROGRESS_SECONDS = 0.5
 BAR_WIDTH = 30
+#: A job's id is a word of command lines, where one that begins with `-` would be read as an option.
+JOB_ID = re.compile(r"\A[^\W_].{0,99}\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,8 @@ def bar(done: int, total: int) -> str:
 
 def begin_job(*, job_id: str, kind: str, spec: dict[str, Any]) -> PublishJob:
     """Return the job of this id, or create it. Raises FailedPrecondition if the id belongs to another request."""
+    if not JOB_ID.match(job_id):
+        raise InvalidArgument("--id: give up to 100 characters, the first one a letter or a digit.", field="id")
     with transaction.atomic():
         job, _ = PublishJob.objects.get_or_create(job_id=job_id, defaults={"kind": kind, "spec": spec})
     if (job.kind, job.spec) != (kind, spec):

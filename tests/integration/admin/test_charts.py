@@ -10,15 +10,16 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from deliveries.models import CountingLease, GaugeMinute, GaugeRound
+from deliveries.models import CountingLease, GaugeMinute, GaugeRound, Segment
 from deliveries.rules.histogram import bucket_of
 from deliveries.telemetry.counting.ledger import Partial, Sums, add_partials
 from deliveries.telemetry.series import curves
 from deliveries.telemetry.series.coverage import counting, coverage
 from deliveries.telemetry.series.gauges import take_gauges
 from pushhub.common.clock import utcnow
+from subscriptions.iam.grants import grant_role
 from subscriptions.models import Subscription, Topic
-from tests.restapi import Api
+from tests.restapi import Api, staff_client
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -176,3 +177,17 @@ def test_the_page_needs_as_many_queries_for_a_month_as_for_an_hour(client: Clien
             charts(client, subscription, query)
         query_counts.append(len(queries))
     assert query_counts[1] == query_counts[2]
+
+
+def test_hosts_and_segments_in_trouble_are_shown_to_operators_alone(client: Client, subscription: Subscription) -> None:
+    """They tell of all tenants."""
+    Segment.objects.create(name="a", state=Segment.State.QUARANTINED, at=utcnow(), rows=0)
+    shown = "Segments put into quarantine"
+    tenant = staff_client("ada")
+    grant_role(subscription.project, role="roles/monitoring.viewer", member="user:ada@example.com")
+    grant_role(subscription.project, role="roles/pubsub.viewer", member="user:ada@example.com")
+
+    assert shown in charts(client, subscription)
+    page = tenant.get(f"/admin/deliveries/segment/charts/{subscription.pk}/")
+    assert page.status_code == 200
+    assert shown not in page.content.decode()

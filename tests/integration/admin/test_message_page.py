@@ -194,3 +194,17 @@ def test_a_message_that_a_replica_lacks_is_shown_from_the_primary(
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, "pushhub.replicapages.ReplicaPages"]
     # Then the page doesn't say that the message may have been deleted
     assert root_client().get(address).status_code == 200
+
+
+@pytest.mark.parametrize("digits", ["9" * 20, "9" * 5000])
+def test_numbers_without_end_are_no_ids(api: Api, digits: str) -> None:
+    """Python refuses to read more than 4,300 digits."""
+    api.create("subscriptions/pull", {"topic": TOPIC})
+    source, message = Subscription.objects.get(), publish(api)
+    client = root_client()
+    sent = {"subscription": digits, "do": "skip", "confirmed": "yes"}
+    assert client.post(f"/admin/deliveries/message/settle/{message}/", sent).status_code == 404
+    for address in ("delivery/search/?q=", "message/?q=", f"deadletter/of/{source.pk}/?before="):
+        assert client.get(f"/admin/deliveries/{address}{digits}").status_code == 200, address
+    page = client.post(f"/admin/deliveries/deadletter/act/{source.pk}/", {"do": "redrive", "letter": [digits]})
+    assert page.status_code == 302

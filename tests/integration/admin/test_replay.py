@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.contrib.auth.models import Permission, User
@@ -10,6 +12,9 @@ from django.test import Client
 
 from deliveries.admin import publishjobs
 from deliveries.models import PublishJob, PublishPart
+from deliveries.pipeline.publishing.publishjobs import begin_job
+from deliveries.telemetry.runs import Kind, running
+from pushhub.common.errors import InvalidArgument
 from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -85,6 +90,7 @@ def test_a_replay_is_started_and_its_progress_shown(admin: Client, started: list
         ({"name": "nonsense"}, "Invalid resource name"),
         ({"rate": "0"}, "greater than or equal to 1"),
         ({"since": "yesterday"}, "Enter a valid date"),
+        ({"job_id": "--pythonpath=/tmp"}, "Begin with a letter or a digit."),
     ],
 )
 def test_an_invalid_replay_is_refused_and_no_job_begins(
@@ -94,6 +100,32 @@ def test_an_invalid_replay_is_refused_and_no_job_begins(
     assert page.status_code == 200
     assert error in page.content.decode()
     assert (started, PublishJob.objects.count()) == ([], 0)
+
+
+def test_a_replay_that_runs_is_not_started_again(admin: Client, started: list[tuple[str, int]]) -> None:
+    with running(Kind.REPLAY, job_id="friday"):
+        page = admin.post(f"{PAGE}replay/", FORM | {"job_id": "friday"}).content.decode()
+        assert "The replay friday runs already." in page
+        assert started == []
+    assert admin.post(f"{PAGE}replay/", FORM | {"job_id": "friday"}).status_code == 302
+    assert started == [("friday", 50)]
+
+
+def test_the_id_is_a_word_that_is_no_option(
+    admin: Client, tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.DATA_DIR = tmp_path
+    commands: list[list[str]] = []
+    monkeypatch.setattr(publishjobs.subprocess, "Popen", lambda command, **_: commands.append(command) or Mock())
+    publishjobs.start(PublishJob(job_id="--pythonpath=/tmp"), rate=5)
+    assert commands[0][1:] == ["manage.py", "pipeline", "replay", "--resume=--pythonpath=/tmp", "--rate=5"]
+
+
+@pytest.mark.parametrize("job_id", ["", "-x", "--settings=evil", " x", "_x", "x" * 101])
+def test_a_job_takes_no_id_that_a_command_reads_as_an_option(job_id: str) -> None:
+    with pytest.raises(InvalidArgument, match="--id"):
+        begin_job(job_id=job_id, kind="replay", spec={})
+    assert begin_job(job_id="replay orders 1", kind="replay", spec={}).pk
 
 
 def test_a_replay_needs_the_permission_to_publish(api: Api, started: list[tuple[str, int]]) -> None:

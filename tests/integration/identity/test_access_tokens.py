@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
+from pytest_django import DjangoAssertNumQueries
 
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import Unauthenticated
@@ -124,6 +125,19 @@ def test_a_revoked_token_is_refused_at_once(db: None) -> None:
 
     assert is_refused(token)
     assert caller_of(other) == ADA
+
+
+def test_words_that_are_no_token_make_no_process_forget_its_callers(
+    db: None, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    """Anybody may send them, and each cost a write and a query per caller and process."""
+    token = token_of()
+    caller_of(token)
+
+    with django_assert_num_queries(1):
+        assert not access_tokens.revoke_access_token(token="pushhub_x")
+    with django_assert_num_queries(0):
+        assert caller_of(token) == ADA
 
 
 def test_a_token_is_stored_as_its_digest_only(db: None) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import orjson
 import pytest
@@ -18,11 +20,13 @@ from google.protobuf.descriptor_pb2 import (
 from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
 from pushhub.common.names import DELETED_SCHEMA
+from pushhub.common.sizedcache import SizedCache
 from subscriptions.iam.custom_roles import create_role
 from subscriptions.iam.grants import grant_role
 from subscriptions.models import Topic
 from subscriptions.schemarules import limits
 from subscriptions.selectors import get_project, get_schema
+from subscriptions.services import schemas
 from subscriptions.services.projects import create_project
 from tests.restapi import Answer, Api
 
@@ -46,6 +50,14 @@ GOOD = b'{"id":7,"note":{"string":"x"}}'
 @pytest.fixture
 def shop(api: Api, redis_url: str) -> None:
     create_project(project_id="shop")
+
+
+@pytest.fixture
+def kept() -> Iterator[SizedCache[Any, Any]]:
+    """The validators that this process keeps, and none of other tests."""
+    kept: SizedCache[Any, Any] = SizedCache(most_bytes=schemas.KEPT_DEFINITION_BYTES)
+    with mock.patch.object(schemas, "_kept", kept):
+        yield kept
 
 
 def encoded(data: bytes) -> str:
@@ -399,3 +411,12 @@ def test_a_topic_needs_a_permission_on_its_schema(api: Api) -> None:
     assert tried() == [403, 403] and not Topic.objects.filter(topic_id="new").exists()
     grant_role(schema, role="roles/pubsub.admin", member="user:ada@example.com")
     assert tried() == [200, 200]
+
+
+def test_compiled_definitions_are_bounded_by_their_bytes(api: Api, kept: SizedCache[Any, Any]) -> None:
+    definition = orjson.dumps({"type": "record", "name": "R", "doc": "x" * 290_000, "fields": []}).decode()
+    for number in range(20):
+        created(api, definition, schema_id=f"large-{number}")
+        request = {"name": f"projects/shop/schemas/large-{number}", "message": encoded(b"{}"), "encoding": "JSON"}
+        assert api.post("schemas:validateMessage", request).status == 200
+    assert len(kept) == schemas.KEPT_DEFINITION_BYTES // len(definition)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable
 
@@ -92,6 +93,43 @@ def test_hanging_lookups_occupy_a_bounded_number_of_threads(monkeypatch: pytest.
         # A lookup that began before a thread was free would fail on a busy machine, and be remembered as failed.
         resolver._timeout_s = 600
         assert await resolver.resolve("late") == ("192.0.2.1",)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("ending", ["evil.example", "EVIL.example."])
+def test_a_name_server_that_hangs_leaves_places_to_other_domains(ending: str) -> None:
+    """Given more names of one domain than there are places, and none of them is answered."""
+    go_on = threading.Event()
+    hanging: list[str] = []
+
+    def lookup(name: str) -> tuple[str, ...]:
+        if name.endswith(ending):
+            hanging.append(name)
+            go_on.wait(600)
+        return ("192.0.2.1",)
+
+    async def scenario() -> None:
+        resolver = resolver_with(lookup, clock=lambda: 0.0, timeout_s=0.02)
+        names = [f"name{i}.zone{i}.{ending}" for i in range(2 * module.MAX_LOOKUPS)]
+        assert set(await asyncio.gather(*map(resolver.resolve, names))) == {()}
+        assert len(hanging) <= module.MAX_DOMAIN_LOOKUPS
+        resolver._timeout_s = 60
+        assert await resolver.resolve("good.example") == ("192.0.2.1",)
+        go_on.set()
+        resolver._timeout_s = 600
+        assert await resolver.resolve(f"late.{ending}") == ("192.0.2.1",)
+
+    asyncio.run(scenario())
+
+
+def test_a_domain_without_lookups_is_forgotten() -> None:
+    async def scenario() -> None:
+        resolver = resolver_with(lambda _: ("192.0.2.1",), clock=lambda: 0.0, timeout_s=600)
+        for number in range(10):
+            await resolver.resolve(f"name.number{number}.example")
+        gc.collect()
+        assert len(resolver._domains) == 0
 
     asyncio.run(scenario())
 

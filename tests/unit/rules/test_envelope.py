@@ -51,6 +51,9 @@ OURS = [
     "User-Agent",
     "X-Goog-Pubsub-Message-Id",
     "x-goog-pubsub-anything",
+    "x_goog_pubsub_message_id",
+    "X-Goog_PubSub-Anything",
+    "Content_Length",
 ]
 
 

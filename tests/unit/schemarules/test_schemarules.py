@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import io
 import random
+import subprocess
+from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import fastavro
 import orjson
 import pytest
 
+from pushhub.common.elements import MOST_ELEMENTS
 from pushhub.common.errors import InvalidArgument
+from subscriptions.schemarules import protobuf
 from subscriptions.schemarules.limits import MAX_VALUE_DEPTH
-from subscriptions.schemarules.validators import Mismatch, compile_definition, validators
+from subscriptions.schemarules.validators import Mismatch, Validator, compile_definition, validators
 
 EVERYTHING = {
     "type": "record",
@@ -47,7 +52,7 @@ VALUE: dict[str, Any] = {
 }
 
 
-def avro(schema: object) -> Any:
+def avro(schema: object) -> dict[str, Validator]:
     return validators("AVRO", orjson.dumps(schema).decode(), b"")
 
 
@@ -141,7 +146,67 @@ def test_a_json_message_needs_every_field() -> None:
         )
 
 
+TREE = """syntax = "proto3"; message M {
+  repeated M next = 1; repeated int64 varints = 2; repeated double doubles = 3; string text = 4;
+}"""
+
+
+def tree() -> dict[str, Validator]:
+    return validators("PROTOCOL_BUFFER", TREE, compile_definition("PROTOCOL_BUFFER", TREE))
+
+
+def longs() -> dict[str, Validator]:
+    return avro({"type": "record", "name": "L", "fields": [{"name": "n", "type": {"type": "array", "items": "long"}}]})
+
+
+def length(size: int) -> bytes:
+    """Return a varint of three bytes."""
+    return bytes([size & 0x7F | 0x80, size >> 7 & 0x7F | 0x80, size >> 14])
+
+
+MANY = MOST_ELEMENTS + 1
+#: The schema, the encoding, and a message of many elements.
+HOSTILE: dict[str, tuple[Callable[[], dict[str, Validator]], str, bytes]] = {
+    "Avro": (longs, "BINARY", b"\x80\x89\x7a" + bytes(1_000_001)),
+    "Avro's JSON": (longs, "JSON", b'{"n":[' + b"1," * MANY + b"1]}"),
+    "protobuf's JSON": (tree, "JSON", b'{"next":[' + b"{}," * MANY + b"{}]}"),
+    "protobuf": (tree, "BINARY", b"\x0a\x00" * MANY),
+    "protobuf, in a message": (tree, "BINARY", b"\x0a" + length(2 * MANY) + b"\x0a\x00" * MANY),
+    "protobuf, in small messages": (tree, "BINARY", (b"\x0a\x64" + b"\x0a\x00" * 50) * (MANY // 50)),
+    "protobuf, packed": (tree, "BINARY", b"\x12" + length(2 * MANY) + b"\1" * 2 * MANY),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_message_of_many_elements_is_refused_before_they_become_objects(name: str) -> None:
+    """Two bytes became 35 and more: a message of 10 MB took 230 MB."""
+    schema, encoding, data = HOSTILE[name]
+    with pytest.raises(Mismatch, match=f"more than {MOST_ELEMENTS} elements"):
+        schema()[encoding](data)
+
+
+def test_a_large_message_of_few_elements_is_accepted() -> None:
+    nested = b"\x0a" + length(1_500_000) + (b"\x22" + length(1_499_996) + b"," * 1_499_996)
+    for data in (
+        b"\x1a" + length(8 * 100_000) + bytes(8 * 100_000),
+        b"\x12" + length(9 * 100_000) + (b"\xff" * 8 + b"\1") * 100_000,
+        nested,
+    ):
+        tree()["BINARY"](data)
+    tree()["JSON"](b'{"text":"' + b",[{" * 500_000 + b'"}')
+
+
 PROTO2 = 'syntax = "proto2"; message M { required int32 id = 1; optional M next = 2; }'
+
+
+def test_the_compiler_gets_nothing_of_pushhub_s_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PUSHHUB_SECRET_KEY", "only-for-this-test")
+    run = Mock(side_effect=subprocess.run)
+    monkeypatch.setattr(protobuf.subprocess, "run", run)
+
+    assert compile_definition("PROTOCOL_BUFFER", PROTO2)
+
+    assert [*run.call_args.kwargs["env"]] == ["PYTHONPATH"]
 
 
 def test_a_protocol_buffer_message_needs_its_required_fields() -> None:
@@ -158,10 +223,8 @@ def test_a_protocol_buffer_message_that_nests_for_ever_is_refused() -> None:
     checks = validators("PROTOCOL_BUFFER", PROTO2, compile_definition("PROTOCOL_BUFFER", PROTO2))
     with pytest.raises(Mismatch):
         checks["JSON"](b'{"id":1,"next":' * 500 + b'{"id":1}' + b"}" * 500)
-    nested = b"\x08\x01"
-    for _ in range(300):
-        size = len(nested)
-        length = bytes([size]) if size < 128 else bytes([size & 0x7F | 0x80, size >> 7])
-        nested = b"\x08\x01\x12" + length + nested
-    with pytest.raises(Mismatch):
-        checks["BINARY"](nested)
+    for nested, levels in ((b"\x08\x01", 300), (b"\x0a" + length(300_000) + bytes(300_000), 2000)):
+        for _ in range(levels):
+            nested = b"\x08\x01\x12" + length(len(nested)) + nested
+        with pytest.raises(Mismatch):
+            checks["BINARY"](nested)

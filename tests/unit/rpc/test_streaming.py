@@ -1,0 +1,60 @@
+"""What a stream keeps for a client that sends requests and doesn't read the responses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from deliveries.rpc import streaming
+from deliveries.rpc.streaming import NOTE_BYTES, Request, Stream
+from subscriptions.models import Subscription
+
+ACK_IDS = ["x" * 100] * 1000
+
+
+class Client:
+    """Sends requests, and counts those that were taken."""
+
+    def __init__(self, requests: Iterator[Any]) -> None:
+        self.taken = 0
+        self._requests = requests
+
+    async def requests(self) -> AsyncIterator[Any]:
+        for request in self._requests:
+            self.taken += 1
+            yield request
+
+
+@pytest.mark.parametrize(
+    ("request_", "count"), [(Request(), 50_000), (Request(ack_ids=ACK_IDS), 100)], ids=["pings", "confirmations"]
+)
+def test_requests_wait_while_a_client_reads_no_responses(
+    request_: Any, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def at_once(_: object, *arguments: object) -> set[str]:
+        return set()
+
+    async def run() -> None:
+        monkeypatch.setattr(streaming, "in_thread", at_once)
+        monkeypatch.setattr(streaming, "count_request", Mock())
+        client = Client(iter([request_] * count))
+        stream = Stream(Mock(), Request(protocol_version=1), Subscription(pk=1, enable_exactly_once_delivery=True))
+        hearing = asyncio.create_task(stream._hear(client.requests()))
+        answered = 0
+        while answered < count:
+            taken = -1
+            while client.taken > taken:
+                taken = client.taken
+                await asyncio.sleep(0)
+            notes = stream._noted()
+            assert sum(note.ByteSize() for note in notes) < NOTE_BYTES + 200_000
+            assert 0 < len(notes) <= NOTE_BYTES // 100 + 1
+            answered += len(notes)
+        await hearing
+        assert answered == client.taken == count
+
+    asyncio.run(run())
