@@ -160,7 +160,7 @@ def _last_day() -> dict[str, Any]:
 def start(job: PublishJob, *, rate: int) -> None:
     """Run a replay's command on this machine; what it says goes to a log beside the data."""
     log = Path(settings.DATA_DIR) / "pipeline.log"
-    command = [sys.executable, "manage.py", "pipeline", "replay", f"--resume={job.job_id}", f"--rate={rate}"]
+    command = [sys.executable, "-m", "django", "pipeline", "replay", f"--resume={job.job_id}", f"--rate={rate}"]
     try:
         with log.open("ab") as output:
             process = subprocess.Popen(  # noqa: S603 - our own command, and arguments that no shell reads

@@ -118,7 +118,7 @@ def test_the_id_is_a_word_that_is_no_option(
     commands: list[list[str]] = []
     monkeypatch.setattr(publishjobs.subprocess, "Popen", lambda command, **_: commands.append(command) or Mock())
     publishjobs.start(PublishJob(job_id="--pythonpath=/tmp"), rate=5)
-    assert commands[0][1:] == ["manage.py", "pipeline", "replay", "--resume=--pythonpath=/tmp", "--rate=5"]
+    assert commands[0][1:] == ["-m", "django", "pipeline", "replay", "--resume=--pythonpath=/tmp", "--rate=5"]
 
 
 @pytest.mark.parametrize("job_id", ["", "-x", "--settings=evil", " x", "_x", "x" * 101])
