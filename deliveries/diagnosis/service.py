@@ -56,7 +56,7 @@ ENDS = frozenset({Condition.DETACHED, Condition.PAUSED})
 STEP_OF = {
     **dict.fromkeys((*ENDS, Condition.TOPIC_DELETED, Condition.EXPIRING), StepName.SUBSCRIPTION),
     Condition.REDIS_DOWN: StepName.WORKER,
-    **dict.fromkeys((Condition.NO_WORKER, Condition.TAKEN_OVER, Condition.ELSEWHERE), StepName.REGION),
+    **dict.fromkeys((Condition.NO_WORKER, Condition.TAKEN_OVER), StepName.REGION),
     Condition.BLOCKED: StepName.ORDERING,
     Condition.DATABASE_DOWN: StepName.DATABASE,
     Condition.NO_MAINTENANCE: StepName.MAINTENANCE,
@@ -103,7 +103,8 @@ def _steps(
         yield steps.get(StepName.MAINTENANCE) or ok(
             StepName.MAINTENANCE, _("A maintenance worker gives signs of life.")
         )
-        yield steps.get(StepName.FLOW) or ok(StepName.FLOW, findings[0].sentence)
+        is_seen = findings[0].condition is not Condition.ELSEWHERE
+        yield steps.get(StepName.FLOW) or (ok if is_seen else skipped)(StepName.FLOW, findings[0].sentence)
     if push_settings is None or not push_settings.endpoint:
         return
     if StepName.WORKER not in steps:

@@ -27,6 +27,7 @@ import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -164,6 +165,9 @@ def confine() -> None:
     """Give up what this program doesn't need: memory, files, sockets, nearly all system calls."""
     restrict_calls = runpy.run_path(str(Path(__file__).with_name("systemcalls.py")))["restrict_calls"]
     os.nice(5)
+    # Where memory runs out, the kernel ends this process rather than the server that started it.
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
     for limit, value in (
         (resource.RLIMIT_AS, PROCESS_BYTES),
         (resource.RLIMIT_CORE, 0),

@@ -196,6 +196,12 @@ def test_native_code_in_a_sandbox_cannot_open_connect_fork_or_signal() -> None:
     assert child.stdout == b""
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels have no such file")
+def test_where_memory_runs_out_the_kernel_ends_a_sandbox_first(sandboxes: Sandboxes) -> None:
+    run(sandboxes, GOOD, b"x")
+    assert Path(f"/proc/{sandboxes._sandboxes['evil'].pid}/oom_score_adj").read_text() == "1000\n"
+
+
 @NEEDS_FILTER
 def test_a_sandbox_runs_with_the_filter_and_gains_no_privileges(sandboxes: Sandboxes) -> None:
     run(sandboxes, GOOD, b"x")

@@ -384,8 +384,12 @@ def test_a_region_that_another_one_holds_is_not_judged(setup: SetUp, monkeypatch
     setup.publish()
     Delivery.objects.update(region="far")
     diagnosis = setup.diagnose()
-    [region] = [step for step in diagnosis["steps"] if step["name"] == "region"]
-    assert (region["status"], region["message"]) == ("skipped", "Only the regions that hold them know about far.")
+    steps = {step["name"]: (step["status"], step["message"]) for step in diagnosis["steps"]}
+    assert steps["region"] == ("skipped", "Only the regions that hold them know about far.")
+    assert steps["flow"] == (
+        "skipped",
+        "Only the region that holds far knows how messages fare there. Undelivered in all: 1.",
+    )
     assert diagnosis["healthy"], diagnosis
 
 
