@@ -1,4 +1,4 @@
-"""The emulator's own address: `POST /emulator/reset` restores the initial resources and deletes everything else."""
+"""The emulator's own address: `POST /emulator/reset` deletes all resources of Pub/Sub, and creates the initial ones."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 #: A row is an attempt, another settlement, or a publish.
 EVENT = (
-    # push (an attempt), pull, streaming_pull, publish; or another end of a delivery: dead_letter, expire, drop.
+    # push (an attempt), pull, streaming_pull, publish; or another end of a delivery: dead_letter, acked, drop.
     ("event", "string"),
     ("time", "timestamp"),
     ("project", "string"),
