@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from math import ceil
 from typing import Any
 
 import requests
@@ -30,7 +31,7 @@ CLIENT_SECONDS = 60.0
 class Publisher:
     """A thread that publishes messages at a rate until it is told to stop. The seed decides what it publishes.
 
-    It has keys of its own, and shares others.
+    It has keys of its own, and shares others. Publishers with shared keys publish at the same moments.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Publisher:
         self.ledger = ledger
         self.stopping = threading.Event()
         self._rate = rate
+        self._shared = shared
         self._keys = [*(f"{name}-{number}" for number in range(keys)), *shared]
         self._dice = random.Random(f"{seed} {name}")
         self._numbers = itertools.count(1)
@@ -66,7 +68,8 @@ class Publisher:
     def _run(self) -> None:
         due = now()
         while not self.stopping.is_set():
-            due = max(due, now() - 1) + self.publish() / self._rate
+            count = self.publish()
+            due = ceil(now() * self._rate) / self._rate if self._shared else max(due, now() - 1) + count / self._rate
             self.stopping.wait(max(due - now(), 0))
         self.finish()
 

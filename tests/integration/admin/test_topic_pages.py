@@ -29,7 +29,8 @@ def topic(redis_url: str) -> Topic:
     api = Api()
     api.create("topics/orders")
     api.create("subscriptions/europe", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "https://eu.example.com/"}})
-    api.create("subscriptions/america", {"topic": TOPIC, "filter": "attributes:us"})
+    push = {"pushConfig": {"pushEndpoint": "https://us.example.com/"}}
+    api.create("subscriptions/america", {"topic": TOPIC, "filter": "attributes:us", **push})
     Subscription.objects.filter(subscription_id="america").update(paused=True)
     for resource, event, count in ((TOPIC, "publish", 1500), (EUROPE, "push", 600)):
         MetricMinute.objects.create(
