@@ -181,9 +181,11 @@ def _draw_ids(requests: Sequence[Request]) -> list[tuple[list[int], list[int]]]:
         for index, message in enumerate(request.messages):
             if message.ordering_key:
                 places[request.topic.pk, message.ordering_key].append((number, index))
-    last_ids = statements.last_of_keys(list(places))
+    lanes = [request.ordered_lanes() if places else [] for request in requests]
+    owed = sorted({subscription_id for subscription_id, _ in chain.from_iterable(lanes)})
+    last = statements.last_of_keys(list(places), owed=owed)
     for key, its_places in places.items():
-        last_id = last_ids.get(key, 0)
+        last_id = last.ids.get(key, 0)
         number, index = its_places[0]
         if last_id >= ids[number][index]:
             after = _message_ids.take_after(last_id, len(its_places), dice=random.random())  # noqa: S311 - jitter
@@ -191,8 +193,7 @@ def _draw_ids(requests: Sequence[Request]) -> list[tuple[list[int], list[int]]]:
                 ids[number][index] = message_id
         for number, index in its_places:
             befores[number][index], last_id = last_id, ids[number][index]
-    lanes = [request.ordered_lanes() if places else [] for request in requests]
-    untold = lanes_untold(set(chain.from_iterable(lanes)))
+    untold = lanes_untold(set(chain.from_iterable(lanes))) if last.is_untold else set()
     befores = [[] if untold.intersection(its) else known for its, known in zip(lanes, befores, strict=True)]
     return list(zip(ids, befores, strict=True))
 
@@ -204,7 +205,7 @@ def _fan_out(request: Request) -> Published:
         len(request.messages),
         request.recipients(),
         region=request.region,
-        after=max(statements.last_of_keys(list(keys)).values(), default=0),
+        after=max(statements.last_of_keys(list(keys)).ids.values(), default=0),
         insert_messages=lambda ids: statements.insert_messages(_message_rows(request, ids)),
     )
     return Published(request.topic, ids, request.messages, request.owed, request.region)

@@ -34,8 +34,6 @@ def note_lost(offers: Iterable[LostOffer]) -> None:
 
 def lanes_untold(lanes: Collection[tuple[int, str]]) -> set[tuple[int, str]]:
     """Return those of these lanes (subscription and region) that were not told of a message that they are owed."""
-    if not lanes:
-        return set()
     condition, ids = among("subscription_id", sorted({subscription_id for subscription_id, _ in lanes}))
     query = f"SELECT subscription_id, region FROM deliveries_lostoffer WHERE {condition} AND message_id > 0"
     return {(subscription_id, region) for subscription_id, region in fetch_rows(query, ids)}.intersection(lanes)

@@ -191,18 +191,32 @@ def note_nacks(nacks: Sequence[Nack], *, at: datetime) -> int:
     )
 
 
-def last_of_keys(keys: Sequence[tuple[int, str]]) -> dict[tuple[int, str], int]:
-    """Return the id of the last message of each topic and ordering key that has messages. Keys are not empty."""
+class LastOfKeys(NamedTuple):
+    """The id of the last message of each topic and ordering key, and whether a lane was not told of a message."""
+
+    ids: dict[tuple[int, str], int]
+    is_untold: bool
+
+
+def last_of_keys(keys: Sequence[tuple[int, str]], *, owed: Sequence[int] = ()) -> LastOfKeys:
+    """Return the last messages of keys, which are not empty. Keys without messages are left out.
+
+    It also says whether something was lost of the subscriptions in `owed` (lostoffers.py): each publish with keys asks
+    both.
+    """
     if not keys:
-        return {}
+        return LastOfKeys({}, False)
     table, parameters = rows_table(keys, ("topic_id", "ordering_key"), ("bigint", "text"))
+    condition, ids = among("subscription_id", owed) if owed else ("FALSE", [])
+    untold = f"EXISTS (SELECT 1 FROM deliveries_lostoffer WHERE {condition} AND message_id > 0)"
     # Without a condition on the id, SQLite reads all messages of the topic for a key that has none.
     rows = fetch_rows(
         "SELECT k.topic_id, k.ordering_key, (SELECT max(m.id) FROM deliveries_message m WHERE m.topic_id = k.topic_id"
-        f" AND m.ordering_key = k.ordering_key AND m.ordering_key > '' AND m.id > 0) FROM {table} AS k",
-        parameters,
+        f" AND m.ordering_key = k.ordering_key AND m.ordering_key > '' AND m.id > 0), {untold} FROM {table} AS k",
+        [*ids, *parameters],
     )
-    return {(topic_id, key): last_id for topic_id, key, last_id in rows if last_id is not None}
+    last_ids = {(topic_id, key): last_id for topic_id, key, last_id, _ in rows if last_id is not None}
+    return LastOfKeys(last_ids, bool(rows[0][3]))
 
 
 class PageRange(NamedTuple):

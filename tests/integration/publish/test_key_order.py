@@ -94,7 +94,7 @@ def test_the_last_message_of_a_key_is_found_without_reading_those_of_others(
         return fetch_rows(text, parameters)
 
     monkeypatch.setattr(statements, "fetch_rows", explain)
-    assert statements.last_of_keys([(topic.pk, "a"), (topic.pk, "new")]) == {(topic.pk, "a"): last_id()}
+    assert statements.last_of_keys([(topic.pk, "a"), (topic.pk, "new")]).ids == {(topic.pk, "a"): last_id()}
     assert "SEARCH m USING COVERING INDEX message_key (topic_id=? AND ordering_key=? AND id>?)" in plans
 
 
