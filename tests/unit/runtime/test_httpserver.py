@@ -391,7 +391,15 @@ def test_while_all_threads_are_busy_health_is_answered_and_too_many_requests_are
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(admission, "MOST_WAITING", 1)
+    submit, submitted = admission.Admission.submit, []
     busy, go_on = threading.Event(), threading.Event()
+
+    def submit_and_note(*args: Any, **kwargs: Any) -> Any:
+        future = submit(*args, **kwargs)
+        submitted.append(future)
+        return future
+
+    monkeypatch.setattr(admission.Admission, "submit", submit_and_note)
 
     def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         busy.set()
@@ -400,9 +408,10 @@ def test_while_all_threads_are_busy_health_is_answered_and_too_many_requests_are
 
     async def test(server: HttpServer) -> None:
         clients = [await connected(server) for _ in range(4)]
-        for _, writer in clients[:2]:
+        for count, (_, writer) in enumerate(clients[:2], 1):
             writer.write(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n")
-            await until(busy.is_set)
+            await until(lambda count=count: len(submitted) == count)
+        await until(busy.is_set)
         clients[2][1].write(b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
         assert (await answered(clients[2]))[2] == b'{"status": "ok"}'
         assert await clients[2][0].read() == b""
