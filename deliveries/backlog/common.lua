@@ -68,8 +68,9 @@
 -- what the database has, and ph:wake, ph:page and the bells only make somebody look at a lane, so they suit each generation.
 --
 -- A publisher's lost offer must not swap two messages of a key. So an offer says of each message which one was the last of its
--- key in the database before it. An ordered lane takes the offer if it has had those, as it has then had all of the key; otherwise
--- it reads the database, in the order of ids. If any of it must be read again, everything that waits is read again.
+-- key in the database before it, or that nobody knows, if one that the lane is owed was lost. An ordered lane takes the offer if it
+-- has had those, as it has then had all of the key that was answered; otherwise it reads the database, in the order of ids. If any
+-- of it must be read again, everything that waits is read again.
 
 -- A lane whose messages don't leave fast keeps few deliveries in Redis: one of whose endpoint no ack within a second is known,
 -- and one whose pullers are away. All lanes together have one budget, BUDGET_BYTES. While they take more, each lane keeps few

@@ -43,7 +43,7 @@ PROVEN_MS = 60_000
 #: Attribute of a probe, for the endpoint to tell it from messages.
 PROBE_ATTRIBUTE = "pushhub-probe"
 ORDER = tuple(StepName)
-#: Steps that a pull subscription has not.
+#: Steps that a pull subscription has not, unless Redis fails, of which the workers' step tells.
 OF_PUSHES = frozenset(
     {
         *(StepName.URL, StepName.TOKEN, StepName.WORKER, StepName.REGION, StepName.ORDERING, StepName.NAME),
@@ -76,7 +76,7 @@ def diagnose_subscription(subscription: Subscription, *, caller: Principal, send
     with impatient_redis() as clients:
         status = subscription_status(subscription, backlog=Backlog(clients=clients))
     steps = {step.name: step for step in _steps(subscription, status, caller, send_probe=send_probe)}
-    order = ORDER if subscription.push_endpoint else [name for name in ORDER if name not in OF_PUSHES]
+    order = ORDER if subscription.push_endpoint else [name for name in ORDER if name not in OF_PUSHES or name in steps]
     reached = [steps.get(name) or skipped(name, _("An earlier step fails.")) for name in order]
     return Diagnosis(subscription.name, reached, status.paused)
 

@@ -91,16 +91,15 @@ def lane_views(backlog: Backlog, lanes: Sequence[Lane]) -> list[LaneView]:
     is_any_alive = any(now_ms - served_at_ms <= DEAD_AFTER_MS for _, served_at_ms in newest)
     rows = zip(lanes, *(replies[place::5] for place in range(5)), strict=True)
     views = [_lane_view(lane.region, *row, now_ms=now_ms) for lane, *row in rows]
-    return [
-        replace(
-            view,
-            is_elsewhere=not holds(view.region),
-            is_adopted=is_any_alive
-            and view.silent_seconds is not None
-            and view.silent_seconds >= patience_seconds(view.region),
-        )
-        for view in views
-    ]
+    return [_served(view, is_any_alive=is_any_alive) for view in views]
+
+
+def _served(view: LaneView, *, is_any_alive: bool) -> LaneView:
+    """Return the lane with who serves it besides the workers of its region."""
+    if not holds(view.region):
+        return replace(view, is_elsewhere=True)
+    is_given_up = view.silent_seconds is not None and view.silent_seconds >= patience_seconds(view.region)
+    return replace(view, is_adopted=is_any_alive and is_given_up)
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ def _project(verb: Verb, options: Mapping[str, Any]) -> str:
     project = options["project"] or next((os.environ[name] for name in PROJECT_VARIABLES if os.environ.get(name)), "")
     if project:
         return str(project)
-    values = [options.get(flag.name.lstrip("-").replace("-", "_")) for flag in verb.flags]
+    values = [options.get(flag.key) for flag in verb.flags]
     texts = [text for value in values for text in (value if isinstance(value, list) else [value])]
     if options["path"][0] == "projects" or any(str(text).startswith("projects/") for text in texts):
         return ""

@@ -33,6 +33,11 @@ class Flag:
     help: str = ""
     options: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def key(self) -> str:
+        """Its name among the options."""
+        return self.name.lstrip("-").replace("-", "_")
+
     def add(self, parser: ArgumentParser) -> None:
         parser.add_argument(self.name, help=self.help.replace("%", "%%"), **self.options)
 

@@ -62,7 +62,7 @@ def push_config(options: Options) -> dict[str, Any]:
     """Return the PushConfig that the flags set."""
     if not options["push_endpoint"]:
         for option in PUSH[1:]:
-            if options[option.name.lstrip("-").replace("-", "_")]:
+            if options[option.key]:
                 raise CliError(f"{option.name} needs --push-endpoint: the --push flags make a whole push configuration")
     token = {
         "serviceAccountEmail": options["push_auth_service_account"],
@@ -138,7 +138,7 @@ def modify_push_config(client: Client, options: Options) -> Result:
 
 
 def _names_push(options: Options) -> bool:
-    return any(options[flag.name.lstrip("-").replace("-", "_")] is not None for flag in PUSH)
+    return any(options[option.key] is not None for option in PUSH)
 
 
 def _checked(client: Client, options: Options, name: str) -> dict[str, Any]:

@@ -379,8 +379,18 @@ def test_without_redis_no_step_passes_that_needs_it_and_the_others_are_told(setu
     assert {steps[name] for name in ("maintenance", "flow", "region", "ordering")} == {"skipped"}
 
 
+def test_a_pull_subscription_is_not_well_without_redis(setup: SetUp) -> None:
+    setup.endpoint("")
+    no_redis(setup)
+    diagnosis = setup.diagnose()
+    assert not diagnosis["healthy"]
+    assert diagnosis["summary"].startswith("worker: Redis takes no messages: Redis cannot be reached.")
+
+
 def test_a_region_that_another_one_holds_is_not_judged(setup: SetUp, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes, "holds", lambda region: region == "local")
+    # Its workers beat in its own Redis. This one has noted once that messages wait there.
+    default_backlog().client.zadd("ph:regions", {"far": time.time() * 1000 - 100_000})
     setup.publish()
     Delivery.objects.update(region="far")
     diagnosis = setup.diagnose()

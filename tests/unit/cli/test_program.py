@@ -111,7 +111,7 @@ def test_deleting_several_goes_on_after_a_failure(noun: Any, collection: str) ->
     assert said.failures == [f"[projects/p/{collection}/second]: NOT_FOUND: no such thing"]
 
 
-PUSH_FLAGS = [flag.name.removeprefix("--").replace("-", "_") for flag in subscriptions.PUSH]
+PUSH_FLAGS = [flag.key for flag in subscriptions.PUSH]
 
 
 @pytest.mark.parametrize("flag", [name for name in PUSH_FLAGS if name != "push_endpoint"])
