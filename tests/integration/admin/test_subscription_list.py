@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -32,16 +32,20 @@ def api(redis_url: str) -> Api:
     return api
 
 
+def round_at() -> datetime:
+    """Return the time of the test's one round of gauges, which the first caller begins."""
+    begun = GaugeRound.objects.first()
+    return begun.at if begun else GaugeRound.objects.create(at=utcnow().replace(second=0, microsecond=0)).at
+
+
 def create(
     api: Api, name: str, *, endpoint: str = "http://127.0.0.1:40009/", waiting: int = 0, backoff_ms: int = 0
 ) -> None:
     api.create(f"subscriptions/{name}", {"topic": TOPIC, "pushConfig": {"pushEndpoint": endpoint} if endpoint else {}})
-    at = utcnow().replace(second=0, microsecond=0)
-    GaugeRound.objects.get_or_create(at=at)
     GaugeMinute.objects.create(
         project="shop",
         resource=f"projects/shop/subscriptions/{name}",
-        at=at,
+        at=round_at(),
         undelivered=waiting,
         oldest_unacked_seconds=90 * waiting,
         outstanding=0,
