@@ -34,7 +34,7 @@ def healthy(dice: random.Random) -> Answer:
 
 
 class Slow:
-    """So slow that two requests at a time take twice what is published, also in the calm."""
+    """So slow that two requests at a time take twice what is published, but for what piled up during the faults."""
 
     def __init__(self, rate: float) -> None:
         self._seconds = 1 / rate
@@ -151,7 +151,7 @@ class Endpoint:
         self._seen[tag] += 1
         if self._poison and attributes.get("poison"):
             return Answer(500)
-        if self._calm.is_set() and not isinstance(self.behaviour, Slow):
+        if self._calm.is_set() and not (isinstance(self.behaviour, Slow) and now() > self._ledger.calm_since):
             return ACK
         return self.behaviour(random.Random(f"{self._seed} {self.subscription} {tag} {self._seen[tag]}"))
 
