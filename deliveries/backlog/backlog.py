@@ -105,9 +105,9 @@ class Backlog(WorkerVerbs):
         """Append a page to the backlog of each lane. A page that its lane no longer expects is dropped (page.lua)."""
         calls = []
         for request, messages, next_id, is_last, orderings in pages:
-            keys = ",".join(orderings)
-            fixed = [self.limit, next_id, request.number, request.generation, int(is_last), keys, int(request.is_lean)]
-            calls.append((self.scripts.page, [request.lane.root], [*fixed, *_flat(messages)]))
+            fixed = [self.limit, next_id, request.number, request.generation, int(is_last), ",".join(orderings)]
+            flags = [int(request.is_lean), int(request.is_probe)]
+            calls.append((self.scripts.page, [request.lane.root], [*fixed, *flags, *_flat(messages)]))
         call_each(self.clients, calls, together=LANES_AT_ONCE)
 
     def wanted(self, requests: Sequence[PageRequest]) -> list[PageRequest]:

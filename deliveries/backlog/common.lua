@@ -232,6 +232,12 @@ end
 
 local function is_in_backoff(state) return state.mode == PUSH and state.backoff_level > FREE_LEVEL end
 
+-- Returns whether a lane in backoff has a retry that may go out when its pause ends.
+local function has_due_retry(key, state, now)
+  local retry = redis.call('ZRANGE', key .. ':z', 0, 0, 'WITHSCORES')
+  return retry[1] and tonumber(retry[2]) <= math.max(now, state.resume_ms)
+end
+
 local function is_down(state) return state.mode == PUSH and state.backoff_level >= DOWN_LEVEL end
 
 local over_budget
@@ -284,16 +290,18 @@ end
 -- been in Redis before, the generation, how many rows are wanted, whether larger payloads stay in the database, whether the
 -- lane is prompt, and whether it is ordered. A page that is late and its repetition have the same number: the first to arrive
 -- counts, and the other is dropped, because its rows may have been settled meanwhile and would go out behind later ones of
--- their key.
+-- their key. Last comes whether the page is a probe: while a lane in backoff has retries alone, which may be bad messages, one
+-- that has not failed yet is read, wherever it is. Its row is read again when the cursor gets there.
 local function request_page(key, state, now, limit)
   if state.paging_until_ms == 0 then
     state.page_number = state.page_number + 1
     state.spilled_from = ''
   end
   state.paging_until_ms = now + PAGING_MS
-  local rows = math.max(math.floor(limit_of(key, state, limit, now) / 2), 1)
+  local is_probe = state.ordered == 0 and is_in_backoff(state) and has_due_retry(key, state, now)
+  local rows = is_probe and 1 or math.max(math.floor(limit_of(key, state, limit, now) / 2), 1)
   return state.cursor, tostring(state.page_number), state.read_to, state.generation, rows, is_lean(state) and 1 or 0,
-    is_prompt(state) and 1 or 0, state.ordered
+    is_prompt(state) and 1 or 0, state.ordered, is_probe and 1 or 0
 end
 
 -- Returns whether the page with this number has not arrived yet, and the lane has not begun to read from elsewhere meanwhile.

@@ -1,4 +1,5 @@
--- page(lane; limit, next id, number, generation, complete, keys, lean, id, message, ...) -> whether the lane wants another page
+-- page(lane; limit, next id, number, generation, complete, keys, lean, probe, id, message, ...) -> whether the lane wants another
+-- page
 --
 -- Appends a page that a worker has read from the database to a lane's backlog, and pumps the lane. A page that the lane does
 -- not expect any more is dropped.
@@ -8,7 +9,8 @@
 --   ARGV[5]  "1" if the database had no more
 --   ARGV[6]  ordered lanes only: the digest of each message's ordering key, or "", joined by commas
 --   ARGV[7]  "1" if it has no large payload; while Redis is over its budget, a page that may have some is read again
---   ARGV[8..] id and complete Celery message, alternating, in publish order
+--   ARGV[8]  "1" for a probe (request_page)
+--   ARGV[9..] id and complete Celery message, alternating, in publish order
 -- Owns every key of the lane (common.lua).
 local key = KEYS[1]
 local lane = lane_of(key)
@@ -21,12 +23,20 @@ if state.ordered == 1 then
   for value in string.gmatch(ARGV[6] .. ',', '([^,]*),') do orderings[#orderings + 1] = value end
 end
 local ids, messages = {}, {}
-for i = 8, #ARGV, 2 do
+for i = 9, #ARGV, 2 do
   ids[#ids + 1] = ARGV[i]
   messages[#messages + 1] = ARGV[i + 1]
 end
-if ARGV[7] == '1' or not is_over_budget() then
-  add_held(state, append(key, ids, #ids, function(i) return messages[i] end, orderings))
+if ARGV[8] == '1' then
+  local count, bytes = append(key, ids, #ids, function(i) return messages[i] end)
+  add_held(state, count, bytes)
+  note_known(state, ids)
+  state.paging_until_ms = 0
+  if count == 0 then rules_pass(state) end
+elseif ARGV[7] == '1' or not is_over_budget() then
+  -- What waits here is tried in turns with retries while the lane is in backoff, so it must not be retries, too.
+  local due = state.mode == PUSH and state.ordered == 0 and now
+  add_held(state, append(key, ids, #ids, function(i) return messages[i] end, orderings, due))
   page_arrived(state, ARGV[2], ARGV[5] == '1')
   if state.ordered == 1 and ARGV[5] == '1' then note_last(key, ids, orderings, #ids) end
 else

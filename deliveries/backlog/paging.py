@@ -41,7 +41,8 @@ def page_in(requests: Sequence[PageRequest]) -> None:
 
 def _range_of(request: PageRequest) -> statements.PageRange:
     inline_bytes = LEAN_BYTES if request.is_lean else INLINE_BYTES
-    return statements.PageRange(*request.lane, request.from_id, min(request.rows, PAGE_ROWS), inline_bytes)
+    rows = min(request.rows, PAGE_ROWS)
+    return statements.PageRange(*request.lane, request.from_id, rows, inline_bytes, is_fresh=request.is_probe)
 
 
 def _turn_back(requests: Sequence[PageRequest]) -> set[Lane]:

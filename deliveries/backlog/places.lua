@@ -14,21 +14,30 @@ end
 -- Returns whether a delivery in this place is neither on its way to the endpoint nor with a puller.
 local function is_waiting(place) return place == WAITING or place == RETRYING or place == PARKED end
 
+-- Returns whether a task message is that of a retry: the headers, with the number of retries, come before the message's own text.
+local function has_failed(message) return string.match(message, '"retries":(%d+)') ~= '0' end
+
 -- Appends the first `count` of `ids` to the backlog, except those that the lane has already. `message_of(i)` returns the
--- message of ids[i]. In an ordered lane, `orderings` has the digest of each ordering key, or ''. Returns how many it has
--- appended, and how many bytes they take.
-local function append(key, ids, count, message_of, orderings)
+-- message of ids[i]. In an ordered lane, `orderings` has the digest of each ordering key, or ''. With `due`, a message that has
+-- failed before goes into the retry set and is due at that time. Returns how many it has appended, and how many bytes they take.
+local function append(key, ids, count, message_of, orderings, due)
   local appended, bytes = 0, 0
   for first = 1, count, CHUNK do
     local last = math.min(first + CHUNK - 1, count)
     local places = redis.call('HMGET', key .. ':d', unpack(ids, first, last))
-    local fresh, messages, keys = {}, {}, {}
+    local fresh, messages, keys, failed = {}, {}, {}, {}
     for i = first, last do
       if not places[i - first + 1] then
-        fresh[#fresh + 1] = ids[i]
         local message = message_of(i)
-        messages[#messages + 1] = message
-        bytes = bytes + #message + DELIVERY_BYTES
+        appended, bytes = appended + 1, bytes + #message + DELIVERY_BYTES
+        if due and has_failed(message) then
+          failed[#failed + 1] = ids[i]
+          redis.call('HSET', key .. ':m', ids[i], message)
+          redis.call('ZADD', key .. ':z', due, ids[i])
+        else
+          fresh[#fresh + 1] = ids[i]
+          messages[#messages + 1] = message
+        end
         local ordering = orderings and orderings[i]
         if ordering and ordering ~= '' then
           keys[#keys + 1] = ids[i]
@@ -40,8 +49,8 @@ local function append(key, ids, count, message_of, orderings)
     if #fresh > 0 then
       set_places(key, fresh, WAITING)
       redis.call('RPUSH', key .. ':b', unpack(messages))
-      appended = appended + #fresh
     end
+    if #failed > 0 then set_places(key, failed, RETRYING) end
   end
   return appended, bytes
 end

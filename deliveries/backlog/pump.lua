@@ -52,15 +52,16 @@ local function schedule(lane, key, region, state, now, is_cut, has_timed)
 end
 
 -- Returns whether the backlog in Redis is nearly empty and the database has more. An endpoint in backoff gets one message at
--- a time, so its lane reads no page as long as Redis has one that may go out when the pause ends.
+-- a time, so its lane reads no page as long as Redis has one that may go out when the pause ends: a retry, if it is its turn.
+-- A lane with too many retries reads no more.
 local function runs_low(key, state, now, limit)
   if state.spilled == 0 or state.mode == IDLE or state.paging_until_ms > now then return false end
   local waiting = redis.call('LLEN', key .. ':b')
   if is_in_backoff(state) then
     if waiting > 0 or state.outstanding > 0 then return false end
-    local retry = redis.call('ZRANGE', key .. ':z', 0, 0, 'WITHSCORES')
-    if retry[1] and tonumber(retry[2]) <= math.max(now, state.resume_ms) then return false end
+    if has_due_retry(key, state, now) then return state.ordered == 0 and select(2, rules_retries(state, 1)) == 0 end
   end
+  if state.mode == PUSH and redis.call('ZCARD', key .. ':z') >= limit then return false end
   return waiting + state.parked < limit_of(key, state, limit, now) / 2
 end
 

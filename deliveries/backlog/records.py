@@ -204,6 +204,8 @@ class PageRequest:
     #: Whether the lane's pages go before those of lanes that are not prompt.
     is_prompt: bool = False
     is_ordered: bool = False
+    #: Whether it is for one row that has not failed yet, wherever it is (request_page in common.lua).
+    is_probe: bool = False
 
     @classmethod
     def parse(cls, lane: Lane, fields: Sequence[Any]) -> PageRequest:
@@ -214,7 +216,7 @@ class PageRequest:
     @classmethod
     def parse_all(cls, fields: Sequence[Any]) -> list[PageRequest]:
         """Return the requests in the reply of fetch.lua."""
-        return [cls.parse(Lane.parse(fields[i]), fields[i + 1 : i + 9]) for i in range(0, len(fields), 9)]
+        return [cls.parse(Lane.parse(fields[i]), fields[i + 1 : i + 10]) for i in range(0, len(fields), 10)]
 
 
 class Page(NamedTuple):

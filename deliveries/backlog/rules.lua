@@ -51,6 +51,7 @@
 --   rules_free(state, now_ms)                             how many may be sent now, besides state.outstanding
 --   rules_retries(state, free)                            how many of the free tokens retries may take, and how many of
 --                                                         these before other messages
+--   rules_pass(state)                                     lets a retry be next, as no other message waits
 --   rules_spend(state, now_ms, count, retries)            counts messages sent, of which some are retries;
 --                                                         state.outstanding includes them
 --   rules_return(state, repeated)                         counts one token that came back
@@ -387,13 +388,18 @@ local function retry_result(state, acked, now_ms)
   end
 end
 
+local function rules_pass(state) state.retry_credit = RETRY_TOKENS - 1 end
+
 -- A result that starts a pause also restarts the window.
 local function rules_result(state, acked, latency_ms, now_ms, dice, repeated)
   local was_backing_off = state.backoff_level > FREE_LEVEL
   means_result(state, acked, latency_ms)
   if backoff_result(state, acked, latency_ms, now_ms, dice, repeated) then
-    if not was_backing_off then share_learn(state) end
-    state.retry_nacks, state.poisoned, state.retry_credit = POISON, 0, RETRY_TOKENS - 1
+    if not was_backing_off then
+      share_learn(state)
+      rules_pass(state)
+    end
+    state.retry_nacks, state.poisoned = POISON, 0
     state.base_size, state.base_results, state.base_nacks, state.base_latency_ms = 0, 0, 0, 0
     round_begin(state, SLOW_START, 1, state.resume_ms)
     return

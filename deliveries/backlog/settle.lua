@@ -56,6 +56,13 @@ each_chunk(ids, function(part)
   for _, place in ipairs(redis.call('HMGET', key .. ':d', unpack(part))) do places[#places + 1] = place end
 end)
 
+-- Returns whether a message that failed may be left to the database: the lane in backoff has a handful of retries already, and
+-- reads the message again from its cursor on.
+local function is_surplus(id)
+  return is_in_backoff(state) and state.ordered == 0 and state.spilled == 1 and not id_less(id, state.cursor)
+    and redis.call('ZCARD', key .. ':z') >= HANDFUL
+end
+
 local gone, gone_from, late, back, back_ids, settled, more_bytes = {}, {}, {}, {}, {}, 0, 0
 local extra = 10
 for i, id in ipairs(ids) do
@@ -81,7 +88,10 @@ for i, id in ipairs(ids) do
     if verdict == ACK or verdict == NACK or verdict == DEAD_LETTER then
       rules_result(state, verdict == ACK, latencies[i], now, dice, letter ~= verdict)
     end
-    if verdict == NACK then
+    if verdict == NACK and is_surplus(id) then
+      gone[#gone + 1] = id
+      gone_from[#gone] = false
+    elseif verdict == NACK then
       redis.call('HSET', key .. ':d', id, RETRYING)
       redis.call('ZADD', key .. ':z', now + delay, id)
       redis.call('HSET', key .. ':m', id, message)

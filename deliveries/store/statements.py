@@ -220,13 +220,17 @@ def last_of_keys(keys: Sequence[tuple[int, str]], *, owed: Sequence[int] = ()) -
 
 
 class PageRange(NamedTuple):
-    """The next deliveries of a lane: at most `limit` from an id on, and payloads up to `inline_bytes`."""
+    """The next deliveries of a lane: at most `limit` from an id on, and payloads up to `inline_bytes`.
+
+    With `is_fresh`, only those that have not failed yet.
+    """
 
     subscription_id: int
     region: str
     from_id: int
     limit: int
     inline_bytes: int
+    is_fresh: bool = False
 
 
 def read_pages(ranges: Sequence[PageRange]) -> list[list[PageRow]]:
@@ -239,13 +243,13 @@ def read_pages(ranges: Sequence[PageRange]) -> list[list[PageRow]]:
         if is_postgresql()
         else "JOIN deliveries_message m ON m.id = d.message_id"
     )
-    for number, (subscription_id, region, from_id, limit, inline_bytes) in enumerate(ranges):
+    for number, (subscription_id, region, from_id, limit, inline_bytes, is_fresh) in enumerate(ranges):
         text.append(
             f"SELECT * FROM (SELECT {number}, d.message_id, d.attempts,"
             f" CASE WHEN {length_function()}(m.data) + length(m.attributes) <= %s THEN m.data END,"
             " m.attributes, m.ordering_key, d.seek"
             f" FROM deliveries_delivery d {messages}"
-            " WHERE d.subscription_id = %s AND d.region = %s AND d.message_id >= %s"
+            f" WHERE d.subscription_id = %s AND d.region = %s AND d.message_id >= %s{' AND d.attempts = 0' * is_fresh}"
             f" ORDER BY d.message_id LIMIT %s) page_{number}"
         )
         parameters += [inline_bytes, subscription_id, region, from_id, limit]

@@ -16,8 +16,10 @@ from deliveries.rules.taskmessage import escape_message
 from tests.integration.backlog.test_backlog import (
     FIRST,
     LANE,
+    fetch,
     fetched_ids,
     ids,
+    ids_of,
     offer,
     offer_page,
     retry_within,
@@ -140,18 +142,102 @@ def test_a_lane_that_was_down_sends_each_message_once(backlog: Backlog) -> None:
     lane_change(backlog, LANE, resume_ms=0)
     for batch in range(1000):
         backlog.configure(LANE, mode=Mode.PUSH, action="known")
-        out = fetched_ids(backlog, batch=str(batch))
+        reply = fetch(backlog, batch=str(batch))
+        out = ids_of(reply)
         sent += out
         settlement = Settlement()
         for message_id in out:
             owed.remove(message_id)
             settlement.add(str(message_id), Verdict.ACK, 1.0)
         backlog.settle({LANE: settlement}, dice=0.5, finished={})
-        for request in page_requests(backlog, region=LANE.region):
+        for request in [*PageRequest.parse_all(reply[3]), *page_requests(backlog, region=LANE.region)]:
             page(backlog, request, owed)
         if not owed:
             break
     assert sent == ids(60)
+
+
+def offer_rows(backlog: Backlog, request: PageRequest, *, failed: list[int], fresh: list[int], is_last: bool) -> None:
+    """Offer a page of rows of which some have failed before."""
+    messages = [(row, task(row, attempt=3 if row in failed else 1)) for row in sorted([*failed, *fresh])]
+    last = max([request.from_id - 1, *failed, *fresh])
+    backlog.offer_pages([Page(request, messages, last + 1, is_last=is_last)])
+
+
+def backing_off_with_retries(backlog: Backlog, count: int, *, level: int = DOWN_LEVEL) -> None:
+    """Let a lane in backoff have retries alone, and the database more: it reads from FIRST + `count` on."""
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=FIRST)
+    lane_change(backlog, LANE, cursor=FIRST, backoff_level=level)
+    [request] = page_requests(backlog, region=LANE.region)
+    offer_rows(backlog, request, failed=ids(count), fresh=[], is_last=False)
+
+
+def wake(backlog: Backlog) -> list[int]:
+    """End the lane's pause, and return what goes out."""
+    lane_change(backlog, LANE, resume_ms=0)
+    backlog.configure(LANE, mode=Mode.PUSH, action="known")
+    return fetched_ids(backlog, batch=str(time.monotonic_ns()))
+
+
+def test_rows_that_have_failed_before_are_retries_and_the_lane_reads_on(backlog: Backlog) -> None:
+    # Given a lane that Redis has lost
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=FIRST)
+    lane_change(backlog, LANE, cursor=FIRST, resume_ms=time.time() * 1000 + 600_000)
+    [request] = page_requests(backlog, region=LANE.region)
+    # When the first rows have failed, then none of them waits as if it were new, and more is read until some do
+    offer_rows(backlog, request, failed=ids(5), fresh=[], is_last=False)
+    assert (set(places(backlog).values()), waiting(backlog)) == ({Place.RETRYING}, 0)
+    [request] = page_requests(backlog, region=LANE.region)
+    assert (request.from_id, request.is_probe) == (FIRST + 5, False)
+    offer_rows(backlog, request, failed=ids(1, start=6), fresh=ids(1, start=5), is_last=True)
+    assert [i for i, place in places(backlog).items() if place == Place.WAITING] == [FIRST + 5]
+    # And they go out in turn
+    assert sorted(wake(backlog)) == ids(3)
+
+
+def test_a_lane_in_backoff_with_retries_alone_reads_one_message_that_has_not_failed(backlog: Backlog) -> None:
+    backing_off_with_retries(backlog, 5)
+    # A retry goes out, and it is the turn of another message
+    assert wake(backlog) == ids(1)
+    nack(backlog, FIRST)
+    [request] = page_requests(backlog, region=LANE.region)
+    assert (request.rows, request.is_probe, request.from_id) == (1, True, FIRST + 5)
+    offer_rows(backlog, request, failed=[], fresh=[FIRST + 50], is_last=False)
+    assert lane_state(backlog, LANE).cursor == FIRST + 5, "the rows in between are still to be read"
+    assert wake(backlog) == [FIRST + 50]
+    # When it fails, it is a retry's turn; once one is acked, the rows are read in order
+    nack(backlog, FIRST + 50)
+    assert page_requests(backlog, region=LANE.region) == []
+    [sent] = wake(backlog)
+    settlement = Settlement()
+    settlement.add(str(sent), Verdict.ACK, 1.0)
+    backlog.settle({LANE: settlement}, dice=0.5, finished={})
+    [request] = page_requests(backlog, region=LANE.region)
+    assert (request.is_probe, request.from_id, request.read_to) == (False, FIRST + 5, FIRST + 50)
+
+
+def test_where_every_row_has_failed_retries_take_every_turn(backlog: Backlog) -> None:
+    backing_off_with_retries(backlog, 5)
+    assert wake(backlog) == ids(1)
+    nack(backlog, FIRST, delay_ms=600_000)
+    [request] = page_requests(backlog, region=LANE.region)
+    offer_rows(backlog, request, failed=[], fresh=[], is_last=True)
+    assert lane_state(backlog, LANE).spilled, "a probe says nothing of the rows that have failed"
+    assert page_requests(backlog, region=LANE.region) == []
+    assert wake(backlog) == ids(1, start=1)
+
+
+def test_probes_that_fail_do_not_pile_up(backlog: Backlog) -> None:
+    backing_off_with_retries(backlog, HANDFUL)
+    assert wake(backlog) == ids(1)
+    nack(backlog, FIRST)
+    [request] = page_requests(backlog, region=LANE.region)
+    offer_rows(backlog, request, failed=[], fresh=[FIRST + 50], is_last=False)
+    assert wake(backlog) == [FIRST + 50]
+    nack(backlog, FIRST + 50)
+    assert sorted(places(backlog)) == ids(HANDFUL), "the row is read again from the cursor on"
 
 
 def test_a_handful_stays_where_it_is(backlog: Backlog) -> None:

@@ -149,3 +149,13 @@ def test_a_lane_that_turns_back_looks_up_the_rows_that_offers_brought(
     page_in([request])
     # Then what was acknowledged between the read and the offer of the page does not go out again
     assert default_backlog().known(lane, [acknowledged, other]) == [False, True]
+
+
+def test_a_probe_reads_the_first_row_that_has_not_failed(lane: Lane) -> None:
+    first, second, third, *_ = ids_of(lane)
+    Delivery.objects.filter(message_id__in=(first, second)).update(attempts=1)
+    request = requested_again(lane, read_to=0)
+    default_backlog().client.delete(lane.places_key)
+    page_in([replace(request, rows=1, is_probe=True)])
+    names: Any = default_backlog().client.hkeys(lane.places_key)
+    assert list(map(int, names)) == [third]

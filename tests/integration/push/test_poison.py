@@ -62,3 +62,23 @@ def test_one_poison_message_in_seven_leaves_nine_tenths_of_the_pushes_to_the_oth
     flow = lane_state(default_backlog(), Lane(Subscription.objects.get(subscription_id="worker").pk, "local")).flow
     assert (flow.poisoned, flow.is_backing_off) == (1, False)
     assert flow.gap_ms < 10
+
+
+def test_poison_messages_that_are_the_oldest_when_redis_is_built_again_stop_no_others(
+    receiver: Receiver, redis_url: str
+) -> None:
+    # Given 40 messages that have failed three times, 60 that were not tried, and a Redis that knows nothing of them
+    api = Api()
+    api.create("topics/orders")
+    api.create("subscriptions/worker", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
+    messages = [NewMessage(b"x", {"n": str(7 * n if n < 40 else 7 * n + 1)}) for n in range(100)]
+    ids = publish_message(topic=get_topic(name=TOPIC), messages=messages)
+    Delivery.objects.filter(message_id__in=ids[:40]).update(attempts=3)
+    default_backlog().client.flushall()
+    receiver.default = lambda request: 500 if is_poison(request) else 204
+
+    # Then the others begin before each of those had its turn, and all go out, though the lane pauses at first
+    with Worker(redis_url):
+        wait_for(lambda: Delivery.objects.count() == 40, what="the acks of the others")
+    first_good = min(at for at, request in enumerate(receiver.requests) if not is_poison(request))
+    assert first_good < 40

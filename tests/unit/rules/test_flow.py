@@ -184,6 +184,7 @@ def test_in_backoff_retries_and_others_take_turns() -> None:
         retries = law.retries(1)[1]
         law.spend(1, retries=retries, outstanding=1, now_ms=NOW_MS)
         law.give_back(repeated=retries == 1)
+        law.result(acked=False, latency_ms=5, now_ms=law.flow.resume_ms + 5, repeated=retries == 1)
         sent.append(retries)
 
     assert sent == [1, 0, 1, 0]
