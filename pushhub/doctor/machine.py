@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import resource
 import shutil
 import socket
 import ssl
@@ -19,6 +18,7 @@ from django.conf import settings
 from pushhub import __version__
 from pushhub.common import environment as env
 from pushhub.common.clock import Clock, utcnow
+from pushhub.common.openfiles import raise_open_files
 from pushhub.doctor import NOTHING_STARTED
 from pushhub.doctor.finding import Finding, failed, ok, warning
 from pushhub.runtime import processes
@@ -152,7 +152,7 @@ def _is_taken(address: tuple[str, int]) -> bool:
 
 def files() -> Iterator[Finding]:
     """Judge the limit of open files, which bounds the connections to endpoints."""
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    limit = raise_open_files()  # as the processes do that have many connections
     if limit < LEAST_FILES:
         yield warning("open files", f"a process may open {limit} files", "Raise the limit: LimitNOFILE, or ulimit -n.")
     else:
