@@ -98,7 +98,8 @@ def permissions() -> Iterator[Finding]:
             faults += 1
             yield failed("permissions", f"{path} cannot be read: {error.strerror}", "Let PushHub's user read it.")
             continue
-        if mode & 0o007:
+        # A file that compose mounts has the mode that it has outside, where its folder keeps others out.
+        if mode & 0o007 and not os.path.ismount(path):
             faults += 1
             yield warning(
                 "permissions", f"every user of this machine can use {path} (mode {mode:o})", f"chmod o= {path}"

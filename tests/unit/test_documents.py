@@ -106,7 +106,8 @@ def test_the_compose_file_runs_every_process_and_checks_its_health(compose: dict
     for name, service in services.items():
         assert service["logging"]["options"] == {"max-size": "10m", "max-file": "5"}, name
         assert service["mem_limit"], name
-        assert name == "postgres" or (service["cap_drop"], service["read_only"]) == (["ALL"], True), name
+        assert (service["cap_drop"], service["read_only"]) == (["ALL"], True), name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
 
 
 def test_the_pipeline_is_started_only_if_it_is_asked_for(compose: dict[str, Any]) -> None:
