@@ -36,3 +36,10 @@ def test_its_settings_are_read_and_its_secrets_are_named_for_their_reader() -> N
     for name, key in zip(words[::2], words[1::2], strict=True):
         assert settings[f"PUSHHUB_{name}"], name
         assert f" {key}" in (CHART / "values.yaml").read_text(encoding="utf-8")
+
+
+def test_an_outage_of_redis_does_not_restart_workers() -> None:
+    """Kubernetes would wait for up to five minutes before it starts them once more."""
+    template = (CHART / "templates" / "processes.yaml").read_text(encoding="utf-8")
+    [startup, liveness] = re.findall(r"(\w+)Probe:\n +exec: {command: {{ append \$command \"(--\w+)\"", template)
+    assert (startup, liveness) == (("startup", "--check"), ("liveness", "--alive"))
