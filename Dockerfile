@@ -18,6 +18,8 @@ RUN /opt/guide/bin/pip install --require-hashes --no-cache-dir --disable-pip-ver
 WORKDIR /srv/pushhub
 COPY . .
 RUN /opt/guide/bin/python docs/site/build.py pushhub/guide
+# A checkout that was made with a strict umask keeps others from its files, and so the image's user.
+RUN chmod -R go+rX manage.py pushhub subscriptions deliveries
 
 FROM python:3.12-slim-bookworm
 ARG WITH_SPARK=0
@@ -29,11 +31,10 @@ RUN useradd --uid 10001 --no-create-home --home-dir /data --shell /usr/sbin/nolo
     && install -d -o pushhub -g pushhub -m 700 /data /journal /archive
 COPY --from=build /opt/pushhub /opt/pushhub
 WORKDIR /srv/pushhub
-COPY manage.py ./
-COPY pushhub pushhub
-COPY subscriptions subscriptions
-COPY deliveries deliveries
-COPY --from=guide /srv/pushhub/pushhub/guide pushhub/guide
+COPY --from=guide /srv/pushhub/manage.py ./
+COPY --from=guide /srv/pushhub/pushhub pushhub
+COPY --from=guide /srv/pushhub/subscriptions subscriptions
+COPY --from=guide /srv/pushhub/deliveries deliveries
 RUN if [ "$WITH_SPARK" = 1 ]; then /opt/pushhub/bin/python -m deliveries.pipeline.classarchive || true; fi
 ENV PATH=/opt/pushhub/bin:$PATH \
     PYTHONUNBUFFERED=1 \

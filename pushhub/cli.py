@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from pushhub import __version__
@@ -36,6 +37,11 @@ usage: pushhub COMMAND ...
 
 #: The first words besides those that speak to a running PushHub and Django's commands.
 COMMANDS = ("backup", "capacity", "completion", "doctor", "emulator", "help", "move", "receive", "restore", "up")
+#: The packages that have management commands.
+COMMAND_PACKAGES = (
+    *("django.core", "django.contrib.auth", "django.contrib.contenttypes", "django.contrib.sessions"),
+    *("django.contrib.staticfiles", "rest_framework", "drf_spectacular", "subscriptions", "deliveries"),
+)
 #: The exit statuses after Ctrl-C and SIGTERM, as shells have them.
 INTERRUPTED, TERMINATED = 130, 143
 
@@ -78,24 +84,24 @@ def run(name: str, *arguments: str) -> None:
 
 
 def check_word(name: str) -> None:
-    """Exit if no command has this name but some resemble it. For a known name, Django is not loaded."""
+    """Exit if no command has this name. For a command that speaks to a running PushHub, Django is not loaded."""
     from subscriptions.cli import main as cli
     from subscriptions.cli.program import nearest
 
     words = (*cli.WORDS, *COMMANDS)
-    if name not in words and name not in django_commands():
+    if name not in words and name not in management_commands():
         close = cli.commands_of(name)
         hint = f"did you mean {' or '.join(close)}?" if close else nearest(name, words)
-        if hint:
-            sys.stderr.write(f"pushhub: unknown command {name!r}: {hint}\n")
-            sys.exit(2)
+        sys.stderr.write(f"pushhub: unknown command {name!r}: {hint or 'pushhub --help lists them'}\n")
+        sys.exit(2)
 
 
-def django_commands() -> list[str]:
-    """Return the names of Django's own commands, such as makemessages, which resembles one of ours."""
-    from django.core import management
+def management_commands() -> list[str]:
+    """Return the names of Django's and PushHub's management commands, without reading the settings."""
+    from django.core.management import find_commands
 
-    return management.find_commands(str(Path(management.__file__).parent))
+    folders = [Path(spec.origin).parent for name in COMMAND_PACKAGES if (spec := find_spec(name)) and spec.origin]
+    return [command for folder in folders for command in find_commands(str(folder / "management"))]
 
 
 def complete(name: str, arguments: Sequence[str]) -> None:
@@ -124,6 +130,9 @@ def manage(arguments: list[str]) -> None:
 
             receive(arguments[2:])
         else:
+            if name == "help" or {"-h", "--help"} & {*arguments}:
+                os.environ.setdefault("PUSHHUB_SECRET_KEY", "not used: this prints help")
+                os.environ.setdefault("PUSHHUB_JOURNAL", "off")  # which needs a package that the emulator alone lacks
             execute_django(arguments)
     except SettingError as error:
         sys.exit(str(error))

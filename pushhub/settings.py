@@ -58,8 +58,10 @@ def _redis_url() -> str:
             check_redis_url(configured)
         return with_password(configured, env.secret("REDIS_PASSWORD"))
     socket = DATA_DIR / "redis.sock"
-    if len(str(socket)) > 100:  # a UNIX socket's path holds 107 bytes at most
-        socket = Path(tempfile.gettempdir()) / f"pushhub-{hashlib.sha256(str(socket).encode()).hexdigest()[:16]}.sock"
+    if len(os.fsencode(socket)) > 100:  # a UNIX socket's path has 107 bytes at most, and 103 on macOS
+        digest = hashlib.sha256(os.fsencode(socket)).hexdigest()[:16]
+        socket = Path(tempfile.gettempdir()) / f"pushhub-{digest}" / "redis.sock"
+        env.check_own_folder(socket.parent, like=DATA_DIR)
     return f"unix://{socket}"
 
 

@@ -36,8 +36,9 @@ def as_server(command: list[str]) -> None:
 class PostgresqlServer:
     """A server whose cluster is in `folder`. It listens on a UNIX socket there and nowhere else."""
 
-    def __init__(self, folder: Path, *, bin_folder: Path, options: str) -> None:
+    def __init__(self, folder: Path, *, bin_folder: Path, options: str, superuser: str = "pushhub") -> None:
         self.folder = folder
+        self._superuser = superuser
         self.data = folder / "data"
         self._bin_folder = bin_folder
         self._more_options = options
@@ -57,7 +58,7 @@ class PostgresqlServer:
     def create(self) -> None:
         if os.geteuid() == 0:
             os.chown(self.folder, pwd.getpwnam(UNPRIVILEGED).pw_uid, -1)
-        initdb = ["--auth=trust", "--username=pushhub", "--encoding=UTF8", "--no-sync", "--no-instructions"]
+        initdb = ["--auth=trust", f"--username={self._superuser}", "--encoding=UTF8", "--no-sync", "--no-instructions"]
         as_server([str(self._bin_folder / "initdb"), f"--pgdata={self.data}", *initdb])
 
     def create_standby(self, folder: Path) -> PostgresqlServer:
@@ -78,7 +79,7 @@ class PostgresqlServer:
 
     def execute(self, *statements: str) -> list[Any]:
         """Execute statements in one transaction, and return the rows of the last one."""
-        with psycopg.connect(host=str(self.folder), user="pushhub", dbname="postgres") as connection:
+        with psycopg.connect(host=str(self.folder), user=self._superuser, dbname="postgres") as connection:
             *_, cursor = [connection.execute(statement.encode()) for statement in statements]
             return cursor.fetchall() if cursor.description else []
 

@@ -35,6 +35,7 @@ from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import TASK_NAME, body_of, parse_any, parse_own, task_id_of
 from deliveries.store import regionholds
 from deliveries.telemetry.journal.journal import journal
+from pushhub.common.openfiles import raise_open_files
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ class PushWorker:
     """There is one per process."""
 
     def __init__(self, app: Any, hostname: str, *, revoked: Container[str]) -> None:
+        raise_open_files()  # before the client asks how many connections it may have
         #: The name of the worker, and of the bell that it rings for itself when it has room again.
         self.name = f"{hostname}:{os.getpid()}:{secrets.token_hex(3)}"
         self._lease_numbers = itertools.count(1)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
@@ -101,6 +102,18 @@ def folder(name: str, default: Path) -> str:
     if word.lower() in FALSE_WORDS:
         return ""
     return str(Path(word).absolute())
+
+
+def check_own_folder(folder: Path, *, like: Path) -> None:
+    """Raise SettingError if a folder in a place where everybody may write is not the one that PushHub has made there.
+
+    It belongs to whom `like` belongs. A folder that doesn't exist is nobody else's.
+    """
+    with suppress(FileNotFoundError):
+        found = folder.lstat()
+        owner = like.stat().st_uid if like.exists() else os.geteuid()
+        if found.st_uid != owner or stat.S_IMODE(found.st_mode) != 0o700 or not stat.S_ISDIR(found.st_mode):
+            raise SettingError(f"{folder} is not this user's alone: remove it, or give {PREFIX}DATA a shorter path")
 
 
 def number(name: str, default: int, *, least: int = 0, most: int | None = None) -> int:

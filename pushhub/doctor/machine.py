@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import resource
 import shutil
 import socket
 import ssl
@@ -19,6 +18,7 @@ from django.conf import settings
 from pushhub import __version__
 from pushhub.common import environment as env
 from pushhub.common.clock import Clock, utcnow
+from pushhub.common.openfiles import raise_open_files
 from pushhub.doctor import NOTHING_STARTED
 from pushhub.doctor.finding import Finding, failed, ok, warning
 from pushhub.runtime import processes
@@ -98,7 +98,8 @@ def permissions() -> Iterator[Finding]:
             faults += 1
             yield failed("permissions", f"{path} cannot be read: {error.strerror}", "Let PushHub's user read it.")
             continue
-        if mode & 0o007:
+        # A file that compose mounts has the mode that it has outside, where its folder keeps others out.
+        if mode & 0o007 and not os.path.ismount(path):
             faults += 1
             yield warning(
                 "permissions", f"every user of this machine can use {path} (mode {mode:o})", f"chmod o= {path}"
@@ -152,7 +153,7 @@ def _is_taken(address: tuple[str, int]) -> bool:
 
 def files() -> Iterator[Finding]:
     """Judge the limit of open files, which bounds the connections to endpoints."""
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    limit = raise_open_files()  # as the processes do that have many connections
     if limit < LEAST_FILES:
         yield warning("open files", f"a process may open {limit} files", "Raise the limit: LimitNOFILE, or ulimit -n.")
     else:

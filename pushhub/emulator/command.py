@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -15,12 +16,16 @@ from socket import socket
 
 from pushhub.common import environment as env
 from pushhub.common.listening import listen
-from pushhub.emulator import StartError
+from pushhub.emulator import StartError, stop_signals
 from pushhub.emulator.resources import ResourcesError, read_resources
 
 DEFAULT_ADDRESS = "127.0.0.1:8085"
 #: The principal of every caller.
 ANONYMOUS = "user:developer@localhost"
+#: Settings that the emulator has of its own, whatever a server's environment says, in which it may be started.
+OWN_STORES = ("DATABASE_URL", "REPLICA_URL", "REDIS_URL", "BROKER_URL")
+#: The exit status after Ctrl-C while it starts, as shells have it.
+INTERRUPTED = 130
 
 EPILOG = """\
 Projects in short form: PROJECT,TOPIC:SUBSCRIPTION:SUBSCRIPTION,TOPIC,...
@@ -64,6 +69,8 @@ def main(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
     with ExitStack() as cleanup:
         try:
+            for number in stop_signals():  # each ends the start as Ctrl-C does, so that no file and no process stays
+                cleanup.callback(signal.signal, number, signal.signal(number, signal.default_int_handler))
             resources = read_resources(projects=[*options.project, *_of_environment()], path=options.resources)
             # Listening from now on keeps other programs from taking a free port meanwhile.
             grpc = cleanup.enter_context(_listen("--host-port", options.host_port))
@@ -77,6 +84,8 @@ def main(arguments: Sequence[str]) -> int:
             return _refuse(str(error))
         except OSError as error:
             return _refuse(f"{error.strerror}: {error.filename}" if error.filename else str(error))
+        except KeyboardInterrupt:
+            return INTERRUPTED
 
 
 def prepare_environment(options: argparse.Namespace, cleanup: ExitStack, *, grpc: socket, http: socket) -> None:
@@ -86,7 +95,6 @@ def prepare_environment(options: argparse.Namespace, cleanup: ExitStack, *, grpc
         cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
     else:
         folder = options.data_dir.absolute()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     journal = "on" if options.data_dir and find_spec("pyarrow") else "off"
     os.environ |= {
         "DJANGO_SETTINGS_MODULE": "pushhub.settings",
@@ -102,8 +110,9 @@ def prepare_environment(options: argparse.Namespace, cleanup: ExitStack, *, grpc
         "PUSHHUB_TIME_SCALE": str(options.time_scale),
         "PUSHHUB_JOURNAL": os.environ.get("PUSHHUB_JOURNAL", journal),
     }
-    for name in ("PUSHHUB_DATABASE_URL", "PUSHHUB_REPLICA_URL", "PUSHHUB_REDIS_URL", "PUSHHUB_BROKER_URL"):
-        os.environ.pop(name, None)
+    for name in OWN_STORES:
+        os.environ.pop(f"{env.PREFIX}{name}", None)
+        os.environ.pop(f"{env.PREFIX}{name}_FILE", None)
 
 
 def _of_environment() -> list[str]:

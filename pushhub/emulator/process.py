@@ -9,6 +9,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import django
@@ -21,7 +22,7 @@ from pushhub.common import eventloops
 from pushhub.emulator import StartError
 from pushhub.emulator.resources import StartResources, create_resources
 from pushhub.runtime import embedded
-from pushhub.runtime.processes import answers_redis
+from pushhub.runtime.datafolder import data_folder
 
 logger = logging.getLogger(__name__)
 
@@ -39,37 +40,32 @@ class Emulator:
         self._grpc, self._http = grpc, http
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
+        self._is_stopping = False
         self._serving = threading.Event()
         self._error: BaseException | None = None
 
     def run(self) -> int:
         """Run until SIGTERM or Ctrl-C. Return the exit status."""
-        redis_process = self._redis_start()
-        try:
-            django.setup()
-            self._database_prepare()
-            _redis_wait(redis_process)
-            self._resources_use()
-            servers = threading.Thread(target=self._serve, name="servers")
-            servers.start()
+        server = embedded.RedisServer(url=settings.REDIS_URL, folder=settings.REDIS_FOLDER)
+        with data_folder(settings.DATA_DIR, is_closed=False), _running(server) as redis_process:
             try:
-                self._servers_wait()
-                return self._work()
+                django.setup()
+                self._database_prepare()
+                _redis_wait(server, redis_process)
+                self._resources_use()
+                return self._serve_and_work()
             finally:
-                self._servers_stop()
-                servers.join()
-        finally:
-            connections.close_all()
-            redis_process.terminate()
-            redis_process.wait()
+                connections.close_all()
 
-    def _redis_start(self) -> subprocess.Popen[bytes]:
-        folder = settings.DATA_DIR / "redis"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        server = embedded.RedisServer(url=settings.REDIS_URL, folder=folder)
-        server.prepare()
-        command = embedded.command(socket=server.socket, folder=folder)
-        return subprocess.Popen([*embedded.END_WITH_PARENT, *command])  # noqa: S603
+    def _serve_and_work(self) -> int:
+        servers = threading.Thread(target=self._serve, name="servers")
+        servers.start()
+        try:
+            self._servers_wait()
+            return self._work()
+        finally:
+            self._servers_stop()
+            servers.join()
 
     def _database_prepare(self) -> None:
         """Create the tables. A temporary database gets them directly, without the migrations."""
@@ -93,6 +89,8 @@ class Emulator:
         from pushhub.runtime import grpcserver, webserver
 
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        if self._is_stopping:  # since before there was a loop to tell
+            return
         async with (
             webserver.serving(self._http, grace_seconds=GRACE_SECONDS),
             grpcserver.serving(self._grpc),
@@ -107,17 +105,18 @@ class Emulator:
             raise StartError(f"REST and gRPC do not answer: {self._error}")
 
     def _servers_stop(self) -> None:
+        self._is_stopping = True
         if self._loop is not None and self._stop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended by itself
                 self._loop.call_soon_threadsafe(self._stop.set)
 
     def _work(self) -> int:
         """Run the worker of pushes and timed tasks, which also takes the signals."""
-        from celery.apps.worker import Worker
         from celery.signals import worker_ready
 
         from pushhub.beat import BeatThread
         from pushhub.celery import app
+        from pushhub.emulator.worker import Worker
 
         beat = BeatThread(app)
 
@@ -153,10 +152,23 @@ class Emulator:
         _say(f"INFO: Server started, listening on {port}")
 
 
-def _redis_wait(process: subprocess.Popen[bytes]) -> None:
+@contextlib.contextmanager
+def _running(server: embedded.RedisServer) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the embedded Redis during the block. Ctrl-C at a terminal does not reach it: it stops last."""
+    server.prepare()
+    command = embedded.command(socket=server.socket, folder=server.folder)
+    process = subprocess.Popen([*embedded.END_WITH_PARENT, *command], process_group=0)  # noqa: S603
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _redis_wait(server: embedded.RedisServer, process: subprocess.Popen[bytes]) -> None:
     give_up = time.monotonic() + REDIS_SECONDS
     while process.poll() is None and time.monotonic() < give_up:
-        if answers_redis(settings.REDIS_URL):
+        if server.is_ready():
             return
         time.sleep(0.01)
     raise StartError("the embedded Redis does not answer")

@@ -91,6 +91,9 @@ class RedisServer:
         If another kind of server has saved there, it may have run after the save of this kind, so all saves go.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self.folder.is_relative_to(self.socket.parent):  # as the data folder's path is too long for a socket
+            self.socket.parent.mkdir(mode=0o700, exist_ok=True)
+            env.check_own_folder(self.socket.parent, like=self.folder)
         with connect_to_redis(self.url, seconds=SAVE_SECONDS) as client, contextlib.suppress(redis.ConnectionError):
             client.shutdown(save=True)
         saves = [*self.folder.glob(settings.REDIS_SAVES)]

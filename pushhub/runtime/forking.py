@@ -90,14 +90,14 @@ def import_everything() -> None:
 
 
 def start_process(command: Sequence[str], environment: Mapping[str, str]) -> Child:
-    """Start the process of a command line: a module of `MODULES` without a new Python. It ends with this process."""
+    """Start the process of a command line: a module of `MODULES` without a new Python, as `fork_and_call` does."""
     if list(command[:2]) == [sys.executable, "-m"] and command[2] in MODULES:
         return fork_and_call(partial(_run_module, command[2:], environment))
     return fork_and_call(partial(os.execvpe, command[0], list(command), environment))
 
 
 def fork_and_call(call: Callable[[], int]) -> Child:
-    """Call `call` in a new process, whose exit status is what it returns. The process ends with this one."""
+    """Call `call` in a new process, whose exit status is what it returns. On Linux, the process ends with this one."""
     output, output_end = os.pipe()
     parent = os.getpid()
     # A signal to the child waits until the parent's handlers are gone.
@@ -119,7 +119,8 @@ def _be_child(call: Callable[[], int], *, parent: int, output: int) -> NoReturn:
     status = 1
     try:
         os.setsid()
-        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if sys.platform == "linux":
+            _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:
             os._exit(1)
         os.dup2(output, 1)

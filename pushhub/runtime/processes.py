@@ -1,8 +1,9 @@
 """PushHub's processes: how each is started, and how to find out whether it is ready.
 
 `make up` runs them all under the supervisor. A container runs one and checks its health:
-`python -m pushhub.runtime.processes push` and `python -m pushhub.runtime.processes push --check`. A check that needs
-neither Redis nor the database does not import their clients, which would take most of its time.
+`python -m pushhub.runtime.processes push` and `python -m pushhub.runtime.processes push --check`. A second push worker
+on one machine is `push-2`. A check that needs neither Redis nor the database does not import their clients, which would
+take most of its time.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ UNRESTRICTED = "functions of message transforms run without a filter of system c
 
 #: Flower keeps the tasks it shows in memory, about 2 KB each.
 FLOWER_TASKS = 10_000
+#: Of which processes one machine may run several, and how all but the first are called: push-2.
+SEVERAL = re.compile("(push|maintenance)-[a-z0-9]+", re.ASCII)
 #: What each column holds for a push: `monitor.COLUMNS`.
 FLOWER_COLUMNS = "args,kwargs,uuid,retries,result,eta,state,received,runtime,worker"
 
@@ -52,7 +55,8 @@ class Process:
     """One process: its name in the log, its title, its command line, its address, and the check whether it is ready.
 
     Other processes depend on a process with `is_base`, so it stops after them. `on_stop` is called before a process is
-    stopped. If a process with `is_optional` cannot start, PushHub goes on without it.
+    stopped. If a process with `is_optional` cannot start, PushHub goes on without it. `is_stuck` tells whether a
+    restart would help; without it, one that isn't ready is stuck.
     """
 
     name: str
@@ -64,6 +68,7 @@ class Process:
     is_base: bool = False
     is_optional: bool = False
     on_stop: Callable[[], None] | None = None
+    is_stuck: Callable[[], bool] | None = None
 
 
 def answers_http(address: str, *, login: str = "") -> bool:
@@ -94,10 +99,11 @@ def answers_redis(redis_url: str) -> bool:
         return False
 
 
-def works(node: str) -> bool:
+def works(node: str, *, without_redis: bool = False) -> bool:
     """Whether the Celery worker `node` replies that each of its background threads is alive and gets its jobs done.
 
-    The consumer loop sends the reply, so a reply also shows that the loop is alive.
+    The consumer loop sends the reply, so a reply also shows that the loop is alive. Replies come through Redis; the
+    answer while that is away or refuses writes is `without_redis`.
     """
     import redis
     from kombu.exceptions import OperationalError
@@ -108,7 +114,7 @@ def works(node: str) -> bool:
         for seconds in ANSWER_SECONDS:
             replies = replies or app.control.broadcast("threads", destination=[node], reply=True, timeout=seconds)
     except (OSError, redis.RedisError, OperationalError):
-        return False
+        return without_redis
     threads_of_replies = [reply[node] for reply in replies or []]
     for name, seconds in ((name, seconds) for threads in threads_of_replies for name, seconds in threads.items()):
         if seconds > background.STUCK_SECONDS:
@@ -161,7 +167,15 @@ def _worker(name: str, title: str, *, queue: str, more: tuple[str, ...] = ()) ->
         f"--loglevel={settings.LOG_LEVEL}",
         *more,
     )
-    return Process(name, title, command, f"on queue {queue}", lambda: works(node))
+    return Process(
+        name,
+        title,
+        command,
+        f"on queue {queue}",
+        lambda: works(node),
+        # A worker waits for Redis to come back, which a restart would only delay.
+        is_stuck=lambda: not works(node, without_redis=True),
+    )
 
 
 def web() -> Process:
@@ -179,14 +193,14 @@ def grpc() -> Process:
     return Process("grpc", "gRPC", command, where, lambda: answers_grpc(settings.GRPC_ADDRESS))
 
 
-def push() -> Process:
+def push(name: str = "push") -> Process:
     """The push worker."""
-    return _worker("push", "push worker", queue=f"deliveries.{settings.REGION}")
+    return _worker(name, "push worker", queue=f"deliveries.{settings.REGION}")
 
 
-def maintenance() -> Process:
+def maintenance(name: str = "maintenance") -> Process:
     """A worker of timed tasks, with Celery's beat, which sends them. One beat of a deployment sends at a time."""
-    return _worker("maintenance", "maintenance worker and beat", queue="maintenance", more=("--beat",))
+    return _worker(name, "maintenance worker and beat", queue="maintenance", more=("--beat",))
 
 
 def flower() -> Process:
@@ -235,7 +249,7 @@ def rollup() -> Process:
     )
 
 
-BY_NAME: dict[str, Callable[[], Process]] = {
+BY_NAME: dict[str, Callable[..., Process]] = {
     "web": web,
     "grpc": grpc,
     "push": push,
@@ -246,17 +260,24 @@ BY_NAME: dict[str, Callable[[], Process]] = {
 
 
 def main() -> None:
-    """Become one of the processes or, with --check, return by the exit status whether it is ready."""
+    """Become one of the processes or, with --check or --alive, tell by the exit status how it is."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
     parser = argparse.ArgumentParser(prog="python -m pushhub.runtime.processes", description=main.__doc__)
-    parser.add_argument("name", choices=BY_NAME)
+    several = "push-2 and so on are further push workers of this machine; so is maintenance-2"
+    parser.add_argument("name", metavar="|".join(BY_NAME), help=several)
     parser.add_argument("--check", action="store_true", help="exit with 0 if the process is ready, else with 1")
+    parser.add_argument("--alive", action="store_true", help="exit with 1 if it has to be restarted, else with 0")
     arguments = parser.parse_args()
+    numbered = SEVERAL.fullmatch(arguments.name)
+    if not numbered and arguments.name not in BY_NAME:
+        parser.error(f"unknown process {arguments.name!r}: choose from {', '.join(BY_NAME)}")
     try:
-        process = BY_NAME[arguments.name]()
+        process = BY_NAME[numbered[1]](arguments.name) if numbered else BY_NAME[arguments.name]()
     except env.SettingError as error:
         sys.exit(str(error))
-    if arguments.check:
+    if arguments.alive and process.is_stuck is not None:
+        sys.exit(1 if process.is_stuck() else 0)
+    if arguments.check or arguments.alive:
         if arguments.name == "web" and "replica" in settings.DATABASES:
             from pushhub.common.replica import watch
 

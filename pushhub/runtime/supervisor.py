@@ -8,14 +8,13 @@ installed if it is missing.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import errno
 import os
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -27,9 +26,9 @@ from django.db import connections
 from deliveries.pipeline import needs
 from pushhub.common import environment as env
 from pushhub.common.redisclient import shared_url
-from pushhub.common.stores import lock_file
 from pushhub.runtime import embedded, processes
 from pushhub.runtime.crew import Crew, StartError
+from pushhub.runtime.datafolder import data_folder, data_folder_errors
 from pushhub.runtime.development import load_or_create_secret
 from pushhub.runtime.forking import Child, fork_and_call, import_everything
 from pushhub.runtime.preparation import PreparationError, prepare_database, wait_for_preparation
@@ -66,15 +65,6 @@ def prepare_environment() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
 
 
-@contextlib.contextmanager
-def data_folder_errors(folder: Path) -> Iterator[None]:
-    """Turn an OSError about the data folder into a StartError."""
-    try:
-        yield
-    except OSError as error:
-        raise StartError(f"cannot use the data folder {folder} (PUSHHUB_DATA): {error.strerror}") from None
-
-
 def require_free_port(name: str, address: tuple[str, int]) -> None:
     """Raise StartError, which names the setting of this port, if something listens on it already."""
     host, port = address
@@ -101,21 +91,6 @@ def require_free_ports(addresses: Mapping[str, tuple[str, int]]) -> None:
             raise StartError(f"PUSHHUB_{name} and PUSHHUB_{other} are the same address: give each a port of its own")
     for name, address in addresses.items():
         require_free_port(name, address)
-
-
-@contextlib.contextmanager
-def data_folder(folder: Path) -> Iterator[None]:
-    """Create and lock the data folder: two supervisors must not share one."""
-    with data_folder_errors(folder):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.chmod(0o700)
-        lock = (folder / "lock").open("w")
-    with lock:
-        if not lock_file(lock):
-            raise StartError(
-                f"the data folder {folder} is in use by another PushHub: stop it, or choose another with PUSHHUB_DATA"
-            )
-        yield
 
 
 def wait_until(crew: Crew, condition: Callable[[], bool], *, seconds: float, otherwise: str) -> None:

@@ -9,12 +9,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 import yaml
 
 from tests.ports import free_port, wait_for
+from tests.programs import postgresql_programs
+from tests.settings import TEMPORARY
+from tests.with_postgresql import FAST, PostgresqlServer
 from tests.workers import database_url
 
 ROOT = Path(__file__).parents[2]
@@ -78,3 +82,31 @@ def test_every_process_is_ready_with_the_environment_of_the_file(redis_url: str,
         for check in checks:
             wait_for(check, what="a process")
         assert [process.poll() for process in processes] == [None] * len(PROCESSES)
+
+
+@pytest.mark.skipif(postgresql_programs() is None, reason="PostgreSQL is not installed")
+def test_pushhub_is_no_superuser_of_its_database_and_nobody_is_one_by_a_password(tmp_path: Path) -> None:
+    programs = postgresql_programs()
+    assert programs is not None
+    (password := tmp_path / "password").write_text("a b'c\n")
+    script = (ROOT / "deploy" / "postgres.sql").read_text(encoding="utf-8")
+    assert "/run/secrets/postgres_password" in script
+    (tmp_path / "pushhub.sql").write_text(script.replace("/run/secrets/postgres_password", str(password)))
+    with TemporaryDirectory(prefix="pushhub-compose-", dir=TEMPORARY, ignore_cleanup_errors=True) as name:
+        server = PostgresqlServer(Path(name), bin_folder=programs, options=FAST, superuser="postgres")
+        server.create()
+        server.start()
+        try:
+            # As the image runs it
+            psql = [programs / "psql", "--set=ON_ERROR_STOP=1", "--no-password", "--no-psqlrc", f"--host={name}"]
+            subprocess.run([*psql, "--username=postgres", f"--file={tmp_path / 'pushhub.sql'}"], check=True)
+            roles = server.execute("SELECT rolname, rolsuper, rolpassword FROM pg_authid WHERE rolcanlogin ORDER BY 1")
+            assert [(role, is_superuser, bool(stored)) for role, is_superuser, stored in roles] == [
+                ("postgres", True, False),
+                ("pushhub", False, True),
+            ]
+            own = {"PUSHHUB_DATABASE_URL": server.url.removesuffix("postgres") + "pushhub", "PUSHHUB_SECRET_KEY": "x"}
+            migrate = [sys.executable, "manage.py", "migrate", "--noinput", "--verbosity=0"]
+            subprocess.run(migrate, env=os.environ | own, cwd=ROOT, check=True)
+        finally:
+            server.stop()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+import redis
 import requests
 from google.api_core.exceptions import NotFound
 from google.cloud import pubsub_v1
@@ -17,6 +21,7 @@ from pushhub.testing import Emulator, EmulatorError
 from subscriptions.cli import main as cli
 from tests.ports import wait_for
 from tests.receiver import Receiver
+from tests.redisserver import RedisServer
 
 ORDERS = "projects/demo/topics/orders"
 BILLING = "projects/demo/subscriptions/billing"
@@ -167,6 +172,62 @@ def test_a_data_folder_keeps_everything_across_a_restart(tmp_path: Path, monkeyp
                 else:
                     pulled = subscriber.pull(subscription=BILLING, max_messages=5).received_messages
                     assert [item.message.data for item in pulled] == [b"kept"]
+
+
+def test_a_data_folder_has_one_emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second one would stop the first one's Redis."""
+    with Emulator(projects=["demo,orders:billing"], data_dir=tmp_path) as emulator:
+        with pytest.raises(EmulatorError, match=f"the data folder {tmp_path} is in use by another PushHub"):
+            Emulator(data_dir=tmp_path).start()
+        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", emulator.host_port)
+        with pubsub_v1.PublisherClient() as publisher, pubsub_v1.SubscriberClient() as subscriber:
+            publisher.publish(ORDERS, b"one").result(timeout=60)
+            assert subscriber.pull(subscription=BILLING, max_messages=5).received_messages
+
+
+def test_a_save_of_redis_in_the_data_folder_is_used_once(tmp_path: Path) -> None:
+    """One that stayed would be older than the database at the next start."""
+    (folder := tmp_path / "redis").mkdir()
+    with RedisServer(folder) as redis_server, redis.Redis.from_url(redis_server.url) as client:
+        client.save()
+    assert [*folder.glob("*.rdb")] != []
+    with Emulator(data_dir=tmp_path):
+        pass
+    assert [*folder.glob("*.rdb")] == []
+
+
+@contextmanager
+def at_a_terminal(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """Run an emulator whose temporary files are in `folder` and which leads a group, as a shell's child does."""
+    command = [sys.executable, "-m", "pushhub.emulator", "--host-port=127.0.0.1:0", *options]
+    with subprocess.Popen(
+        command, env=os.environ | {"TMPDIR": str(folder)}, text=True, process_group=0,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    ) as process:  # fmt: skip
+        yield process
+
+
+def test_ctrl_c_stops_it_and_prints_one_line(tmp_path: Path) -> None:
+    with at_a_terminal(tmp_path) as process:
+        assert process.stdout is not None
+        while "Server started" not in process.stdout.readline():
+            assert process.poll() is None
+        os.killpg(process.pid, signal.SIGINT)  # Redis is its child, and must not stop first
+        printed = process.stdout.read()
+    assert printed == "[pubsub] INFO: stopping: pushes under way end first; Ctrl-C again stops at once\n"
+    assert process.returncode == 0
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_during_the_start_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+    with at_a_terminal(tmp_path) as process:
+        wait_for(lambda: [*tmp_path.glob("*/redis")] or process.poll() is not None, what="the start of Redis")
+        process.send_signal(number)
+        assert process.stdout is not None
+        assert process.stdout.read() == ""
+    assert process.returncode == 130
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_a_warning_is_printed_for_an_address_that_other_machines_reach() -> None:

@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from deliveries.pipeline import needs
+from pushhub.common.environment import SettingError
 from pushhub.runtime import crew as crews
 from pushhub.runtime import supervisor
 from pushhub.runtime.crew import Crew, StartError
@@ -231,7 +232,7 @@ def test_a_data_folder_serves_one_supervisor_at_a_time(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     with supervisor.data_folder(folder):
         assert folder.stat().st_mode & 0o777 == 0o700
-        with pytest.raises(StartError, match="in use by another PushHub"), supervisor.data_folder(folder):
+        with pytest.raises(SettingError, match="in use by another PushHub"), supervisor.data_folder(folder):
             pass
     with supervisor.data_folder(folder):
         pass
@@ -290,7 +291,7 @@ def test_the_mode_is_printed(is_development: bool, line: str, settings: Any) -> 
 def test_an_unusable_data_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (
-        pytest.raises(StartError, match=r"cannot use the data folder .*PUSHHUB_DATA"),
+        pytest.raises(SettingError, match=r"cannot use the data folder .*PUSHHUB_DATA"),
         contextlib.ExitStack() as stack,
     ):
         stack.enter_context(supervisor.data_folder(tmp_path / "file" / "data"))

@@ -263,3 +263,40 @@ def test_the_secret_of_make_up_is_kept_and_found_again(tmp_path: Path) -> None:
     before = kept.read_text()
     assert read(tmp_path).returncode == 0
     assert kept.read_text() == before
+
+
+def test_a_data_folder_with_a_long_path_has_its_socket_elsewhere(tmp_path: Path) -> None:
+    """A socket's path has 107 bytes at most, which 40 Chinese characters exceed."""
+    data = tmp_path / ("数据" * 20)
+    script = "import django.conf; print(django.conf.settings.REDIS_URL.removeprefix('unix://'))"
+
+    def run() -> subprocess.CompletedProcess[str]:
+        variables = {"PUSHHUB_DATA": str(data), "PUSHHUB_SECRET_KEY": "x", "TMPDIR": str(tmp_path)}
+        variables["DJANGO_SETTINGS_MODULE"] = "pushhub.settings"
+        return subprocess.run(
+            [sys.executable, "-c", script], env=os.environ | variables, cwd=ROOT, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+
+    socket = Path(run().stdout.strip())
+    assert (socket.name, socket.parent.parent) == ("redis.sock", tmp_path)
+    # When another user has made that folder, or may open it, then PushHub does not connect there
+    socket.parent.mkdir()
+    socket.parent.chmod(0o777)
+    refused = run()
+    assert refused.returncode != 0
+    assert f"{socket.parent} is not this user's alone: remove it, or give PUSHHUB_DATA a shorter path" in refused.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_in_a_public_place_has_the_owner_of_the_data(tmp_path: Path) -> None:
+    (folder := tmp_path / "folder").mkdir(mode=0o700)
+    env.check_own_folder(folder, like=tmp_path)
+    env.check_own_folder(folder, like=tmp_path / "to come")
+    env.check_own_folder(tmp_path / "to come", like=tmp_path)
+    os.chown(folder, 12345, -1)
+    with pytest.raises(env.SettingError, match="is not this user's alone"):
+        env.check_own_folder(folder, like=tmp_path)
+    (link := tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(env.SettingError, match="is not this user's alone"):
+        env.check_own_folder(link, like=tmp_path)

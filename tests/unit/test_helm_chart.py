@@ -36,3 +36,23 @@ def test_its_settings_are_read_and_its_secrets_are_named_for_their_reader() -> N
     for name, key in zip(words[::2], words[1::2], strict=True):
         assert settings[f"PUSHHUB_{name}"], name
         assert f" {key}" in (CHART / "values.yaml").read_text(encoding="utf-8")
+
+
+def test_an_outage_of_redis_does_not_restart_workers() -> None:
+    """Kubernetes would wait for up to five minutes before it starts them once more."""
+    template = (CHART / "templates" / "processes.yaml").read_text(encoding="utf-8")
+    [startup, liveness] = re.findall(r"(\w+)Probe:\n +exec: {command: {{ append \$command \"(--\w+)\"", template)
+    assert (startup, liveness) == (("startup", "--check"), ("liveness", "--alive"))
+
+
+def test_the_journal_is_where_maintenance_finds_it() -> None:
+    """A pod's own folder would fill its node, as only a maintenance worker with the same folder empties it."""
+    helpers = (CHART / "templates" / "_helpers.tpl").read_text(encoding="utf-8")
+    assert 'value: {{ if .Values.journal.existingClaim }}/journal{{ else }}"off"{{ end }}' in helpers
+    assert 'fail "journal.bucket needs journal.existingClaim' in helpers
+
+
+def test_pods_are_closed_to_all_but_the_named_peers() -> None:
+    assert read("values.yaml")["networkPolicy"] == {"enabled": False, "from": []}
+    template = (CHART / "templates" / "networkpolicy.yaml").read_text(encoding="utf-8")
+    assert "{{- if and .enabled (not .from) }}{{ fail " in template, "an empty `from` would let everybody in"

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import resource
 import socket
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from tests.databases import other_database
 from tests.ports import free_port
 from tests.receiver import Receiver
 from tests.redisserver import RedisServer
-from tests.workers import ROOT
+from tests.workers import ROOT, Worker
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 
@@ -156,9 +157,19 @@ def test_secrets_that_everybody_may_read_are_found(tmp_path: Path, monkeypatch: 
     secret.chmod(0o644)
     (finding,) = faults(machine.permissions())
     assert (finding.level, finding.remedy) == (Level.WARNING, f"chmod o= {secret}")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os.path, "ismount", lambda path: path == secret)
+        assert faults(machine.permissions()) == []
     secret.unlink()
     (finding,) = faults(machine.permissions())
     assert finding.level == Level.FAILED
+
+
+def test_a_push_worker_may_open_as_many_files_as_the_doctor_says(redis_url: str) -> None:
+    limit_of_a_shell = "from resource import *; setrlimit(RLIMIT_NOFILE, (1024, getrlimit(RLIMIT_NOFILE)[1]))"
+    with Worker(redis_url, first=limit_of_a_shell) as worker:
+        soft, _ = resource.prlimit(worker.process.pid, resource.RLIMIT_NOFILE)
+    assert f"a process may open {soft:,} files" in texts(machine.files())
 
 
 def test_a_port_that_another_program_has_is_found(settings: Any, free_ports: None) -> None:

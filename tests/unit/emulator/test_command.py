@@ -6,6 +6,8 @@ import os
 import socket
 from unittest import mock
 
+import pytest
+
 from pushhub.common.environment import parse_address
 from pushhub.emulator import command, process
 
@@ -26,3 +28,25 @@ def test_its_free_ports_stay_taken_from_the_choice_until_the_servers_answer() ->
     with mock.patch.dict(os.environ), mock.patch.object(process, "Emulator", Starting):
         assert command.main(["--host-port=127.0.0.1:0"]) == 0
     assert taken == ["PUSHHUB_GRPC", "PUSHHUB_HTTP"]
+
+
+@pytest.mark.parametrize("name", ["DATABASE_URL", "REPLICA_URL", "REDIS_URL", "BROKER_URL"])
+@pytest.mark.parametrize("suffix", ["", "_FILE"])
+def test_it_has_a_database_and_a_redis_of_its_own_whatever_a_server_has_here(
+    name: str, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reset deletes everything."""
+    variable, seen = f"PUSHHUB_{name}{suffix}", []
+
+    class Starting:
+        def __init__(self, *_: object, **__: object) -> None:
+            pass
+
+        def run(self) -> int:
+            seen.append(variable in os.environ)
+            return 0
+
+    monkeypatch.setattr(process, "Emulator", Starting)
+    with mock.patch.dict(os.environ, {variable: "/run/secrets/pushhub/database_url"}):
+        assert command.main(["--host-port=127.0.0.1:0"]) == 0
+    assert seen == [False]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,17 @@ def test_the_save_of_a_clean_stop_is_loaded_unless_another_kind_of_server_ran_si
     # Given a save of Redis, which Valkey could not load, then both are removed
     (server.folder / "redis-server.rdb").write_bytes(b"REDIS0012")
     assert keys_after_a_start(server) == []
+
+
+def test_its_socket_may_be_in_a_folder_of_its_own_elsewhere(tmp_path: Path) -> None:
+    (data := tmp_path / "data").mkdir()
+    server = RedisServer(url=f"unix://{tmp_path}/elsewhere/redis.sock", folder=data / "redis")
+    assert keys_after_a_start(server) == []
+    assert stat.S_IMODE(server.socket.parent.stat().st_mode) == 0o700
+    # When others may write there, then nothing is started
+    server.socket.parent.chmod(0o777)
+    with pytest.raises(SettingError, match="is not this user's alone"):
+        server.prepare()
 
 
 def test_a_machine_without_a_server_gets_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

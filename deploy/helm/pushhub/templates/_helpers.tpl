@@ -24,8 +24,9 @@ app.kubernetes.io/component: {{ .name }}
 - {name: PUSHHUB_BEHIND_PROXY, value: "on"}
 - {name: PUSHHUB_GRPC_REST, value: "{{ .Release.Name }}-web:8000"}
 - name: PUSHHUB_JOURNAL
-  value: {{ if or .Values.journal.existingClaim .Values.journal.bucket }}/journal{{ else }}"off"{{ end }}
+  value: {{ if .Values.journal.existingClaim }}/journal{{ else }}"off"{{ end }}
 {{- with .Values.journal.bucket }}
+{{- if not $.Values.journal.existingClaim }}{{ fail "journal.bucket needs journal.existingClaim, from which maintenance takes segments there" }}{{ end }}
 - {name: PUSHHUB_JOURNAL_BUCKET, value: {{ . | quote }}}
 {{- end }}
 {{- $secrets := dict "SECRET_KEY" "secret_key" "DATABASE_URL" "database_url" "REDIS_URL" "redis_url" "METRICS_TOKEN" "metrics_token" "FLOWER_LOGIN" "flower_login" }}
