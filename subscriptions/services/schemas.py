@@ -50,12 +50,11 @@ class Definition:
 
 
 def create_schema(*, parent: str, schema_id: str, schema: object, caller: Principal = OPERATOR) -> SchemaRevision:
-    """Create a schema and return its first revision."""
+    """Create a schema and return its first revision. A name in `schema` is ignored (schema.proto)."""
     project_id = names.parse_project(parent, field="parent")
     name = names.schema_name(project_id, schema_id)
     _plain(name, field="schemaId")
     resource = read_schema(schema)
-    check_name(resource, name)
     definition = _definition_read(resource)
     with transaction.atomic():
         project = ensure_project(project=project_id, caller=caller)

@@ -75,6 +75,22 @@ def test_a_patch_changes_the_field_it_names_and_no_other(api: Api, field: str) -
 
 
 def test_snake_case_names_are_accepted(api: Api) -> None:
+@pytest.mark.parametrize("name", ["updateMask", "update_mask"])
+def test_the_mask_of_an_update_may_be_in_the_query(api: Api, name: str) -> None:
+    """Terraform's provider for Google sends it there."""
+    api.create("topics/orders", FULL)
+
+    query = {name: "labels,messageRetentionDuration"}
+    patched = api.call("PATCH", "topics/orders", {"topic": {"labels": {"team": "shop-2"}}}, query=query)
+
+    rest = {field: value for field, value in FULL.items() if field != "messageRetentionDuration"}
+    expected = {"name": "projects/shop/topics/orders", **rest, "labels": {"team": "shop-2"}, "state": "ACTIVE"}
+    assert (patched.status, patched.body) == (200, expected)
+    both = {"topic": {"labels": {}}, "updateMask": "labels"}
+    assert "labels" not in api.call("PATCH", "topics/orders", both, query={name: "messageStoragePolicy"}).body
+    assert "messageStoragePolicy" in api.get("topics/orders").body
+
+
     topic = api.create("topics/orders", {"message_retention_duration": "600s"})
     patched = api.patch(
         "topics/orders",

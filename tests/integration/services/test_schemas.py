@@ -113,6 +113,12 @@ def test_a_schema_is_created_read_listed_and_deleted(api: Api) -> None:
     assert api.get("schemas/order").error["message"] == "Resource not found (resource=order)."
 
 
+def test_the_name_in_a_new_schema_is_ignored(api: Api) -> None:
+    """schema.proto says so, and Terraform's provider for Google has the id alone there."""
+    answer = api.post("schemas?schemaId=order", {"name": "order", "type": "AVRO", "definition": AVRO})
+    assert (answer.status, answer.body.get("name")) == (200, NAME)
+
+
 def test_revisions_are_committed_rolled_back_listed_and_deleted(api: Api) -> None:
     first, second = created(api), committed(api)
     assert second["revisionId"] != first["revisionId"] and second["definition"] == WIDER
