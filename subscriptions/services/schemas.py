@@ -86,10 +86,14 @@ def rollback_schema(*, name: str, request: object) -> SchemaRevision:
     """Add a revision with the definition of an older one. `request` is a RollbackSchemaRequest."""
     _plain(name)
     parsed = fields.ROLLBACK_SCHEMA.read(request)
+    if "revisionId" not in parsed:
+        raise InvalidArgument(
+            "You have passed an invalid argument to the service (argument=revision_id).", field="revisionId"
+        )
     check_name(parsed, name)
     with transaction.atomic():
         row = selectors.get_schema(name=name, lock=True)
-        old = selectors.get_schema_revision(schema=row, revision_id=parsed.get("revisionId", ""), field="revisionId")
+        old = selectors.get_schema_revision(schema=row, revision_id=parsed["revisionId"], field="revisionId")
         return _add_revision(row, Definition(old.definition, bytes(old.compiled), old.root_message))
 
 

@@ -136,6 +136,8 @@ def test_revisions_are_committed_rolled_back_listed_and_deleted(api: Api) -> Non
     last = api.delete(f"schemas/order@{first['revisionId']}:deleteRevision")
     assert last.error["status"] == "FAILED_PRECONDITION"
     assert api.post("schemas/order:rollback", {"revisionId": "00000000"}).status == 404
+    assert api.post("schemas/order:rollback", {}).fields == ["revisionId"]
+    assert api.get("schemas/order:listRevisions?view=FULL").body["schemas"] == [first]
     assert api.delete("schemas/order:deleteRevision").status == 400
 
 
