@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import io
+import re
 from typing import Any
 
 import orjson
 import pytest
 
 from pushhub.common.errors import InvalidArgument
+from subscriptions import paging
 from subscriptions.api.parsers import read_body
 from subscriptions.models import Project, Subscription, Topic
 from tests.restapi import Api
@@ -258,6 +260,41 @@ def test_a_list_comes_in_pages_by_name(api: Api) -> None:
     assert [topic["name"][-3:] for topic in second["topics"]] == ["ccc"]
     assert "nextPageToken" not in second
     assert len(api.get("topics?page_size=0").body["topics"]) == 3
+
+
+@pytest.mark.parametrize("collection", ["topics", "subscriptions"])
+def test_a_page_ends_early_if_its_functions_are_large(
+    api: Api, collection: str, monkeypatch: pytest.MonkeyPatch, django_assert_max_num_queries: Any
+) -> None:
+    """A thousand of the largest would take a gigabyte of the process."""
+    code = "function f(m) { return m; } //" + "x" * 2000
+    transforms = [{"javascriptUdf": {"functionName": "f", "code": code}}]
+    body: dict[str, Any] = {}
+    if collection == "subscriptions":
+        body = {
+            "topic": "projects/shop/topics/topic",
+            "deadLetterPolicy": {"deadLetterTopic": "projects/shop/topics/topic"},
+        }
+        api.create("topics/topic", {"messageTransforms": transforms})
+    api.create(f"{collection}/a-topic", body)
+    for name in ("b-topic", "c-topic", "d-topic"):
+        api.create(f"{collection}/{name}", {"messageTransforms": transforms, **body})
+    monkeypatch.setattr(paging, "LARGE_CHARACTERS", 5000)
+
+    with django_assert_max_num_queries(5) as queries:
+        first = api.get(collection).body
+    read = {
+        of for query in queries.captured_queries for of in re.findall(r'(\w+)"?\."message_transforms"', query["sql"])
+    }
+    assert read == {f"subscriptions_{collection.removesuffix('s')}"}, "and not those of each subscription's topics"
+    rest = api.get(f"{collection}?pageToken={first['nextPageToken']}").body
+    monkeypatch.setattr(paging, "LARGE_CHARACTERS", 1)
+    single = api.get(f"{collection}?pageToken={first['nextPageToken']}").body
+
+    pages = [[row["name"].rpartition("/")[2] for row in page[collection]] for page in (first, rest, single)]
+    assert pages == [["a-topic", "b-topic", "c-topic"], ["d-topic"], ["d-topic"]]
+    assert [row.get("messageTransforms") for row in first[collection]] == [None, transforms, transforms]
+    assert "nextPageToken" not in rest | single
 
 
 def test_pages_neither_repeat_nor_skip_when_the_list_changes_meanwhile(api: Api) -> None:
