@@ -76,7 +76,6 @@ def test_a_patch_changes_the_field_it_names_and_no_other(api: Api, field: str) -
     assert api.get("topics/full").body == cleared
 
 
-def test_snake_case_names_are_accepted(api: Api) -> None:
 @pytest.mark.parametrize("name", ["updateMask", "update_mask"])
 def test_the_mask_of_an_update_may_be_in_the_query(api: Api, name: str) -> None:
     """Terraform's provider for Google sends it there."""
@@ -93,6 +92,7 @@ def test_the_mask_of_an_update_may_be_in_the_query(api: Api, name: str) -> None:
     assert "messageStoragePolicy" in api.get("topics/orders").body
 
 
+def test_snake_case_names_are_accepted(api: Api) -> None:
     topic = api.create("topics/orders", {"message_retention_duration": "600s"})
     patched = api.patch(
         "topics/orders",
@@ -494,7 +494,9 @@ def test_a_body_without_a_length_is_refused_and_not_read_as_empty(api: Api) -> N
     assert (answer.status, answer.fields) == (400, ["body"])
 
 
-@pytest.mark.parametrize("path", ["nothing", "topics/orders/more/of/it", "/v1/", "/v1/projects/shop"])
+@pytest.mark.parametrize(
+    "path", ["nothing", "topics/orders/more/of/it", "/v1/", "/v1/projects/shop", "/v3/projects/shop/topics"]
+)
 def test_unknown_urls_are_not_found_in_json(api: Api, path: str) -> None:
     answer = api.get(path)
 
