@@ -198,11 +198,12 @@ def schema_revisions_of(schema: Schema) -> QuerySet[SchemaRevision]:
     return SchemaRevision.objects.filter(schema=schema).select_related("schema__project")
 
 
-def schema_revisions_latest(schemas: Iterable[Schema]) -> dict[int, SchemaRevision]:
-    """Return the latest revision of each schema, by the schema's key."""
+def schema_revisions_latest(schemas: Iterable[Schema], *, full: bool) -> dict[int, SchemaRevision]:
+    """Return the latest revision of each schema, by the schema's key. Without `full`, definitions aren't read."""
     latest = SchemaRevision.objects.filter(schema__in=list(schemas)).order_by().values("schema").annotate(key=Max("pk"))
     rows = SchemaRevision.objects.filter(pk__in=latest.values("key")).select_related("schema__project")
-    return {row.schema_id: row for row in rows.defer("compiled")}
+    large = ("compiled",) if full else ("compiled", "definition")
+    return {row.schema_id: row for row in rows.defer(*large)}
 
 
 def schema_revision_ids(*, name: str) -> list[tuple[int, str]]:
