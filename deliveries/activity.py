@@ -39,7 +39,8 @@ def delete_expired_subscriptions() -> int:
     rows = rows.filter(used_at__lt=now - timedelta(days=1) + timedelta(seconds=1))
 
     def is_expired(row: Any) -> bool:
-        return bool(row.used_at < now - timedelta(seconds=row.expiration_ttl_seconds or 0))
+        # A policy may be longer than the time since the year 1, which a datetime can't be before.
+        return bool((now - row.used_at).total_seconds() > (row.expiration_ttl_seconds or 0))
 
     deleted = 0
     for pk in [row.pk for row in rows.iterator() if is_expired(row)]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from itertools import accumulate
+from typing import Any, TypeVar
 
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Model, Q, QuerySet, TextField
+from django.db.models.functions import Cast, Length
 
 from pushhub.common.errors import InvalidArgument, clipped
 from pushhub.common.pagetokens import read_token, write_token
 
 Row = TypeVar("Row", bound=Model)
+
+#: Of a page's rows. A topic or a subscription may have 100 KB of functions.
+LARGE_CHARACTERS = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +37,41 @@ class Page:
         return cls(size=min(int(text) or default, cap), token=query.get("pageToken") or query.get("page_token") or "")
 
 
-def paged(rows: QuerySet[Row], page: Page, *, keys: tuple[str, ...], scope: str) -> tuple[list[Row], str]:
+def paged(
+    rows: QuerySet[Row], page: Page, *, keys: tuple[str, ...], scope: str, large: str = ""
+) -> tuple[list[Row], str]:
     """Return a page of `rows` in the order of `keys`, and the token of the next page.
 
-    `scope` names the list. A token of one list is refused by another.
+    `scope` names the list. A token of one list is refused by another. `large` names a column of JSON: a page that has
+    LARGE_CHARACTERS of it ends early, because a page of a thousand could have a hundred times as many.
     """
     if page.token:
         rows = rows.filter(_after(keys, read_token(page.token, scope)))
-    page_rows = list(rows.order_by(*keys)[: page.size + 1])
-    if len(page_rows) <= page.size:
+    selected: QuerySet[Any] = rows.order_by(*keys)
+    if large:
+        selected = selected.defer(large).annotate(large_characters=Length(Cast(large, TextField())))
+    found = list(selected[: page.size + 1])
+    page_rows = found[: page.size]
+    if large:
+        page_rows = page_rows[: _fitting(page_rows)]
+        _complete(page_rows, large)
+    if len(page_rows) == len(found):
         return page_rows, ""
-    page_rows.pop()
     return page_rows, write_token([_value(page_rows[-1], key) for key in keys], scope)
+
+
+def _fitting(rows: Sequence[Any]) -> int:
+    """Return how many rows fit into a page, at least one."""
+    sums = accumulate(row.large_characters or 0 for row in rows)
+    return max(len([total for total in sums if total <= LARGE_CHARACTERS]), 1)
+
+
+def _complete(rows: Sequence[Any], large: str) -> None:
+    """Read the column that was left out, for the rows that have it."""
+    wanted = [row.pk for row in rows if row.large_characters is not None]
+    values = dict(type(rows[0])._default_manager.filter(pk__in=wanted).values_list("pk", large)) if wanted else {}
+    for row in rows:
+        setattr(row, large, values.get(row.pk))
 
 
 def _after(keys: tuple[str, ...], last: list[str]) -> Q:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
 from django.conf import settings
@@ -198,11 +198,12 @@ def schema_revisions_of(schema: Schema) -> QuerySet[SchemaRevision]:
     return SchemaRevision.objects.filter(schema=schema).select_related("schema__project")
 
 
-def schema_revisions_latest(schemas: Iterable[Schema]) -> dict[int, SchemaRevision]:
-    """Return the latest revision of each schema, by the schema's key."""
+def schema_revisions_latest(schemas: Iterable[Schema], *, full: bool) -> dict[int, SchemaRevision]:
+    """Return the latest revision of each schema, by the schema's key. Without `full`, definitions aren't read."""
     latest = SchemaRevision.objects.filter(schema__in=list(schemas)).order_by().values("schema").annotate(key=Max("pk"))
     rows = SchemaRevision.objects.filter(pk__in=latest.values("key")).select_related("schema__project")
-    return {row.schema_id: row for row in rows.defer("compiled")}
+    large = ("compiled",) if full else ("compiled", "definition")
+    return {row.schema_id: row for row in rows.defer(*large)}
 
 
 def schema_revision_ids(*, name: str) -> list[tuple[int, str]]:
@@ -264,9 +265,9 @@ def subscriptions_attached_to(topic: Topic) -> QuerySet[Subscription]:
 
 
 def subscriptions_of(project: Project) -> QuerySet[Subscription]:
-    return Subscription.objects.filter(project=project).select_related(
-        "project", "topic__project", "dead_letter_topic__project"
-    )
+    """Return the subscriptions of a project. The functions of their topics, which may be large, aren't read."""
+    rows = Subscription.objects.select_related("project", "topic__project", "dead_letter_topic__project")
+    return rows.filter(project=project).defer("topic__message_transforms", "dead_letter_topic__message_transforms")
 
 
 def service_accounts_of(project: Project) -> QuerySet[ServiceAccount]:
@@ -308,7 +309,7 @@ class PushSettings:
     filter: str = _of("filter")
     #: Whether it is paused: its messages wait, and its push configuration is kept.
     paused: bool = _of("paused")
-    #: The functions of the message transforms that are on, in their order.
+    #: The functions of the message transforms that are on, in their order. A publish doesn't read them.
     transforms: Sequence[Function] = _of("message_transforms", by=functions_on)
     #: The name of the topic, or "_deleted-topic_".
     topic: str = _of(
@@ -329,6 +330,8 @@ class PushSettings:
 
 _FIELDS = [(each.metadata["columns"], each.metadata["by"]) for each in dataclasses.fields(PushSettings)]
 PUSH_COLUMNS = list(dict.fromkeys(column for columns, _ in _FIELDS for column in columns))
+#: Those that a publish needs of each subscription. Functions of thousands of subscriptions may have a gigabyte.
+PUBLISH_COLUMNS = [column for column in PUSH_COLUMNS if column != "message_transforms"]
 
 
 def push_settings(ids: Iterable[int]) -> dict[int, PushSettings]:
@@ -343,12 +346,15 @@ def push_settings_of(subscription_id: int) -> PushSettings | None:
 
 
 def subscriptions_of_topic(topic_id: int) -> list[PushSettings]:
-    """Return the settings of the subscriptions attached to a topic, which get a message published now."""
+    """Return the settings of the subscriptions attached to a topic, which get a message published now.
+
+    They lack the functions of message transforms.
+    """
     return _attached(topic_id)
 
 
-def _push_settings(row: Sequence[Any]) -> PushSettings:
-    values = dict(zip(PUSH_COLUMNS, row, strict=True))
+def _push_settings(row: Sequence[Any], columns: Sequence[str] = PUSH_COLUMNS) -> PushSettings:
+    values = dict(zip(columns, row, strict=True))
     return PushSettings(*(by(*map(values.get, columns)) if by else values[columns[0]] for columns, by in _FIELDS))
 
 
@@ -362,9 +368,9 @@ _settings_of = ParsedRows(
 _attached = ParsedRows(
     PreparedRows(
         lambda topic_id: (
-            Subscription.objects.filter(topic_id=topic_id, detached=False).order_by("id").values_list(*PUSH_COLUMNS)
+            Subscription.objects.filter(topic_id=topic_id, detached=False).order_by("id").values_list(*PUBLISH_COLUMNS)
         ),
         slots=(-1,),
     ),
-    _push_settings,
+    partial(_push_settings, columns=PUBLISH_COLUMNS),
 )

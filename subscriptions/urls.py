@@ -27,5 +27,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *list_patterns(
         policies, roles, projects, service_accounts, account_keys, topics, subscriptions, schemas, transforms
     ),
-    re_path(r"^v1/", MethodNotFound.as_view()),
+    re_path(r"^v[123]/", MethodNotFound.as_view()),
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.core import signing
@@ -20,6 +20,10 @@ from subscriptions.selectors import get_project
 
 #: The most points of a page, as in Cloud Monitoring. A page has whole series, and at least one.
 MAX_POINTS = 100_000
+#: The longest alignment period of Cloud Monitoring.
+MAX_PERIOD = timedelta(weeks=104)
+#: Nothing is older, and earlier times could not be computed with.
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @serve(
@@ -55,10 +59,10 @@ def _query(project: str, parameters: Mapping[str, str]) -> Query:
         raise InvalidArgument('Give a filter, such as metric.type = "...".', field="filter")
     if parameters.get("aggregation.crossSeriesReducer", "REDUCE_NONE") != "REDUCE_NONE":
         raise InvalidArgument("Series are not reduced here.", field="aggregation.crossSeriesReducer")
-    end = parse_timestamp(parameters.get("interval.endTime"), field="interval.endTime")
+    end = max(parse_timestamp(parameters.get("interval.endTime"), field="interval.endTime"), EPOCH)
     start = end - MINUTE
     if parameters.get("interval.startTime"):
-        start = parse_timestamp(parameters["interval.startTime"], field="interval.startTime")
+        start = max(parse_timestamp(parameters["interval.startTime"], field="interval.startTime"), EPOCH)
     if start > end:
         raise InvalidArgument("The interval ends before it starts.", field="interval")
     return Query(
@@ -74,8 +78,8 @@ def _query(project: str, parameters: Mapping[str, str]) -> Query:
 def _period(text: str) -> timedelta:
     field = "aggregation.alignmentPeriod"
     period = timedelta(milliseconds=parse_duration(text, field=field)) if text else MINUTE
-    if period < MINUTE or period % MINUTE:
-        raise InvalidArgument("The alignment period is a whole number of minutes.", field=field)
+    if not MINUTE <= period <= MAX_PERIOD or period % MINUTE:
+        raise InvalidArgument("The alignment period is a whole number of minutes, up to 104 weeks.", field=field)
     return period
 
 

@@ -194,10 +194,11 @@ def _stored_notices(subscription: Subscription, regions: Sequence[str], clock: C
         yield Notice(Condition.TOPIC_DELETED)
     if subscription.expiration_ttl_seconds is not None:
         used_at = max(subscription.active_at, subscription.updated_at)
-        ends = used_at + timedelta(seconds=subscription.expiration_ttl_seconds)
-        # A policy of a day is about to end all the time.
-        if ends < clock() + min(SOON, timedelta(seconds=subscription.expiration_ttl_seconds) / 2):
-            yield Notice(Condition.EXPIRING, at=ends)
+        ttl_seconds = subscription.expiration_ttl_seconds
+        left_seconds = ttl_seconds - (clock() - used_at).total_seconds()
+        # A policy of a day is about to end all the time, and one of 8,000 years ends when no datetime can be.
+        if left_seconds < min(SOON.total_seconds(), ttl_seconds / 2):
+            yield Notice(Condition.EXPIRING, at=used_at + timedelta(seconds=ttl_seconds))
     if subscription.max_delivery_attempts:
         yield from _held_dead_letters(subscription, regions)
 

@@ -22,7 +22,7 @@ from subscriptions import selectors
 from subscriptions.models import Snapshot, Subscription
 from subscriptions.resources import bounds, fields
 from subscriptions.services.projects import ensure_project
-from subscriptions.services.rows import already_exists, check_name, insert
+from subscriptions.services.rows import check_free, check_name, insert
 
 LIFETIME = timedelta(days=7)
 SHORTEST_LIFETIME = timedelta(hours=1)
@@ -41,8 +41,7 @@ def create_snapshot(*, name: str, request: object, caller: Principal = OPERATOR)
     with write_transaction():
         project = ensure_project(project=project_id, caller=caller)
         source = selectors.get_subscription(name=snapshot_fields["subscription"], lock=True)
-        if Snapshot.objects.filter(project=project, snapshot_id=snapshot_id).exists():
-            raise already_exists(snapshot_id)
+        check_free(Snapshot.objects.filter(project=project, snapshot_id=snapshot_id), snapshot_id)
         _refuse_too_many(project.pk, source.topic_id)
         row = Snapshot(project=project, snapshot_id=snapshot_id, labels=labels, tags=snapshot_fields.get("tags", {}))
         _describe(row, source)

@@ -15,8 +15,10 @@ from django.db.models.sql.compiler import SQLCompiler
 
 _Compiled = tuple[SQLCompiler, str, tuple[Any, ...], Any]
 Parsed = TypeVar("Parsed")
-#: Parsed rows that are kept. Beyond that, all are forgotten and parsed again.
+#: Parsed rows that are kept, and the bytes of their texts. Beyond that, all are forgotten and parsed again. A number
+#: alone bounds nothing: a subscription may have 100 KB of functions, and each of its versions is a row.
 MOST_PARSED = 20_000
+MOST_PARSED_BYTES = 32 << 20
 
 
 class PreparedRows:
@@ -74,6 +76,7 @@ class ParsedRows(Generic[Parsed]):
         self._rows = rows
         self._parse = parse
         self._parsed: dict[tuple[Any, ...], Parsed] = {}
+        self._bytes = 0
 
     def __call__(self, *values: str | int) -> list[Parsed]:
         """Return the objects for these values, one per slot of the query."""
@@ -82,11 +85,18 @@ class ParsedRows(Generic[Parsed]):
         try:
             return [parsed[row] for row in rows]
         except KeyError:
-            if len(parsed) + len(rows) > MOST_PARSED:
+            new_bytes = sum(_text_bytes(row) for row in rows if row not in parsed)
+            if len(parsed) + len(rows) > MOST_PARSED or self._bytes + new_bytes > MOST_PARSED_BYTES:
                 parsed = self._parsed = {}
+                self._bytes, new_bytes = 0, sum(map(_text_bytes, rows))
+            self._bytes += new_bytes
         return [parsed[row] if row in parsed else self._parse_new(row, parsed) for row in rows]
 
     def _parse_new(self, row: tuple[Any, ...], parsed: dict[tuple[Any, ...], Parsed]) -> Parsed:
         [converted] = self._rows.converted([row])
         parsed[row] = self._parse(converted)
         return parsed[row]
+
+
+def _text_bytes(row: Sequence[Any]) -> int:
+    return sum(len(value) for value in row if isinstance(value, (str, bytes)))

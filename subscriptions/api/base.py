@@ -98,7 +98,7 @@ class PublicView(ApiView):
 
 
 class MethodNotFound(PublicView):
-    """Any other URL under /v1/."""
+    """Any other URL of the API."""
 
     schema = None
 

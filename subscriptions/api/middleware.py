@@ -16,7 +16,8 @@ from subscriptions.api.authentication import session_principal
 from subscriptions.audit import Origin, origin
 from subscriptions.identity.tenants import admit_tenant
 
-API = "/v1/"
+#: The versions of the services whose methods PushHub has.
+API = ("/v1/", "/v2/", "/v3/")
 #: The query parameters that can carry an access token in Google's APIs.
 TOKEN_PARAMETERS = ("access_token", "oauth_token")
 #: Compressing shorter responses isn't worth the time.

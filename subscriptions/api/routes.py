@@ -83,6 +83,7 @@ def serve(
     """
     operation = _operation_of(verb, address) if operation_id is None else operation_id
     collection = operation.partition("_")[0]
+    has_mask = verb == "PATCH" and isinstance(takes, Message) and "updateMask" in takes.fields
 
     def decorate(handler: Handler) -> Handler:
         wanted = list(inspect.signature(handler).parameters)
@@ -90,6 +91,8 @@ def serve(
         @functools.wraps(handler)
         def answer(view: ApiView, request: Request, **segments: str) -> Response:
             given = {word: TAKEN[word](view, request, segments) if word in TAKEN else segments[word] for word in wanted}
+            if has_mask:
+                given["body"] = _with_mask(given["body"], request.query_params)
             answered = handler(**given)
             return answered if isinstance(answered, Response) else Response({} if answered is None else answered)
 
@@ -107,6 +110,14 @@ def serve(
         return handler
 
     return decorate
+
+
+def _with_mask(body: Any, query: Mapping[str, str]) -> Any:
+    """Return the body of an update. Without a mask it gets the query's, where Terraform's provider has it."""
+    mask = query.get("updateMask") or query.get("update_mask")
+    if not mask or not isinstance(body, dict) or not body.keys().isdisjoint(("updateMask", "update_mask")):
+        return body
+    return {**body, "updateMask": mask}
 
 
 def _operation_of(verb: str, address: str) -> str:

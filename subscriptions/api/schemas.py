@@ -39,7 +39,7 @@ def list_schemas(name: str, query: Mapping[str, str], caller: Principal) -> Any:
     page, full = _page(query)
     owner = ensure_project(project=names.parse_project(name, field="parent"), caller=caller)
     rows, token = paged(selectors.schemas_of(owner), page, keys=("schema_id",), scope=f"schemas {owner.pk}")
-    latest = selectors.schema_revisions_latest(rows)
+    latest = selectors.schema_revisions_latest(rows, full=full)
     return listed("schemas", [schema_resource(latest[row.pk], full=full) for row in rows], token)
 
 

@@ -61,8 +61,8 @@ def delete_subscription(name: str) -> None:
 def list_subscriptions(name: str, page: Page, caller: Principal) -> Any:
     """Return the subscriptions of a project."""
     owner = ensure_project(project=names.parse_project(name), caller=caller)
-    keys = ("subscription_id",)
-    rows, token = paged(selectors.subscriptions_of(owner), page, keys=keys, scope=f"subscriptions {owner.pk}")
+    keys, scope = ("subscription_id",), f"subscriptions {owner.pk}"
+    rows, token = paged(selectors.subscriptions_of(owner), page, keys=keys, scope=scope, large="message_transforms")
     return listed("subscriptions", [subscription_resource(row) for row in rows], token)
 
 

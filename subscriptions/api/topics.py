@@ -45,7 +45,9 @@ def delete_topic(name: str) -> None:
 def list_topics(name: str, page: Page, caller: Principal) -> Any:
     """Return the topics of a project."""
     owner = ensure_project(project=names.parse_project(name), caller=caller)
-    rows, token = paged(selectors.topics_of(owner), page, keys=("topic_id",), scope=f"topics {owner.pk}")
+    rows, token = paged(
+        selectors.topics_of(owner), page, keys=("topic_id",), scope=f"topics {owner.pk}", large="message_transforms"
+    )
     return listed("topics", [topic_resource(row) for row in rows], token)
 
 
@@ -53,6 +55,7 @@ def list_topics(name: str, page: Page, caller: Principal) -> Any:
 def list_topic_subscriptions(name: str, page: Page) -> Any:
     """Return the names of the subscriptions attached to a topic. They may belong to other projects."""
     topic = selectors.get_topic(name=name)
-    attached, keys = selectors.subscriptions_attached_to(topic), ("project__project_id", "subscription_id")
+    attached = selectors.subscriptions_attached_to(topic).defer("message_transforms")
+    keys = ("project__project_id", "subscription_id")
     rows, token = paged(attached, page, keys=keys, scope=f"topic subscriptions {topic.pk}")
     return listed("subscriptions", [row.name for row in rows], token)

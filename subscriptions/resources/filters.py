@@ -187,7 +187,8 @@ class _Parser(Generic[T]):
             self._refuse(expected)
         text = ESCAPE.sub(self._unescaped, self._symbol[1:-1])
         self._next()
-        return text
+        # A character beyond U+FFFF may be written as two escapes, as in JSON.
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
     def _unescaped(self, match: re.Match[str]) -> str:
         unicode, hexadecimal, octal, named, unknown = match.groups()

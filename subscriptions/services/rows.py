@@ -35,10 +35,14 @@ def update_request(
     return values, paths
 
 
-def insert(row: Model, resource_id: str, is_taken: bool = False) -> None:
-    """Store a new row. `is_taken` is the result of a query for its name; a constraint refuses one of two at once."""
-    if is_taken:
+def check_free(rows: QuerySet[Any], resource_id: str) -> None:
+    """Raise AlreadyExists if `rows`, those of a new resource's name, has one. Quotas come after it."""
+    if rows.exists():
         raise already_exists(resource_id)
+
+
+def insert(row: Model, resource_id: str) -> None:
+    """Store a new row after `check_free`. Of two at once, a constraint refuses one."""
     try:
         with transaction.atomic():
             row.save(force_insert=True)

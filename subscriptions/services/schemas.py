@@ -28,7 +28,7 @@ from subscriptions.schemarules.validators import (
     validators,
 )
 from subscriptions.services.projects import ensure_project
-from subscriptions.services.rows import already_exists, check_name, insert
+from subscriptions.services.rows import check_free, check_name, insert
 
 ENCODINGS = ("JSON", "BINARY")
 #: Compiled validators take ten to twenty times the bytes of their definition (6.7 MB for 297 KB), and at least a few
@@ -50,17 +50,15 @@ class Definition:
 
 
 def create_schema(*, parent: str, schema_id: str, schema: object, caller: Principal = OPERATOR) -> SchemaRevision:
-    """Create a schema and return its first revision."""
+    """Create a schema and return its first revision. A name in `schema` is ignored (schema.proto)."""
     project_id = names.parse_project(parent, field="parent")
     name = names.schema_name(project_id, schema_id)
     _plain(name, field="schemaId")
     resource = read_schema(schema)
-    check_name(resource, name)
     definition = _definition_read(resource)
     with transaction.atomic():
         project = ensure_project(project=project_id, caller=caller)
-        if Schema.objects.filter(project=project, schema_id=schema_id).exists():
-            raise already_exists(schema_id)
+        check_free(Schema.objects.filter(project=project, schema_id=schema_id), schema_id)
         if Schema.objects.filter(project=project).count() >= MAX_SCHEMAS:
             raise ResourceExhausted(f"Project {project.project_id} has {MAX_SCHEMAS} schemas, which is the most.")
         row = Schema(project=project, schema_id=schema_id, type=resource["type"])
@@ -88,9 +86,13 @@ def rollback_schema(*, name: str, request: object) -> SchemaRevision:
     _plain(name)
     parsed = fields.ROLLBACK_SCHEMA.read(request)
     check_name(parsed, name)
+    if "revisionId" not in parsed:
+        raise InvalidArgument(
+            "You have passed an invalid argument to the service (argument=revision_id).", field="revisionId"
+        )
     with transaction.atomic():
         row = selectors.get_schema(name=name, lock=True)
-        old = selectors.get_schema_revision(schema=row, revision_id=parsed.get("revisionId", ""), field="revisionId")
+        old = selectors.get_schema_revision(schema=row, revision_id=parsed["revisionId"], field="revisionId")
         return _add_revision(row, Definition(old.definition, bytes(old.compiled), old.root_message))
 
 

@@ -20,7 +20,7 @@ from subscriptions.resources import bounds, fields, masks
 from subscriptions.resources.subscriptions import FIELDS, check_combination, show_push_config, store_push_config
 from subscriptions.services import perimeters
 from subscriptions.services.projects import ensure_project
-from subscriptions.services.rows import check_name, check_quota, insert, update_request
+from subscriptions.services.rows import check_free, check_name, check_quota, insert, update_request
 from subscriptions.services.transforms import check_transforms
 
 
@@ -39,9 +39,9 @@ def create_subscription(*, name: str, subscription: object, caller: Principal = 
         FIELDS.store(row, values)
         check_combination(row)
         perimeters.check_push(row, {}, show_push_config(row))
+        check_free(Subscription.objects.filter(project=row.project, subscription_id=subscription_id), subscription_id)
         _check_subscription_quotas(row)
-        is_taken = Subscription.objects.filter(project=row.project, subscription_id=subscription_id).exists()
-        insert(row, subscription_id, is_taken)
+        insert(row, subscription_id)
         signals.announce(signals.subscription_created, subscription_id=row.pk, name=row.name)
     return row
 

@@ -16,7 +16,7 @@ from subscriptions.models import Topic
 from subscriptions.resources import bounds, fields, masks
 from subscriptions.resources.topics import FIELDS
 from subscriptions.services.projects import ensure_project
-from subscriptions.services.rows import check_name, check_quota, insert, update_request
+from subscriptions.services.rows import check_free, check_name, check_quota, insert, update_request
 from subscriptions.services.transforms import check_transforms
 
 
@@ -30,8 +30,10 @@ def create_topic(*, name: str, topic: object, caller: Principal = OPERATOR) -> T
         row.project = ensure_project(project=project_id, caller=caller)
         agents.check_schema(values, values, caller=caller)
         FIELDS.store(row, values)
-        check_quota("topics in the project", Topic.objects.filter(project=row.project), bounds.TOPICS_PER_PROJECT)
-        insert(row, topic_id, Topic.objects.filter(project=row.project, topic_id=topic_id).exists())
+        of_project = Topic.objects.filter(project=row.project)
+        check_free(of_project.filter(topic_id=topic_id), topic_id)
+        check_quota("topics in the project", of_project, bounds.TOPICS_PER_PROJECT)
+        insert(row, topic_id)
     return row
 
 

@@ -99,6 +99,22 @@ def test_parsed_rows_are_forgotten_before_they_become_too_many(
     assert again[0] is not first[0], "it was forgotten meanwhile"
 
 
+def test_parsed_rows_are_forgotten_before_they_take_too_many_bytes(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepared, "MOST_PARSED_BYTES", 2500)
+    labels = parsed_labels()
+    first = labels("project-1", "topic-1")
+    for number in range(20):
+        Topic.objects.filter(topic_id="topic-0").update(labels={"number": f"{number}" * 500})
+        assert labels("project-1", "topic-1")[0]["number"] == f"{number}" * 500
+        kept = [len(parsed["number"]) for parsed in labels._parsed.values()]
+        assert sum(kept) <= 2500
+    Topic.objects.filter(topic_id="topic-0").update(labels={"number": "0"})
+    assert labels("project-1", "topic-1") == first
+    assert labels("project-1", "topic-1")[0] is not first[0], "it was forgotten meanwhile"
+
+
 @pytest.mark.django_db(transaction=True)
 def test_each_thread_asks_by_its_own_connection(project: Project) -> None:
     rows, row_counts = labelled(), []

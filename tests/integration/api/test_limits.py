@@ -278,27 +278,31 @@ def test_a_messages_encoded_size_is_that_of_protobuf(messages: list[NewMessage])
 
 
 @pytest.mark.parametrize(
-    ("quota", "path", "body"),
+    ("quota", "collection", "body"),
     [
-        ("subscriptions.resources.bounds.TOPICS_PER_PROJECT", "topics/third", {}),
-        ("subscriptions.resources.bounds.SUBSCRIPTIONS_PER_PROJECT", "subscriptions/third", {"topic": TOPIC}),
-        ("subscriptions.resources.bounds.SUBSCRIPTIONS_PER_TOPIC", "subscriptions/third", {"topic": TOPIC}),
-        ("deliveries.retention.snapshots.MAX_SNAPSHOTS", "snapshots/third", {"subscription": f"projects/shop/{OLD}"}),
+        ("subscriptions.resources.bounds.TOPICS_PER_PROJECT", "topics", {}),
+        ("subscriptions.resources.bounds.SUBSCRIPTIONS_PER_PROJECT", "subscriptions", {"topic": TOPIC}),
+        ("subscriptions.resources.bounds.SUBSCRIPTIONS_PER_TOPIC", "subscriptions", {"topic": TOPIC}),
+        ("deliveries.retention.snapshots.MAX_SNAPSHOTS", "snapshots", {"subscription": f"projects/shop/{OLD}"}),
     ],
 )
 def test_a_full_quota_is_resource_exhausted(
-    shop: Api, monkeypatch: pytest.MonkeyPatch, quota: str, path: str, body: dict[str, Any]
+    shop: Api, monkeypatch: pytest.MonkeyPatch, quota: str, collection: str, body: dict[str, Any]
 ) -> None:
     shop.create("subscriptions/second", {"topic": TOPIC})
     for name in ("first", "second"):
         shop.create(f"snapshots/{name}", {"subscription": f"projects/shop/{OLD}"})
+    present = "orders" if collection == "topics" else "second"
     monkeypatch.setattr(quota, 2)
 
-    answer = shop.put(path, body)
+    answer = shop.put(f"{collection}/third", body)
 
     assert (answer.status, answer.error["status"]) == (429, "RESOURCE_EXHAUSTED")
+    # A program that creates what it needs at each start learns that it is there.
+    taken = shop.put(f"{collection}/{present}", body)
+    assert (taken.status, taken.error["status"]) == (409, "ALREADY_EXISTS")
     monkeypatch.setattr(quota, 3)
-    assert shop.put(path, body).status == 200
+    assert shop.put(f"{collection}/third", body).status == 200
 
 
 def test_a_page_is_bounded_and_its_token_is_checked(shop: Api) -> None:

@@ -59,6 +59,13 @@ def test_an_access_token_may_come_in_the_query(api: Api, token: str, name: str) 
     assert api.get(f"topics/orders?{name}={token}", Authorization="Bearer x").status == 401, "the header counts"
 
 
+def test_an_access_token_may_come_in_the_query_of_later_versions(api: Api, token: str) -> None:
+    grants.grant_role(get_resource("projects/shop"), role="roles/monitoring.viewer", member=ADA)
+    descriptors = "/v3/projects/shop/metricDescriptors"
+    assert api.get(f"{descriptors}?access_token={token}").status == 200
+    assert api.get(descriptors).status == 401
+
+
 def test_an_access_token_in_the_query_is_never_written_down(
     api: Api, token: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,7 +75,8 @@ def test_an_access_token_in_the_query_is_never_written_down(
         raise RuntimeError("unexpected")
 
     queries = [f"access_token={token}", f"a=b&access_token={token}&fields=a(", f"oauth_token={token}x"]
-    statuses = [api.get(f"{path}?{query}").status for path in ("topics/orders", "none", "topics/") for query in queries]
+    paths = ("topics/orders", "none", "topics/", "/v3/none")
+    statuses = [api.get(f"{path}?{query}").status for path in paths for query in queries]
     monkeypatch.setattr("subscriptions.selectors.get_topic", fail)
     answer = api.get(f"topics/orders?access_token={token}")
     assert {*statuses, answer.status} >= {200, 400, 401, 404, 500}

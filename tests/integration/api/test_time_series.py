@@ -288,6 +288,7 @@ def test_a_project_shows_its_own(api: Api) -> None:
         ({"interval__endTime": "yesterday"}, "interval.endTime"),
         ({"interval__startTime": "2026-11-21T00:00:00Z"}, "interval"),
         ({"aggregation__alignmentPeriod": "90s"}, "aggregation.alignmentPeriod"),
+        ({"aggregation__alignmentPeriod": "315576000000s"}, "aggregation.alignmentPeriod"),
         ({"aggregation__perSeriesAligner": "ALIGN_MAX"}, "aggregation.perSeriesAligner"),
         ({"aggregation__crossSeriesReducer": "REDUCE_SUM"}, "aggregation.crossSeriesReducer"),
         ({"pageSize": "-1"}, "pageSize"),
@@ -299,6 +300,15 @@ def test_a_bad_parameter_is_refused_by_name(api: Api, query: dict[str, str], fie
     answer = ask(api, PUSHES, **query)
 
     assert (answer.status, answer.fields) == (400, [field])
+
+
+def test_times_from_year_1_to_year_9999_are_taken(api: Api) -> None:
+    count(1, 1)
+
+    always = ask(api, PUSHES, interval__startTime="0001-01-01T00:00:00Z", interval__endTime="9999-12-31T23:59:59Z")
+    never = ask(api, PUSHES, interval__startTime="", interval__endTime="0001-01-01T00:00:00Z")
+
+    assert (len(always.body["timeSeries"]), never.status, never.body) == (1, 200, {})
 
 
 def test_metrics_need_a_permission(api: Api) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import io
+import re
 from typing import Any
 
 import orjson
 import pytest
 
 from pushhub.common.errors import InvalidArgument
+from subscriptions import paging
 from subscriptions.api.parsers import read_body
 from subscriptions.models import Project, Subscription, Topic
 from tests.restapi import Api
@@ -72,6 +74,22 @@ def test_a_patch_changes_the_field_it_names_and_no_other(api: Api, field: str) -
     others = {name: value for name, value in FULL.items() if name != field}
     assert cleared == {"name": "projects/shop/topics/full", **others, "state": "ACTIVE"}
     assert api.get("topics/full").body == cleared
+
+
+@pytest.mark.parametrize("name", ["updateMask", "update_mask"])
+def test_the_mask_of_an_update_may_be_in_the_query(api: Api, name: str) -> None:
+    """Terraform's provider for Google sends it there."""
+    api.create("topics/orders", FULL)
+
+    query = {name: "labels,messageRetentionDuration"}
+    patched = api.call("PATCH", "topics/orders", {"topic": {"labels": {"team": "shop-2"}}}, query=query)
+
+    rest = {field: value for field, value in FULL.items() if field != "messageRetentionDuration"}
+    expected = {"name": "projects/shop/topics/orders", **rest, "labels": {"team": "shop-2"}, "state": "ACTIVE"}
+    assert (patched.status, patched.body) == (200, expected)
+    both = {"topic": {"labels": {}}, "updateMask": "labels"}
+    assert "labels" not in api.call("PATCH", "topics/orders", both, query={name: "messageStoragePolicy"}).body
+    assert "messageStoragePolicy" in api.get("topics/orders").body
 
 
 def test_snake_case_names_are_accepted(api: Api) -> None:
@@ -242,6 +260,41 @@ def test_a_list_comes_in_pages_by_name(api: Api) -> None:
     assert [topic["name"][-3:] for topic in second["topics"]] == ["ccc"]
     assert "nextPageToken" not in second
     assert len(api.get("topics?page_size=0").body["topics"]) == 3
+
+
+@pytest.mark.parametrize("collection", ["topics", "subscriptions"])
+def test_a_page_ends_early_if_its_functions_are_large(
+    api: Api, collection: str, monkeypatch: pytest.MonkeyPatch, django_assert_max_num_queries: Any
+) -> None:
+    """A thousand of the largest would take a gigabyte of the process."""
+    code = "function f(m) { return m; } //" + "x" * 2000
+    transforms = [{"javascriptUdf": {"functionName": "f", "code": code}}]
+    body: dict[str, Any] = {}
+    if collection == "subscriptions":
+        body = {
+            "topic": "projects/shop/topics/topic",
+            "deadLetterPolicy": {"deadLetterTopic": "projects/shop/topics/topic"},
+        }
+        api.create("topics/topic", {"messageTransforms": transforms})
+    api.create(f"{collection}/a-topic", body)
+    for name in ("b-topic", "c-topic", "d-topic"):
+        api.create(f"{collection}/{name}", {"messageTransforms": transforms, **body})
+    monkeypatch.setattr(paging, "LARGE_CHARACTERS", 5000)
+
+    with django_assert_max_num_queries(5) as queries:
+        first = api.get(collection).body
+    read = {
+        of for query in queries.captured_queries for of in re.findall(r'(\w+)"?\."message_transforms"', query["sql"])
+    }
+    assert read == {f"subscriptions_{collection.removesuffix('s')}"}, "and not those of each subscription's topics"
+    rest = api.get(f"{collection}?pageToken={first['nextPageToken']}").body
+    monkeypatch.setattr(paging, "LARGE_CHARACTERS", 1)
+    single = api.get(f"{collection}?pageToken={first['nextPageToken']}").body
+
+    pages = [[row["name"].rpartition("/")[2] for row in page[collection]] for page in (first, rest, single)]
+    assert pages == [["a-topic", "b-topic", "c-topic"], ["d-topic"], ["d-topic"]]
+    assert [row.get("messageTransforms") for row in first[collection]] == [None, transforms, transforms]
+    assert "nextPageToken" not in rest | single
 
 
 def test_pages_neither_repeat_nor_skip_when_the_list_changes_meanwhile(api: Api) -> None:
@@ -441,7 +494,9 @@ def test_a_body_without_a_length_is_refused_and_not_read_as_empty(api: Api) -> N
     assert (answer.status, answer.fields) == (400, ["body"])
 
 
-@pytest.mark.parametrize("path", ["nothing", "topics/orders/more/of/it", "/v1/", "/v1/projects/shop"])
+@pytest.mark.parametrize(
+    "path", ["nothing", "topics/orders/more/of/it", "/v1/", "/v1/projects/shop", "/v3/projects/shop/topics"]
+)
 def test_unknown_urls_are_not_found_in_json(api: Api, path: str) -> None:
     answer = api.get(path)
 

@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deliveries import activity
+from deliveries.inspection.conditions import Condition
+from deliveries.inspection.status import subscription_status
 from deliveries.models import Delivery, Message, SnapshotMessage
 from deliveries.retention import snapshots
 from deliveries.retention import sweep as sweeping
@@ -452,6 +454,18 @@ def test_a_subscription_that_nobody_uses_expires(api: Api) -> None:
     Subscription.objects.update(active_at=utcnow() - DAY * 40, updated_at=utcnow() - DAY * 40)
     assert activity.delete_expired_subscriptions() == 1
     assert [row.subscription_id for row in Subscription.objects.all()] == ["lasting"]
+
+
+def test_a_policy_longer_than_the_calendar_stops_neither_the_sweep_nor_the_console(api: Api) -> None:
+    # Given a policy of 10,000 years, which is the longest duration, and another one that is over
+    subscribe(api, "endless", expirationPolicy={"ttl": "315576000000s"})
+    subscribe(api, "brief", expirationPolicy={"ttl": "86400s"})
+    Subscription.objects.update(active_at=utcnow() - DAY * 2, updated_at=utcnow() - DAY * 2)
+
+    # When the sweep comes, then the other one is deleted, and the first isn't about to be
+    assert activity.delete_expired_subscriptions() == 1
+    status = subscription_status(Subscription.objects.get(subscription_id="endless"))
+    assert Condition.EXPIRING not in [notice.condition for notice in status.notices]
 
 
 def test_a_subscription_that_is_used_while_a_sweep_is_frozen_stays(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,6 +113,23 @@ def test_a_schema_is_created_read_listed_and_deleted(api: Api) -> None:
     assert api.get("schemas/order").error["message"] == "Resource not found (resource=order)."
 
 
+def test_a_list_reads_definitions_only_if_it_shows_them(api: Api, django_assert_max_num_queries: Any) -> None:
+    """A page of a thousand schemas has up to 300 MB of them."""
+    for number in range(9):
+        created(api, schema_id=f"schema-{number}")
+    with django_assert_max_num_queries(6) as queries:
+        assert len(api.get("schemas").body["schemas"]) == 9
+    assert not [query for query in queries.captured_queries if '"definition"' in query["sql"]]
+    with django_assert_max_num_queries(6):
+        assert [schema["definition"] for schema in api.get("schemas?view=FULL").body["schemas"]] == [AVRO] * 9
+
+
+def test_the_name_in_a_new_schema_is_ignored(api: Api) -> None:
+    """schema.proto says so, and Terraform's provider for Google has the id alone there."""
+    answer = api.post("schemas?schemaId=order", {"name": "order", "type": "AVRO", "definition": AVRO})
+    assert (answer.status, answer.body.get("name")) == (200, NAME)
+
+
 def test_revisions_are_committed_rolled_back_listed_and_deleted(api: Api) -> None:
     first, second = created(api), committed(api)
     assert second["revisionId"] != first["revisionId"] and second["definition"] == WIDER
@@ -130,6 +147,8 @@ def test_revisions_are_committed_rolled_back_listed_and_deleted(api: Api) -> Non
     last = api.delete(f"schemas/order@{first['revisionId']}:deleteRevision")
     assert last.error["status"] == "FAILED_PRECONDITION"
     assert api.post("schemas/order:rollback", {"revisionId": "00000000"}).status == 404
+    assert api.post("schemas/order:rollback", {}).fields == ["revisionId"]
+    assert api.get("schemas/order:listRevisions?view=FULL").body["schemas"] == [first]
     assert api.delete("schemas/order:deleteRevision").status == 400
 
 

@@ -13,7 +13,7 @@ MESSAGES: dict[str, dict[str, str]] = {
     "none": {},
     "com": {"domain": "com", "lang": "en"},
     "org": {"domain": "org", "lang": "en-GB"},
-    "odd": {"iana.org/language_tag": "de", "a b": "x", "q": 'say "hi"\\'},
+    "odd": {"iana.org/language_tag": "de", "a b": "x", "q": 'say "hi"\\', "😀": "😀!"},
 }
 
 
@@ -45,6 +45,8 @@ MESSAGES: dict[str, dict[str, str]] = {
         ('attributes.domain = "\\u0063om"', "com"),
         ('attributes.domain = "\\x63om"', "com"),
         ('attributes.domain = "\\143om"', "com"),
+        ('attributes."\\ud83d\\ude00" = "\\uD83D\\uDE00!"', "odd"),
+        ('attributes:"\\ud83d"', ""),
         ('attributes.domain = "COM"', ""),
         ('attributes.Domain = "com"', ""),
         ('attributes.domain = "co"', ""),
