@@ -273,13 +273,15 @@ class Connection(asyncio.BaseProtocol):
             return
         self._request = None
         now = self._shared.clock()
+        # A request that waits may take the connection at once, which resets it.
+        retry_after_s = self._retry_after_s if status else 0.0
         if self._uses == 1 and status:
             self._owner.answered(cast(asyncio.Transport, self._transport))
         if keep and not (request.large_body and self._answered_early(status)):
             self._owner.release(self, now)
         else:
             self.discard()
-        self._shared.report(request, status, reason, now, retry_after_s=self._retry_after_s if status else 0.0)
+        self._shared.report(request, status, reason, now, retry_after_s=retry_after_s)
 
     def _answered_early(self, status: int) -> bool:
         """Return whether a part of a large body may be unsent.

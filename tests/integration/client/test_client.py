@@ -141,6 +141,21 @@ async def test_requests_wait_in_order_at_the_limit_of_connections() -> None:
 
 
 @on_uvloop
+async def test_a_retry_after_counts_though_another_request_takes_the_connection_at_once() -> None:
+    async def busy(peer: Peer) -> None:
+        while True:
+            await peer.request()
+            await peer.send(b"HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n")
+
+    async with Misbehaving(busy) as server, client_of(max_connections=1) as client:
+        results = Results(client, server.url)
+        for _ in range(3):
+            results.post()
+        assert [result.retry_after_s for result in await results.all()] == [7, 7, 7]
+    assert server.connections == 1
+
+
+@on_uvloop
 async def test_a_request_that_waits_for_a_connection_has_a_deadline() -> None:
     gate = Gate()
     async with Misbehaving(gate) as server, client_of(max_connections=1) as client:
