@@ -83,6 +83,7 @@ def _prepare(delivery: PushDelivery) -> None:
     """Make the plan anew, as nobody tells this process of changes, and read the payload."""
     subscription_id, plans = delivery.task.subscription_id, _sender().plans
     with _sender().lock:
+        plans.forget([subscription_id])
         plans.load([subscription_id])
         delivery.plan = plans.get(subscription_id, now=time.monotonic())
     if delivery.plan is not None and delivery.plan.endpoint is not None:
