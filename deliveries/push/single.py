@@ -92,7 +92,8 @@ def _prepare(delivery: PushDelivery) -> None:
 
 def _transform(delivery: PushDelivery, ended: threading.Event) -> None:
     """Apply the subscription's functions, which may settle the delivery."""
-    transformer = Transformer(resume=lambda _: ended.set(), admit=lambda _: True)
+    functions = delivery.plan.functions if delivery.plan is not None else ()
+    transformer = Transformer(functions_of=lambda _: functions, resume=lambda _: ended.set(), admit=lambda _: True)
     try:
         transformer.take_on([delivery])
         ended.wait()
