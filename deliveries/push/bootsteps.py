@@ -11,6 +11,7 @@ from celery.worker.consumer.connection import Connection as ConnectionStep
 from deliveries.push import inspection
 from deliveries.push.waker import WakerStep
 from deliveries.push.worker import PushWorker
+from pushhub.common.openfiles import raise_open_files
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ class PushWorkerStep(bootsteps.StartStopStep):
         logger.info(
             "a push worker: one event loop for all pushes; with -b redis://... it would be a stock Celery worker"
         )
+        raise_open_files()
         worker.push_worker = PushWorker(worker.app, worker.hostname, revoked=worker.state.revoked)
 
     def start(self, worker: Any) -> None:

@@ -25,6 +25,7 @@ from django.conf import settings
 from pushhub.common import environment as env
 from pushhub.common import eventloops
 from pushhub.common.listening import listen
+from pushhub.common.openfiles import raise_open_files
 
 if TYPE_CHECKING:
     from subscriptions.rpc.calls import Method
@@ -112,7 +113,7 @@ def tls_context(cert: str, key: str) -> ssl.SSLContext | None:
 async def serving(listening: socket.socket) -> AsyncIterator[None]:
     """Answer calls during the block; then finish the current ones and end the streams as unavailable."""
     from deliveries.publish.writer import publish_writer
-    from pushhub.runtime.httpserver.limits import raise_open_files, read_limits
+    from pushhub.runtime.httpserver.limits import read_limits
     from pushhub.runtime.multiplexer import PortMultiplexer
     from subscriptions.rpc import calls
 

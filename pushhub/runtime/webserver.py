@@ -28,8 +28,9 @@ from django.conf import settings
 from pushhub.common import environment as env
 from pushhub.common import eventloops
 from pushhub.common.listening import listen
+from pushhub.common.openfiles import raise_open_files
 from pushhub.runtime.httpserver.admission import Admission
-from pushhub.runtime.httpserver.limits import raise_open_files, read_limits
+from pushhub.runtime.httpserver.limits import read_limits
 from pushhub.runtime.httpserver.server import HttpServer
 
 #: How long current requests may go on after the server was asked to stop, and the time until workers are killed.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import resource
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -123,10 +122,3 @@ class ByteBudget:
         self._left -= reservation.size
         self._by_address[reservation.address] = taken
         return True
-
-
-def raise_open_files() -> int:
-    """Raise the limit of open files of this process to the hard limit, and return it."""
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return hard

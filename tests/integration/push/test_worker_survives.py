@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import threading
 
 import pytest
@@ -25,6 +26,13 @@ DEAD_LETTERS = {
     "deadLetterPolicy": {"deadLetterTopic": "projects/shop/topics/letters", "maxDeliveryAttempts": 5},
     "retryPolicy": {"minimumBackoff": "0.01s", "maximumBackoff": "0.01s"},
 }
+
+
+def test_a_worker_may_open_as_many_files_as_the_system_lets_it(redis_url: str) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    low = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (300, {hard}))"
+    with Worker(redis_url, first=low) as worker:
+        assert resource.prlimit(worker.process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
 
 
 def publish(topic: str, *payloads: bytes) -> list[str]:
