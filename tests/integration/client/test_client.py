@@ -6,6 +6,7 @@ import asyncio
 import logging
 import resource
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -88,6 +89,17 @@ async def test_one_connection_serves_request_after_request() -> None:
             assert await outcome(client, server.url) == 200
         assert client.connections == 1
     assert server.connections == 1
+
+
+@on_uvloop
+async def test_a_connection_is_given_up_at_its_age_however_busy_it_is() -> None:
+    """The name of a busy endpoint may lead to another address, while the former one still answers."""
+    now = 1000.0
+    options: dict[str, Any] = {"clock": lambda: now, "idle_timeout_s": 1000.0}
+    async with Misbehaving(answering(NO_CONTENT)) as server, client_of(**options) as client:
+        for now, connections in ((1000.0, 1), (1200.0, 1), (1376.0, 1), (1377.0, 2), (1400.0, 2)):
+            assert await outcome(client, server.url) == 204
+            assert server.connections == connections, now
 
 
 @on_uvloop
