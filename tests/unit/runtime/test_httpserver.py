@@ -195,6 +195,15 @@ def test_a_request_before_nonsense_is_still_answered() -> None:
     assert b"Connection: close" in answers.partition(b"/first")[2]
 
 
+def test_a_request_that_is_refused_before_nonsense_gets_its_answer(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(admission, "MOST_WAITING", 0)
+    answer = conversation(b"GET / HTTP/1.1\r\nHost: a\r\n\r\nNONSENSE\r\n\r\n")
+    assert answer.count(b"HTTP/1.1 ") == answer.count(b"HTTP/1.1 429 ") == 1
+    assert not caplog.records
+
+
 def test_a_head_that_does_not_end_is_refused() -> None:
     async def test(server: HttpServer) -> None:
         client = await connected(server)
