@@ -70,13 +70,18 @@ class Transformer:
     def _take_turn(self, project: str) -> None:
         """Begin a turn of the project, if any of its deliveries wait."""
         while deliveries := self._next(project):
-            functions = self._functions_of(deliveries[0])
-            if functions:
+            try:
+                functions = self._functions_of(deliveries[0])
+                if not functions:  # they were removed while these waited
+                    self._resume(deliveries)
+                    continue
                 messages = [delivery.task.message for delivery in deliveries]
                 turn = begin_transforms(project=project, functions=functions, messages=messages, seconds=TURN_SECONDS)
-                turn.add_done_callback(partial(self._end_turn, project, deliveries, functions))
-                return
-            self._resume(deliveries)  # the functions were removed while these waited
+            except Exception:
+                _fail(deliveries)
+                continue
+            turn.add_done_callback(partial(self._end_turn, project, deliveries, functions))
+            return
 
     def _next(self, project: str) -> list[PushDelivery]:
         """Return the deliveries of the project's next turn, which are of one subscription; none if none wait."""
@@ -109,9 +114,7 @@ class Transformer:
         except ResourceExhausted:
             logger.debug("%d messages wait: other projects' functions leave no time", len(deliveries))
         except Exception:
-            logger.exception("%d messages could not be transformed", len(deliveries))
-            for delivery in deliveries:
-                delivery.settle_as(Verdict.NACK, Reason.INTERNAL)
+            _fail(deliveries)
             left = []
         if left:
             with self._lock:
@@ -146,6 +149,13 @@ class Transformer:
             return False
         delivery.transformed, delivery.transformed_by = result, functions
         return self._admit(delivery)
+
+
+def _fail(deliveries: Sequence[PushDelivery]) -> None:
+    """Nack these deliveries after an error that was caught."""
+    logger.exception("%d messages could not be transformed", len(deliveries))
+    for delivery in deliveries:
+        delivery.settle_as(Verdict.NACK, Reason.INTERNAL)
 
 
 def _project(delivery: PushDelivery) -> str:

@@ -16,6 +16,7 @@ from deliveries.push.sending.plans import PushPlan
 from deliveries.push.sending.sender import send
 from deliveries.push.sending.steps import Step, next_step
 from deliveries.push.transformer import Transformer
+from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import DeliverTask
 from subscriptions.transforms.functions import Function
 from subscriptions.transforms.results import Result, Transformed
@@ -87,6 +88,24 @@ def test_waiting_messages_get_the_functions_of_the_moment(turns: Turns) -> None:
     assert [delivery.transformed is None for delivery in deliveries] == [False, False, True, True]
     # And what the old one gave is transformed again
     assert [next_step(delivery, plan_with(NEW)) for delivery in deliveries[:2]] == [Step.TRANSFORM, Step.PUSH]
+
+
+def test_a_turn_that_does_not_begin_stops_no_other(turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
+    resumed: list[PushDelivery] = []
+    transformer = Transformer(functions_of=lambda _: OLD, resume=resumed.extend, admit=lambda _: True)
+    failing, fine = delivery_with(plan_with(OLD)), delivery_with(plan_with(OLD))
+    failing.task = failing.task._replace(message={})
+
+    def begin(*, messages: Sequence[Any], **options: Any) -> Future[list[Result]]:
+        assert messages[0]["publishTime"]
+        return turns.begin(**options)
+
+    monkeypatch.setattr(module, "begin_transforms", begin)
+    transformer.take_on([failing])
+    assert failing.verdict is Verdict.NACK
+    transformer.take_on([fine])
+    turns.end(b"new")
+    assert resumed == [fine]
 
 
 def test_after_the_functions_were_removed_a_message_is_sent_as_it_was_published(turns: Turns) -> None:
