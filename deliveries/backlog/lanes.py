@@ -12,6 +12,7 @@ from deliveries.backlog.lanestate import LaneState, LaneSummary
 from deliveries.backlog.records import Action, Configuration, Lane, OfferedLane
 from deliveries.rules.limits import limits
 from deliveries.store import lanerows
+from deliveries.store.regionholds import holds
 from subscriptions.selectors import PushSettings, push_settings_of
 
 
@@ -65,9 +66,14 @@ def lane_configuration(lane: Lane, settings: PushSettings, *, action: Action, fr
 
 
 def lanes_of(subscription_id: int) -> list[Lane]:
-    """Return the lanes of a subscription: its own region's, and those in which messages wait."""
+    """Return the lanes of a subscription in the regions that this one holds.
+
+    They are its own region's, those in which messages wait, and others that Redis knows.
+    """
     regions = {django_settings.REGION, *lanerows.lanes_waiting(subscription_id)}
-    return [Lane(subscription_id, region) for region in regions]
+    others = [Lane(subscription_id, region) for region in django_settings.REGIONS if region not in regions]
+    lanes = [*(Lane(subscription_id, region) for region in regions), *default_backlog().summaries_of(others)]
+    return [lane for lane in lanes if holds(lane.region)]
 
 
 def configure_lanes(subscription_id: int, *, action: Action) -> None:

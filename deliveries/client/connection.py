@@ -7,6 +7,7 @@ responses in pieces, interim responses, limits and hang-ups.
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Protocol, cast
 
 from httptools import HttpParserError, HttpResponseParser
@@ -56,6 +57,7 @@ class Connection(asyncio.BaseProtocol):
     """A connection is idle, waits for the final head, or reads the body. A closed connection is never used again."""
 
     __slots__ = (
+        "_ends",
         "_feed",
         "_held",
         "_interim",
@@ -86,6 +88,8 @@ class Connection(asyncio.BaseProtocol):
         self._transport: asyncio.Transport | None = None
         self._request: Request | None = None
         self._uses = 0
+        #: When the connection takes no more requests. Those that were opened together don't end together.
+        self._ends = shared.clock() + shared.options.connection_age_s * random.uniform(0.75, 1.25)  # noqa: S311
         self.closed = False
         self.due = 0.0
         self.tick = NEVER
@@ -273,13 +277,15 @@ class Connection(asyncio.BaseProtocol):
             return
         self._request = None
         now = self._shared.clock()
+        # A request that waits may take the connection at once, which resets it.
+        retry_after_s = self._retry_after_s if status else 0.0
         if self._uses == 1 and status:
             self._owner.answered(cast(asyncio.Transport, self._transport))
-        if keep and not (request.large_body and self._answered_early(status)):
+        if keep and now < self._ends and not (request.large_body and self._answered_early(status)):
             self._owner.release(self, now)
         else:
             self.discard()
-        self._shared.report(request, status, reason, now, retry_after_s=self._retry_after_s if status else 0.0)
+        self._shared.report(request, status, reason, now, retry_after_s=retry_after_s)
 
     def _answered_early(self, status: int) -> bool:
         """Return whether a part of a large body may be unsent.

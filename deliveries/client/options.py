@@ -37,6 +37,8 @@ class ClientOptions:
     max_connecting: int = 256
     #: Less than the 5 s after which Node, uvicorn and Apache hang up: requests rarely meet a closing connection.
     idle_timeout_s: float = 4.0
+    #: How long a connection is used, a quarter more or less: by then, its host's name may lead to other addresses.
+    connection_age_s: float = 300.0
 
     dns_timeout_s: float = 5.0
     dns_cache_s: float = 30.0

@@ -101,7 +101,11 @@ class Resolver:
             domain.release()
             raise
         answer: asyncio.Future[tuple[str, ...]] = self._loop.create_future()
-        threading.Thread(target=self._run, args=(name, domain, answer), name="resolver", daemon=True).start()
+        thread = threading.Thread(target=self._run, args=(name, domain, answer), name="resolver", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # this machine has no more threads
+            self._answered(domain, answer, OSError(*error.args))
         return await answer
 
     def _run(self, name: str, domain: asyncio.Semaphore, answer: asyncio.Future[tuple[str, ...]]) -> None:

@@ -83,6 +83,7 @@ def _prepare(delivery: PushDelivery) -> None:
     """Make the plan anew, as nobody tells this process of changes, and read the payload."""
     subscription_id, plans = delivery.task.subscription_id, _sender().plans
     with _sender().lock:
+        plans.forget([subscription_id])
         plans.load([subscription_id])
         delivery.plan = plans.get(subscription_id, now=time.monotonic())
     if delivery.plan is not None and delivery.plan.endpoint is not None:
@@ -91,7 +92,8 @@ def _prepare(delivery: PushDelivery) -> None:
 
 def _transform(delivery: PushDelivery, ended: threading.Event) -> None:
     """Apply the subscription's functions, which may settle the delivery."""
-    transformer = Transformer(resume=lambda _: ended.set(), admit=lambda _: True)
+    functions = delivery.plan.functions if delivery.plan is not None else ()
+    transformer = Transformer(functions_of=lambda _: functions, resume=lambda _: ended.set(), admit=lambda _: True)
     try:
         transformer.take_on([delivery])
         ended.wait()

@@ -38,6 +38,7 @@ from deliveries.rules.taskmessage import parse_body
 from deliveries.telemetry.sinks.endpointhealth import EndpointLog
 from deliveries.telemetry.sinks.flower import Flower
 from deliveries.telemetry.sinks.observing import observe
+from subscriptions.transforms.functions import Function
 
 if TYPE_CHECKING:
     from deliveries.push.worker import PushWorker
@@ -83,7 +84,7 @@ class Stages:
         )
         self.admission = Admission(settings.WORKER_OUTSTANDING_MB * 1_000_000, resume=self.read)
         self.preparer = Preparer(self.engine, self.admission)
-        self.transformer = Transformer(resume=self.push, admit=self.admit_transformed)
+        self.transformer = Transformer(functions_of=self._functions_of, resume=self.push, admit=self.admit_transformed)
         self.settler = Settler(worker, on_settled=self._end, renew=renew, intake=intake)
         self.flower = Flower(app, hostname, name_of=self.engine.plans.name_of)
         self.endpoints = EndpointLog()
@@ -162,6 +163,10 @@ class Stages:
 
     def transform(self, deliveries: Sequence[PushDelivery]) -> None:
         self.transformer.take_on(deliveries)
+
+    def _functions_of(self, delivery: PushDelivery) -> Sequence[Function]:
+        plan = self.engine.plans.get(delivery.lane.subscription_id, now=time.monotonic()) or delivery.plan
+        return plan.functions if plan is not None else ()
 
     # 5. Push.
 

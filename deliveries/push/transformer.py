@@ -18,6 +18,7 @@ from deliveries.rules.outcome import FILTER, Reason, Verdict
 from deliveries.transforming import Wire, begin_transforms, transformed
 from pushhub.common import names
 from pushhub.common.errors import ResourceExhausted
+from subscriptions.transforms.functions import Function
 from subscriptions.transforms.results import FILTERED, Failed, Filtered, Result
 
 logger = logging.getLogger(__name__)
@@ -31,9 +32,16 @@ class Transformer:
     """Transforms deliveries. The results come in the threads of the sandboxes."""
 
     def __init__(
-        self, *, resume: Callable[[Sequence[PushDelivery]], None], admit: Callable[[PushDelivery], bool]
+        self,
+        *,
+        functions_of: Callable[[PushDelivery], Sequence[Function]],
+        resume: Callable[[Sequence[PushDelivery]], None],
+        admit: Callable[[PushDelivery], bool],
     ) -> None:
-        """`resume` gets the transformed deliveries. `admit` returns whether there is memory for a new payload."""
+        """`functions_of` returns the functions that a delivery's subscription has now, `resume` gets the transformed
+        deliveries, and `admit` returns whether there is memory for a new payload.
+        """
+        self._functions_of = functions_of
         self._resume = resume
         self._admit = admit
         self._lock = threading.Lock()
@@ -61,14 +69,19 @@ class Transformer:
 
     def _take_turn(self, project: str) -> None:
         """Begin a turn of the project, if any of its deliveries wait."""
-        deliveries = self._next(project)
-        if not deliveries:
+        while deliveries := self._next(project):
+            try:
+                functions = self._functions_of(deliveries[0])
+                if not functions:  # they were removed while these waited
+                    self._resume(deliveries)
+                    continue
+                messages = [delivery.task.message for delivery in deliveries]
+                turn = begin_transforms(project=project, functions=functions, messages=messages, seconds=TURN_SECONDS)
+            except Exception:
+                _fail(deliveries)
+                continue
+            turn.add_done_callback(partial(self._end_turn, project, deliveries, functions))
             return
-        plan = deliveries[0].plan
-        assert plan is not None
-        messages = [delivery.task.message for delivery in deliveries]
-        turn = begin_transforms(project=project, functions=plan.functions, messages=messages, seconds=TURN_SECONDS)
-        turn.add_done_callback(partial(self._end_turn, project, deliveries))
 
     def _next(self, project: str) -> list[PushDelivery]:
         """Return the deliveries of the project's next turn, which are of one subscription; none if none wait."""
@@ -85,19 +98,23 @@ class Transformer:
             del self._waiting[project]
             return []
 
-    def _end_turn(self, project: str, deliveries: Sequence[PushDelivery], turn: Future[list[Result]]) -> None:
+    def _end_turn(
+        self,
+        project: str,
+        deliveries: Sequence[PushDelivery],
+        functions: Sequence[Function],
+        turn: Future[list[Result]],
+    ) -> None:
         """Go on with what was transformed. What there was no time for waits for the next turn."""
         if turn.cancelled() or self._is_stopped:
             return
         left = deliveries
         try:
-            left = self._transformed(deliveries, turn.result())
+            left = self._transformed(deliveries, turn.result(), functions)
         except ResourceExhausted:
             logger.debug("%d messages wait: other projects' functions leave no time", len(deliveries))
         except Exception:
-            logger.exception("%d messages could not be transformed", len(deliveries))
-            for delivery in deliveries:
-                delivery.settle_as(Verdict.NACK, Reason.INTERNAL)
+            _fail(deliveries)
             left = []
         if left:
             with self._lock:
@@ -105,19 +122,23 @@ class Transformer:
                 waiting.extendleft(reversed(left))
         self._take_turn(project)
 
-    def _transformed(self, deliveries: Sequence[PushDelivery], results: Sequence[Result]) -> Sequence[PushDelivery]:
+    def _transformed(
+        self, deliveries: Sequence[PushDelivery], results: Sequence[Result], functions: Sequence[Function]
+    ) -> Sequence[PushDelivery]:
         """Push or settle the first deliveries, which have results, and return the others."""
         messages = transformed([delivery.task.message for delivery in deliveries], results)
         ready = [
             delivery
             for delivery, message in zip(deliveries, messages, strict=False)
-            if self._is_ready(delivery, message)
+            if self._is_ready(delivery, message, functions)
         ]
         if ready:
             self._resume(ready)
         return deliveries[len(results) :]
 
-    def _is_ready(self, delivery: PushDelivery, result: Wire | Failed | Filtered) -> bool:
+    def _is_ready(
+        self, delivery: PushDelivery, result: Wire | Failed | Filtered, functions: Sequence[Function]
+    ) -> bool:
         """Store the result of a transformed delivery and return whether it may be pushed now. Settle the others."""
         if result is FILTERED:
             delivery.settle_as(Verdict.DROP, FILTER)
@@ -126,8 +147,15 @@ class Transformer:
             logger.debug("a message transform failed with message %d: %s", delivery.message_id, result.why)
             delivery.settle_as(Verdict.NACK, Reason.TRANSFORM_FAILED)
             return False
-        delivery.transformed = result
+        delivery.transformed, delivery.transformed_by = result, functions
         return self._admit(delivery)
+
+
+def _fail(deliveries: Sequence[PushDelivery]) -> None:
+    """Nack these deliveries after an error that was caught."""
+    logger.exception("%d messages could not be transformed", len(deliveries))
+    for delivery in deliveries:
+        delivery.settle_as(Verdict.NACK, Reason.INTERNAL)
 
 
 def _project(delivery: PushDelivery) -> str:

@@ -158,8 +158,12 @@ class TenantPool:
             self._changed.notify()
         else:
             thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._threads.add(thread)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError:  # this machine has no more threads: others take the work, or the next call starts one
+                self._coming -= 1
+            else:
+                self._threads.add(thread)
 
     def _next(self) -> _Tenant | None:
         """Return the tenant whose turn it is; None if no work may begin."""

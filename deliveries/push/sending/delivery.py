@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from deliveries.backlog.records import Lane
@@ -16,6 +16,7 @@ from deliveries.rules.payload import data_size
 from deliveries.rules.taskmessage import DeliverTask, generation_of, reference, seek_of
 from deliveries.store.regionholds import holds_now
 from pushhub.common.tracing import TraceContext
+from subscriptions.transforms.functions import Function
 
 
 class Batch:
@@ -60,6 +61,7 @@ class PushDelivery:
         "task_id",
         "trace",
         "transformed",
+        "transformed_by",
         "verdict",
     )
 
@@ -90,6 +92,8 @@ class PushDelivery:
         self.plan: PushPlan | None = None
         #: The result of the subscription's message transforms, until it is sent.
         self.transformed: Mapping[str, Any] | None = None
+        #: The functions that gave it.
+        self.transformed_by: Sequence[Function] = ()
         #: What the client returned for the request, while the answer is awaited.
         self.request: Any = None
         #: Whether somebody has ended the push, which may not have begun yet.

@@ -32,7 +32,7 @@ def send(client: Client, delivery: PushDelivery, plan: PushPlan, now_ms: int) ->
     headers = trace_headers(task.message)
     if headers and tracing.is_on():
         headers = _traced(delivery, headers[0][1])
-    message = delivery.transformed or task.message
+    message = (delivery.transformed if plan.functions else None) or task.message
     if settings.no_wrapper:
         body = unwrapped_body(message)
         if settings.write_metadata:

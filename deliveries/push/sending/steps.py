@@ -23,6 +23,6 @@ def next_step(delivery: PushDelivery, plan: PushPlan | None) -> Step:
     # Of a subscription without an endpoint, nobody reads the messages.
     if plan is None or (delivery.task.is_reference and plan.endpoint is not None):
         return Step.PLAN
-    if plan.functions and delivery.transformed is None:
+    if plan.functions and (delivery.transformed is None or delivery.transformed_by != plan.functions):
         return Step.TRANSFORM
     return Step.PUSH

@@ -259,6 +259,7 @@ class HttpConnection(RequestReader):
 
     def _refuse(self, status: int, reason: str, content_type: str = "text/plain") -> None:
         """Send an error without the application, and end the connection."""
+        self._release(self._answering)
         if self._transport is None or self._transport.is_closing():
             return
         self._transport.write(refusal(status, reason, content_type))

@@ -298,6 +298,8 @@ class RequestReader(asyncio.Protocol):
 
     def _malformed(self, status: int, reason: str) -> None:
         """Answer the requests that came before a malformed one, and read no further."""
+        if self._is_dropping:
+            return
         last = self._last_received()
         if last is None:
             self._refuse(status, reason)

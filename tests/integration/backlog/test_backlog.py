@@ -448,7 +448,8 @@ def backing_off(backlog: Backlog, *, push_config: int) -> None:
     offer(backlog, *ids(3))
     settle(backlog, Verdict.NACK, *fetched_ids(backlog), delay_ms=3_600_000)
     in_a_minute_ms = time.time() * 1000 + 60_000
-    lane_change(backlog, LANE, resume_ms=in_a_minute_ms, backoff_level=9, backoff_since_ms=0, gap_ms=4000, window=1)
+    pause = {"backoff_level": 9, "backoff_since_ms": 0, "resume_ms": in_a_minute_ms, "retry_credit": 9}
+    lane_change(backlog, LANE, **pause, gap_ms=4000, window=1)
 
 
 def test_new_push_requests_end_the_backoff_and_the_retries_wait(backlog: Backlog) -> None:

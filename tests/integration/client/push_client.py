@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -30,7 +31,7 @@ def on_uvloop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
 
 
 @asynccontextmanager
-async def client_of(**options: Any) -> AsyncIterator[PushClient]:
+async def client_of(*, clock: Callable[[], float] = time.monotonic, **options: Any) -> AsyncIterator[PushClient]:
     """Yield a client that may push to loopback over http; `options` are ClientOptions.
 
     Without a `ca_file` it doesn't read the system's certificates, which takes longer than most tests over http, and so
@@ -38,7 +39,7 @@ async def client_of(**options: Any) -> AsyncIterator[PushClient]:
     """
     usual = {"allow_http": True, "allow_private": True, "tick_s": 0.01, "tls_verify": "ca_file" in options}
     chosen = ClientOptions(**{**usual, **options})
-    client = PushClient(asyncio.get_running_loop(), options=chosen)
+    client = PushClient(asyncio.get_running_loop(), options=chosen, clock=clock)
     try:
         yield client
     finally:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import resource
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -91,6 +92,17 @@ async def test_one_connection_serves_request_after_request() -> None:
 
 
 @on_uvloop
+async def test_a_connection_is_given_up_at_its_age_however_busy_it_is() -> None:
+    """The name of a busy endpoint may lead to another address, while the former one still answers."""
+    now = 1000.0
+    options: dict[str, Any] = {"clock": lambda: now, "idle_timeout_s": 1000.0}
+    async with Misbehaving(answering(NO_CONTENT)) as server, client_of(**options) as client:
+        for now, connections in ((1000.0, 1), (1200.0, 1), (1376.0, 1), (1377.0, 2), (1400.0, 2)):
+            assert await outcome(client, server.url) == 204
+            assert server.connections == connections, now
+
+
+@on_uvloop
 async def test_subscriptions_of_one_origin_share_its_connections() -> None:
     async with Misbehaving(answering(NO_CONTENT)) as server, client_of() as client:
         for path in ("/a", "/b", "/c"):
@@ -138,6 +150,21 @@ async def test_requests_wait_in_order_at_the_limit_of_connections() -> None:
     assert server.connections == 2
     assert sorted(results.order) == list(range(20))
     assert sorted(int(body) for body in server.requests[:10]) == list(range(10))
+
+
+@on_uvloop
+async def test_a_retry_after_counts_though_another_request_takes_the_connection_at_once() -> None:
+    async def busy(peer: Peer) -> None:
+        while True:
+            await peer.request()
+            await peer.send(b"HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n")
+
+    async with Misbehaving(busy) as server, client_of(max_connections=1) as client:
+        results = Results(client, server.url)
+        for _ in range(3):
+            results.post()
+        assert [result.retry_after_s for result in await results.all()] == [7, 7, 7]
+    assert server.connections == 1
 
 
 @on_uvloop

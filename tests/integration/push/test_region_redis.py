@@ -125,6 +125,9 @@ def test_what_one_region_changes_the_other_one_knows_soon(api: Api, regions: Reg
         assert requests.post(f"{url}:modifyPushConfig", json=changed, timeout=60).ok
         # Then the far one's worker pushes there
         wait_for(lambda: not Delivery.objects.exists(), what="the acks")
+        # And the near one's Redis, where nobody pushes them, has none of these messages
+        with redis.Redis.from_url(regions.near.redis_url) as client:
+            assert {lane.region for lane in Backlog(client).lanes()} == {"near"}
         # And a message that the near one's server publishes for the far region arrives too
         header = {"X-PushHub-Region": "far"}
         body = {"messages": [{"data": "MQ=="}]}

@@ -112,6 +112,21 @@ def test_a_copy_of_what_is_settled_is_not_pushed_again(redis_url: str, receiver:
     assert len(receiver.requests) == 1
 
 
+def test_a_change_counts_from_the_next_message_on(redis_url: str, receiver: Receiver) -> None:
+    api = Api()
+    api.create("topics/orders")
+    api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": f"{receiver.url}/old"}})
+    with Worker(redis_url, stock=True):
+        api.post("topics/orders:publish", {"messages": [{"data": "b25l"}]})
+        wait_for(lambda: not Delivery.objects.exists(), what="the first ack")
+        config = {"pushConfig": {"pushEndpoint": f"{receiver.url}/new"}}
+        assert api.post("subscriptions/push:modifyPushConfig", config).status == 200
+        api.post("topics/orders:publish", {"messages": [{"data": "dHdv"}]})
+        wait_for(lambda: not Delivery.objects.exists(), what="the second ack")
+    assert requests_to(receiver, "/push/old") == ["b25l"]
+    assert requests_to(receiver, "/push/new") == ["dHdv"]
+
+
 def requests_to(receiver: Receiver, path: str) -> list[str]:
     """Return the data of the messages that were pushed to a path, in order."""
     return [request.json["message"]["data"] for request in receiver.requests if request.path == path]

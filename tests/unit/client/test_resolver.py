@@ -97,6 +97,25 @@ def test_hanging_lookups_occupy_a_bounded_number_of_threads(monkeypatch: pytest.
     asyncio.run(scenario())
 
 
+def test_lookups_go_on_after_a_shortage_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "resolver":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    async def scenario() -> None:
+        resolver = resolver_with(lambda _: ("192.0.2.1",), clock=lambda: 0.0)
+        with monkeypatch.context() as shortage:
+            shortage.setattr(threading.Thread, "start", refuse)
+            for number in range(2 * module.MAX_LOOKUPS):
+                assert await resolver.resolve(f"name{number}.example") == ()
+        assert await resolver.resolve("late.example") == ("192.0.2.1",)
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("ending", ["evil.example", "EVIL.example."])
 def test_a_name_server_that_hangs_leaves_places_to_other_domains(ending: str) -> None:
     """Given more names of one domain than there are places, and none of them is answered."""

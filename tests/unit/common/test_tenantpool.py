@@ -96,6 +96,18 @@ def test_a_call_gives_its_result_or_its_error(stand: Callable[..., Stand]) -> No
     assert pool.submit("a", lambda: 4).result(SECONDS) == 4
 
 
+def test_calls_go_on_after_a_shortage_of_threads(stand: Callable[..., Stand], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    pool = stand(2).pool
+    with monkeypatch.context() as shortage:
+        shortage.setattr(threading.Thread, "start", refuse)
+        waiting = [pool.submit("a", lambda number=number: number) for number in range(5)]
+    waiting.append(pool.submit("a", lambda: 5))
+    assert [future.result(SECONDS) for future in waiting] == list(range(6))
+
+
 def test_a_tenant_gets_no_more_threads_than_its_share(stand: Callable[..., Stand]) -> None:
     s = stand(3, most=2)
     for number in range(4):

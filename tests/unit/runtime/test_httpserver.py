@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
@@ -193,6 +195,15 @@ def test_a_request_before_nonsense_is_still_answered() -> None:
     assert b"Connection: close" in answers.partition(b"/first")[2]
 
 
+def test_a_request_that_is_refused_before_nonsense_gets_its_answer(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(admission, "MOST_WAITING", 0)
+    answer = conversation(b"GET / HTTP/1.1\r\nHost: a\r\n\r\nNONSENSE\r\n\r\n")
+    assert answer.count(b"HTTP/1.1 ") == answer.count(b"HTTP/1.1 429 ") == 1
+    assert not caplog.records
+
+
 def test_a_head_that_does_not_end_is_refused() -> None:
     async def test(server: HttpServer) -> None:
         client = await connected(server)
@@ -363,6 +374,41 @@ def test_the_room_of_a_body_comes_free_however_the_request_ends(end: str) -> Non
             await reader.readuntil(b"\r\n")
         await until(lambda: not len(server.bodies))
         writer.transport.abort()
+
+    run(test, application)
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_the_room_of_a_body_comes_free_if_its_request_gets_no_thread(is_gone: bool) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        begun.set()
+        assert go_on.wait(60)
+        return echo(environ, start_response)
+
+    async def test(server: HttpServer) -> None:
+        # Given a request that has waited too long for the only thread
+        busy, refused = await connected(server), await connected(server)
+        busy[1].write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        await until(begun.is_set)
+        threads = server.admission._requests
+        threads._wait_seconds = 0.0
+        refused[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000)
+        await until(lambda: threads._waiting)
+        assert len(server.bodies) == 1
+        if is_gone:
+            sock = refused[1].get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # RST in place of FIN
+            refused[1].transport.abort()
+            await until(lambda: len(server.connections) == 1)
+        # When the thread comes free, then the request is refused, and its body takes no room
+        go_on.set()
+        if not is_gone:
+            assert (await answered(refused))[0] == 429
+        await until(lambda: not len(server.bodies))
+        busy[1].close()
+        refused[1].close()
 
     run(test, application)
 

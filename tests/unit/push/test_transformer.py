@@ -1,0 +1,122 @@
+"""A function that changes while messages wait for it: they get what the subscription has when their turn comes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from deliveries.backlog.records import Lane
+from deliveries.push import transformer as module
+from deliveries.push.sending.delivery import PushDelivery
+from deliveries.push.sending.plans import PushPlan
+from deliveries.push.sending.sender import send
+from deliveries.push.sending.steps import Step, next_step
+from deliveries.push.transformer import Transformer
+from deliveries.rules.outcome import Verdict
+from deliveries.rules.taskmessage import DeliverTask
+from subscriptions.transforms.functions import Function
+from subscriptions.transforms.results import Result, Transformed
+
+OLD, NEW = [Function("old", "")], [Function("new", "")]
+MESSAGE = {"messageId": "1", "publishTime": "2021-02-26T19:13:55.749Z", "data": "eA=="}
+
+
+def plan_with(functions: Sequence[Function]) -> PushPlan:
+    settings: Any = SimpleNamespace(
+        name="projects/shop/subscriptions/push",
+        retention_seconds=10**12,
+        ordered=False,
+        no_wrapper=True,
+        write_metadata=False,
+        ack_deadline_seconds=10,
+        attributes={},
+    )
+    endpoint: Any = object()
+    return PushPlan(settings, endpoint, 0.0, functions=functions)
+
+
+def delivery_with(plan: PushPlan) -> PushDelivery:
+    task = DeliverTask(1, "local", 1, MESSAGE)
+    delivery = PushDelivery(task, "1.1.local", batch=None, lane=Lane(1, "local"), finish=lambda _: None)
+    delivery.plan = plan
+    return delivery
+
+
+class Turns:
+    """Stands in for the sandboxes: the functions of each turn, and how the turn ends."""
+
+    def __init__(self) -> None:
+        self.functions: list[Sequence[Function]] = []
+        self.futures: list[Future[list[Result]]] = []
+
+    def begin(self, *, functions: Sequence[Function], **_: Any) -> Future[list[Result]]:
+        self.functions.append(functions)
+        self.futures.append(Future())
+        return self.futures[-1]
+
+    def end(self, text: bytes) -> None:
+        self.futures[-1].set_result([Transformed(text, {})])
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
+    turns = Turns()
+    monkeypatch.setattr(module, "begin_transforms", turns.begin)
+    monkeypatch.setattr(module, "TURN_MESSAGES", 1)
+    return turns
+
+
+def test_waiting_messages_get_the_functions_of_the_moment(turns: Turns) -> None:
+    now: Sequence[Function] = OLD
+    resumed: list[PushDelivery] = []
+    transformer = Transformer(functions_of=lambda _: now, resume=resumed.extend, admit=lambda _: True)
+    deliveries = [delivery_with(plan_with(OLD)) for _ in range(4)]
+    transformer.take_on(deliveries)
+    # When the function changes during the first turn, then the next turn has the new one
+    now = NEW
+    turns.end(b"old")
+    assert turns.functions == [OLD, NEW]
+    # And when it is removed, then the others go on as they are
+    now = ()
+    turns.end(b"new")
+    assert turns.functions == [OLD, NEW]
+    assert resumed == deliveries
+    assert [delivery.transformed is None for delivery in deliveries] == [False, False, True, True]
+    # And what the old one gave is transformed again
+    assert [next_step(delivery, plan_with(NEW)) for delivery in deliveries[:2]] == [Step.TRANSFORM, Step.PUSH]
+
+
+def test_a_turn_that_does_not_begin_stops_no_other(turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
+    resumed: list[PushDelivery] = []
+    transformer = Transformer(functions_of=lambda _: OLD, resume=resumed.extend, admit=lambda _: True)
+    failing, fine = delivery_with(plan_with(OLD)), delivery_with(plan_with(OLD))
+    failing.task = failing.task._replace(message={})
+
+    def begin(*, messages: Sequence[Any], **options: Any) -> Future[list[Result]]:
+        assert messages[0]["publishTime"]
+        return turns.begin(**options)
+
+    monkeypatch.setattr(module, "begin_transforms", begin)
+    transformer.take_on([failing])
+    assert failing.verdict is Verdict.NACK
+    transformer.take_on([fine])
+    turns.end(b"new")
+    assert resumed == [fine]
+
+
+def test_after_the_functions_were_removed_a_message_is_sent_as_it_was_published(turns: Turns) -> None:
+    resumed: list[PushDelivery] = []
+    transformer = Transformer(functions_of=lambda _: OLD, resume=resumed.extend, admit=lambda _: True)
+    transformer.take_on([delivery_with(plan_with(OLD))])
+    turns.end(b"old")
+    [delivery] = resumed
+    sent: list[bytes] = []
+    client: Any = SimpleNamespace(post=lambda endpoint, body, **_: sent.append(body))
+    plan = plan_with(())
+    assert next_step(delivery, plan) is Step.PUSH
+    send(client, delivery, plan, 0)
+    assert sent == [b"x"]
