@@ -124,6 +124,7 @@ def _owe(subscription: Subscription, *, from_id: int, wanted: Wanted, number: in
         after_id = rows[-1][0]
 
 
+            messagerows.lock_settled()
 def _insert_missing(subscription_id: int, rows: Sequence[tuple[int, str, str]], *, number: int) -> None:
     for region in {row[1] for row in rows}:
         lane = Lane(subscription_id, region)._asdict()
