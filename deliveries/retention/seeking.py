@@ -9,7 +9,7 @@ arrive. In production a seek takes up to a minute, in PushHub seconds.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -54,12 +54,13 @@ def _seek(subscription: Subscription, seek: Mapping[str, Any]) -> None:
     if subscription.detached:
         raise FailedPrecondition(f"Subscription is detached (resource={subscription.subscription_id}).")
     if "time" in seek:
+    lanes_before = lanes_of(subscription.pk)
         _seek_to_time(subscription, parse_timestamp(seek["time"], field="time"))
     elif seek.get("snapshot"):
         _seek_to_snapshot(subscription, selectors.get_snapshot(name=seek["snapshot"], field="snapshot"))
     else:
         raise InvalidArgument("You must specify a time or a snapshot to seek to.", field="time")
-    _lanes_reload(subscription.pk)
+    _lanes_reload(subscription.pk, lanes_before)
 
 
 def _seek_to_time(subscription: Subscription, moment: datetime) -> None:
@@ -135,9 +136,12 @@ def _insert_missing(subscription_id: int, rows: Sequence[tuple[int, str, str]], 
         statements.deliveries_sought(**lane, message_ids=missing_ids, seek=number)
 
 
-def _lanes_reload(subscription_id: int) -> None:
-    """Make Redis forget the subscription's lanes with their windows, pauses and retries, and read its deliveries."""
-    for lane in lanes_of(subscription_id):
+def _lanes_reload(subscription_id: int, lanes_before: Iterable[Lane]) -> None:
+    """Make Redis forget the subscription's lanes with their windows, pauses and retries, and read its deliveries.
+
+    Nothing may wait any more in a lane of before the seek, of which Redis still has messages.
+    """
+    for lane in {*lanes_before, *lanes_of(subscription_id)}:
         default_backlog().forget(lane)
     configure_lanes(subscription_id, action="known")
     tell_elsewhere(subscription_id, what=OTHER_BACKLOG)

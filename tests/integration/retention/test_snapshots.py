@@ -281,6 +281,26 @@ def test_seek_to_a_future_time_purges_and_later_publishes_are_delivered(api: Api
     assert taken(api) == ["new"]
 
 
+def test_a_seek_purges_the_messages_of_every_region(api: Api, settings: Any) -> None:
+    settings.REGIONS = ["local", "far"]
+    subscribe(api)
+
+    def publish_far(text: str) -> None:
+        body = {"messages": [{"data": base64.b64encode(text.encode()).decode()}]}
+        assert api.post("topics/orders:publish", body, **{"X-PushHub-Region": "far"}).status == 200
+
+    # Given messages of another region, of which Redis has some
+    publish_far("a")
+    publish_far("b")
+    [first] = api.post("subscriptions/worker:pull", {"maxMessages": 1}).body["receivedMessages"]
+    acknowledge(api, [first])
+    # When they are purged
+    seek(api, time=format_timestamp(utcnow() + DAY))
+    # Then none of them comes, whatever is published there later
+    publish_far("c")
+    assert taken(api) == ["c"]
+
+
 @pytest.mark.parametrize("when", ["0001-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"])
 def test_a_seek_to_the_first_or_last_possible_time_works(api: Api, when: str) -> None:
     subscribe(api)
