@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Value
 from django.db.models.functions import Greatest
 
 from pushhub.common.clock import utcnow
@@ -26,7 +26,8 @@ def note_activity(subscription_ids: Iterable[int]) -> None:
     now = time.monotonic()
     due = [pk for pk in subscription_ids if now - _noted.get(pk, -NOTED_SECONDS) >= NOTED_SECONDS]
     if due:
-        Subscription.objects.filter(pk__in=due).update(active_at=utcnow())
+        # A clock that was behind for a while must not make a subscription seem unused for so long.
+        Subscription.objects.filter(pk__in=due).update(active_at=Greatest("active_at", Value(utcnow())))
         _noted.update(dict.fromkeys(due, now))
 
 

@@ -504,6 +504,19 @@ def test_pulls_and_changes_keep_a_subscription(api: Api, use: str, monkeypatch: 
     assert activity.delete_expired_subscriptions() == 0
 
 
+def test_a_pull_while_the_clock_is_behind_makes_no_subscription_seem_unused(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine without a clock of its own begins in the past, until it has heard of the time."""
+    subscribe(api)
+    Subscription.objects.update(updated_at=utcnow() - DAY * 60)
+    with monkeypatch.context() as patch:
+        patch.setattr(activity, "_noted", {})
+        patch.setattr(activity, "utcnow", lambda: utcnow() - DAY * 60)
+        assert taken(api) == []
+    assert activity.delete_expired_subscriptions() == 0
+
+
 def test_an_acknowledged_push_keeps_a_subscription(api: Api, redis_url: str) -> None:
     with Receiver() as receiver, Worker(redis_url):
         subscribe(api, pushConfig={"pushEndpoint": receiver.url})
