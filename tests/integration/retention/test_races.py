@@ -5,16 +5,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 
 from deliveries.models import Delivery, Message
 from deliveries.retention import seeking, snapshots
 from deliveries.retention import sweep as sweeping
 from deliveries.rules.ids import first_id_at
+from deliveries.store import statements
+from deliveries.store.sql import fetch_rows
 from deliveries.store.writelock import write_transaction
+from pushhub.common.clock import utcnow
 from subscriptions.models import Subscription
 from tests.integration.retention.test_snapshots import (
     KEPT,
@@ -27,6 +31,7 @@ from tests.integration.retention.test_snapshots import (
     taken,
 )
 from tests.integration.retention.test_snapshots import api as api
+from tests.ports import wait_for
 from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -168,3 +173,28 @@ def test_what_a_host_publishes_after_a_snapshot_belongs_to_it_though_its_clock_i
     late_message(119_000)
     seek(api, snapshot=KEPT)
     assert taken(api) == ["late"]
+
+
+def test_a_seek_goes_on_where_results_hold_its_rows_in_another_order(api: Api) -> None:
+    subscribe(api)
+    publish(api, "older", "younger")
+    older, younger = Delivery.objects.order_by("message_id")
+    sought: list[Beside] = []
+
+    def note_nack(row: Delivery) -> None:
+        nack = statements.Nack(row.subscription_id, "local", row.message_id, row.seek, 1, "500")
+        statements.note_nacks([nack], at=utcnow())
+
+    def settle() -> None:
+        with write_transaction():
+            note_nack(younger)
+            # It gets the row of the older message, and waits for that of the younger
+            sought.append(Beside(lambda: seek(api, time=FUTURE)))
+            if connection.vendor == "postgresql":
+                wait_for(lambda: fetch_rows("SELECT FROM pg_locks WHERE NOT granted"), what="the seek to wait")
+            note_nack(older)
+
+    with suppress(OperationalError):  # PostgreSQL may end this transaction instead
+        settle()
+    sought[0].end()
+    assert not Delivery.objects.exists()
