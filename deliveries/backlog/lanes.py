@@ -65,9 +65,10 @@ def lane_configuration(lane: Lane, settings: PushSettings, *, action: Action, fr
 
 
 def lanes_of(subscription_id: int) -> list[Lane]:
-    """Return the lanes of a subscription: its own region's, and those in which messages wait."""
+    """Return the lanes of a subscription: its own region's, those in which messages wait, and others that Redis has."""
     regions = {django_settings.REGION, *lanerows.lanes_waiting(subscription_id)}
-    return [Lane(subscription_id, region) for region in regions]
+    others = [Lane(subscription_id, region) for region in django_settings.REGIONS if region not in regions]
+    return [*(Lane(subscription_id, region) for region in regions), *default_backlog().summaries_of(others)]
 
 
 def configure_lanes(subscription_id: int, *, action: Action) -> None:

@@ -7,13 +7,17 @@ from typing import Any
 
 import pytest
 
+from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import Lane
 from deliveries.backlog.regions import Unserved, audit_regions, regions_to_adopt, regions_unserved
 from deliveries.models import Delivery, GaugeMinute
 from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
 from deliveries.telemetry.series.gauges import take_gauges
+from subscriptions.models import Subscription
 from subscriptions.selectors import get_topic
+from tests.lanes import lane_state
 from tests.ports import wait_for
 from tests.receiver import Receiver
 from tests.restapi import Api, root_client
@@ -103,3 +107,21 @@ def test_a_region_that_only_pullers_use_needs_no_worker(api: Api, redis_url: str
     last_served("local", seconds_ago=100)
     audit_regions()
     assert regions_unserved() == []
+
+
+def test_a_change_reaches_the_lanes_of_all_regions_at_once(api: Api, redis_url: str, settings: Any) -> None:
+    # Given a pull subscription to which nothing of another region waits any more
+    settings.REGIONS = ["local", "far"]
+    api.create("topics/orders")
+    api.create("subscriptions/changed", {"topic": TOPIC})
+    far = {"X-PushHub-Region": "far"}
+    assert api.post("topics/orders:publish", {"messages": [{"data": "aGk="}]}, **far).status == 200
+    [message] = api.post("subscriptions/changed:pull", {"maxMessages": 1}).body["receivedMessages"]
+    api.post("subscriptions/changed:acknowledge", {"ackIds": [message["ackId"]]})
+    assert not Delivery.objects.exists()
+    # When it is given an endpoint
+    config = {"pushConfig": {"pushEndpoint": "http://127.0.0.1:1024/"}}
+    assert api.post("subscriptions/changed:modifyPushConfig", config).status == 200
+    # Then the lane of that region pushes too
+    lane = Lane(Subscription.objects.get().pk, "far")
+    assert lane_state(default_backlog(), lane).mode == Mode.PUSH
