@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import connections, transaction
 from django.db.migrations.executor import MigrationExecutor
 
-from deliveries.backup.tables import columns_of, content_of, models_in_order
+from deliveries.backup.tables import columns_of, content_of, last_id, models_in_order
 from pushhub.common.errors import FailedPrecondition
 
 FORMAT = 1
@@ -48,7 +48,8 @@ def save_backup(path: Path, *, say: Say, using: str = "default") -> None:
                     content = content_of(model, columns, using=using, write=member.write)
                 if content.rows:
                     say(f"{name}: {content.rows:,} rows")
-                tables.append({"table": name, "columns": columns, **content._asdict()})
+                ids = {"last_id": last_id(model, using=using)}
+                tables.append({"table": name, "columns": columns, **content._asdict(), **ids})
             manifest = {"format": FORMAT, "version": settings.VERSION, "migrations": leaves, "tables": tables}
             archive.writestr(MANIFEST, orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
         with unfinished.open("rb") as written:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from graphlib import TopologicalSorter
 from typing import Any, NamedTuple
 
 import orjson
 from django.apps.registry import Apps
 from django.db import connections
-from django.db.models import Field, Model
+from django.db.models import AutoField, BinaryField, Field, Model
 
 from pushhub.common.databases import iterate_rows
 
-#: Rows that one transaction inserts.
-ROWS_TOGETHER = 5000
+#: Rows that are read together, and that one transaction inserts; of messages and other bytes, few are read.
+ROWS_TOGETHER, PAYLOADS_TOGETHER = 5000, 100
+#: The bytes of lines after which a transaction inserts no more.
+BYTES_TOGETHER = 30_000_000
 
 
 class Content(NamedTuple):
@@ -55,8 +57,9 @@ def refers_to_itself(model: type[Model]) -> bool:
 
 def read_lines(model: type[Model], columns: Sequence[str], *, using: str) -> Iterator[bytes]:
     """Yield each row of the table as a line: a JSON array of the columns' values."""
-    names = [field.attname for field in _fields(model, columns)]
-    for row in iterate_rows(model._base_manager.using(using), names):
+    fields = _fields(model, columns)
+    size = PAYLOADS_TOGETHER if any(isinstance(field, BinaryField) for field in fields) else ROWS_TOGETHER
+    for row in iterate_rows(model._base_manager.using(using), [field.attname for field in fields], size=size):
         yield orjson.dumps(row, default=_encode, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS)
 
 
@@ -64,6 +67,20 @@ def _encode(value: Any) -> str:
     if isinstance(value, bytes | memoryview):
         return base64.b64encode(value).decode()
     raise TypeError(f"a column has a value of the type {type(value).__name__}")
+
+
+def lines_together(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Yield the lines in lists that one transaction inserts."""
+    chunk: list[bytes] = []
+    size = 0
+    for line in lines:
+        chunk.append(line)
+        size += len(line)
+        if len(chunk) == ROWS_TOGETHER or size >= BYTES_TOGETHER:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
 
 
 def insert_lines(model: type[Model], columns: Sequence[str], lines: Sequence[bytes], *, using: str) -> None:
@@ -84,6 +101,35 @@ def insert_lines(model: type[Model], columns: Sequence[str], lines: Sequence[byt
             f"INSERT INTO {quote(model._meta.db_table)} ({names}) VALUES ({places})",  # noqa: S608 - our own names
             values,
         )
+
+
+def last_id(model: type[Model], *, using: str) -> int | None:
+    """Return the last id that the table gave a row, which may be deleted; None if it has given none, or gives none."""
+    if not isinstance(model._meta.pk, AutoField):
+        return None
+    table, column = model._meta.db_table, model._meta.pk.column
+    connection = connections[using]
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute("SELECT pg_sequence_last_value(pg_get_serial_sequence(%s, %s)::regclass)", [table, column])
+        else:
+            cursor.execute("SELECT seq FROM sqlite_sequence WHERE name = %s", [table])
+        row = cursor.fetchone()
+    return row[0] if row is not None else None
+
+
+def begin_ids_after(model: type[Model], given: int, *, using: str) -> None:
+    """Let new rows have larger ids than `given`, which no row exceeds."""
+    assert model._meta.pk is not None
+    table, column = model._meta.db_table, model._meta.pk.column
+    connection = connections[using]
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute("SELECT setval(pg_get_serial_sequence(%s, %s), %s)", [table, column, given])
+            return
+        cursor.execute("UPDATE sqlite_sequence SET seq = %s WHERE name = %s", [given, table])
+        if not cursor.rowcount:
+            cursor.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (%s, %s)", [table, given])
 
 
 def content_of(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from deliveries.backlog.default import default_backlog
@@ -23,7 +24,7 @@ from deliveries.rules.ids import first_id_at
 from deliveries.rules.payload import parse_attributes
 from deliveries.store import lanerows, messagerows, statements
 from deliveries.store.lostoffers import OTHER_BACKLOG
-from deliveries.store.writelock import write_transaction
+from deliveries.store.writelock import retry_deadlocks, write_transaction
 from deliveries.telemetry import kinds
 from deliveries.telemetry.sinks.requests import request_counted
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
@@ -104,9 +105,15 @@ def _decide_waiting(subscription: Subscription, *, wanted: Wanted, number: int) 
         while ids := lanerows.waiting_ids(**lane, after_id=after_id, before_id=last_id + 1, limit=RANGE_SIZE):
             after_id = ids[-1]
             wanted_ids = [message_id for message_id in ids if wanted(message_id)]
-            with write_transaction():
-                statements.delete_deliveries(**lane, message_ids=sorted(set(ids).difference(wanted_ids)))
-                statements.deliveries_sought(**lane, message_ids=wanted_ids, seek=number)
+            unwanted_ids = sorted(set(ids).difference(wanted_ids))
+            # Results of pushes have their rows in another order.
+            retry_deadlocks(partial(_decide, lane, unwanted_ids, wanted_ids, number))
+
+
+def _decide(lane: Mapping[str, Any], unwanted_ids: Sequence[int], wanted_ids: Sequence[int], number: int) -> None:
+    with write_transaction():
+        statements.delete_deliveries(**lane, message_ids=unwanted_ids)
+        statements.deliveries_sought(**lane, message_ids=wanted_ids, seek=number)
 
 
 def _owe(subscription: Subscription, *, from_id: int, wanted: Wanted, number: int) -> None:
@@ -116,6 +123,7 @@ def _owe(subscription: Subscription, *, from_id: int, wanted: Wanted, number: in
     last_id, after_id = messagerows.last_id_of_topic(topic_id), from_id - 1
     while after_id < last_id:
         with write_transaction():
+            messagerows.lock_settled()
             rows = messagerows.messages_of_topic(topic_id=topic_id, after_id=after_id, limit=RANGE_SIZE)
             chosen = [row for row in rows if wanted(row[0]) and passes(parse_attributes(row[2]))]
             _insert_missing(subscription.pk, chosen, number=number)

@@ -27,7 +27,7 @@ from subscriptions.services.rows import check_free, check_name, insert
 LIFETIME = timedelta(days=7)
 SHORTEST_LIFETIME = timedelta(hours=1)
 MAX_SNAPSHOTS = 5000
-#: A publish takes far less than this from drawing its ids to its commit, unless it is large (fanout.py).
+#: A publish takes far less than this from drawing its ids to its commit, unless its transaction is long: _boundary.
 COMMITTING_MS = 5_000
 
 
@@ -39,6 +39,7 @@ def create_snapshot(*, name: str, request: object, caller: Principal = OPERATOR)
     names.parse_subscription(snapshot_fields.get("subscription", ""), field="subscription")
     labels = bounds.labels(snapshot_fields.get("labels", {}))
     with write_transaction():
+        messagerows.lock_settled()
         project = ensure_project(project=project_id, caller=caller)
         source = selectors.get_subscription(name=snapshot_fields["subscription"], lock=True)
         check_free(Snapshot.objects.filter(project=project, snapshot_id=snapshot_id), snapshot_id)
@@ -80,7 +81,17 @@ def _describe(row: Snapshot, source: Subscription) -> None:
     row.topic = source.topic
     row.topic_pk = source.topic.pk
     row.expire_at = now + LIFETIME - max(age, timedelta())
-    row.boundary_id = min(first_id_at(time.time_ns() // 1_000_000 - COMMITTING_MS), first_pending_id())
+    row.boundary_id = _boundary(row.topic_pk)
+
+
+def _boundary(topic_pk: int) -> int:
+    """Return an id below those of all messages that are still to be committed to the topic.
+
+    The clock of whoever publishes to it may be behind that of this process, so its last message counts, too.
+    """
+    now_ms = time.time_ns() // 1_000_000 - messagerows.oldest_write_ms()
+    last_ms = publish_time_ms(messagerows.last_id_of_topic(topic_pk))
+    return min(first_id_at(min(now_ms, last_ms) - COMMITTING_MS), first_pending_id())
 
 
 def _remember(row: Snapshot, source: Subscription) -> None:

@@ -68,6 +68,7 @@ def _sweep(*, after_id: int, before_id: int, idle_ranges: int) -> Swept:
         if to_id is None:
             return Swept(deleted, after_id, is_at_end=True)
         with write_transaction():
+            messagerows.lock_settled(to_delete=True)
             kept = kept_from(messagerows.topics_in_range(after_id=after_id, to_id=to_id))
             count = messagerows.delete_settled_messages(
                 after_id=after_id, to_id=to_id, kept_from=kept, archived_only=settings.ARCHIVING

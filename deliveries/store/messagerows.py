@@ -6,6 +6,28 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deliveries.store.sql import among, execute, fetch_ids, fetch_rows, in_chunks, is_postgresql, length_function
+from pushhub.common.advisory import lock_key
+
+
+def lock_settled(*, to_delete: bool = False) -> None:
+    """Let no sweep delete settled messages until this transaction ends, because its rows may need them again.
+
+    `to_delete` is for the sweep, which waits for such transactions: it sees none of their rows before they commit. On
+    SQLite, a transaction that writes keeps all others out.
+    """
+    if is_postgresql():
+        fetch_rows(f"SELECT pg_advisory_xact_lock{'' if to_delete else '_shared'}(%s)", [lock_key("settled messages")])
+
+
+def oldest_write_ms() -> int:
+    """Return the age of the oldest transaction of others that writes. On SQLite no other writes meanwhile."""
+    if not is_postgresql():
+        return 0
+    [age_ms] = fetch_ids(
+        "SELECT (1000 * EXTRACT(EPOCH FROM clock_timestamp() - min(xact_start)))::bigint FROM pg_stat_activity"
+        " WHERE datname = current_database() AND backend_xid IS NOT NULL AND pid <> pg_backend_pid()"
+    )
+    return age_ms or 0
 
 
 def last_id_of_topic(topic_id: int) -> int:

@@ -14,17 +14,20 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 
 from pushhub.common.stores import lock_file
 
 #: PostgreSQL ends a transaction of attempts' results in which nothing has come for so long: whoever holds its rows is
 #: frozen, and another worker, which has its messages by then, would wait for them.
 FROZEN_MS = 3_000
+
+#: How PostgreSQL says that transactions waited for each other, and how often that may happen to one.
+DEADLOCK, DEADLOCKS = "40P01", 10
 
 #: How often an impatient transaction asks for the file's lock, which can't be waited for with a limit.
 POLL_SECONDS = 0.002
@@ -45,6 +48,17 @@ def write_transaction(*, durable: bool = True) -> Iterator[None]:
         with transaction.atomic():
             _execute(f"SET LOCAL synchronous_commit = off; SET LOCAL idle_in_transaction_session_timeout = {FROZEN_MS}")
             yield
+
+
+def retry_deadlocks(call: Callable[[], None]) -> None:
+    """Call what runs a transaction, and again if PostgreSQL ends that because others and it wait for each other."""
+    for _ in range(DEADLOCKS - 1):
+        try:
+            return call()
+        except OperationalError as error:
+            if connection.in_atomic_block or getattr(error.__cause__, "sqlstate", None) != DEADLOCK:
+                raise
+    return call()
 
 
 @contextmanager

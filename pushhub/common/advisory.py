@@ -25,11 +25,15 @@ LIVELY_SECONDS = 2.0
 POLL_SECONDS = 0.2
 
 
+def lock_key(name: str) -> int:
+    """Return the number by which PostgreSQL knows the lock of this name."""
+    return int.from_bytes(sha256(name.encode()).digest()[:8], "big", signed=True)
+
+
 @contextmanager
 def advisory_lock_tried(name: str, *, shared: bool = False) -> Iterator[bool]:
     """Hold the lock of this name for the block, however long it takes. Yield false if another process has it."""
     kind = "_shared" if shared else ""
-    key = int.from_bytes(sha256(name.encode()).digest()[:8], "big", signed=True)
     # Django may close and reopen the usual connection.
     session = connection.copy()
     session.inc_thread_sharing()
@@ -39,7 +43,7 @@ def advisory_lock_tried(name: str, *, shared: bool = False) -> Iterator[bool]:
         session.set_autocommit(False)
         with session.cursor() as cursor:
             cursor.execute(f"SET LOCAL idle_in_transaction_session_timeout = '{FROZEN_SECONDS}s'")
-            cursor.execute(f"SELECT pg_try_advisory_xact_lock{kind}(%s)", [key])
+            cursor.execute(f"SELECT pg_try_advisory_xact_lock{kind}(%s)", [lock_key(name)])
             [is_held] = cursor.fetchone()
         living.start()
         yield bool(is_held)

@@ -14,6 +14,7 @@ import pytest
 from django.apps import apps
 from django.core.management import CommandError, call_command
 from django.db import connection, connections
+from django.test.utils import CaptureQueriesContext
 
 from deliveries.backlog.connection import client_of
 from deliveries.backup import restoring, saving
@@ -142,6 +143,50 @@ def test_a_backup_of_an_older_version_is_brought_up_to_date(world: Api, tmp_path
         assert {name: after[name] for name in before.keys() - added} == {
             name: before[name] for name in before.keys() - added
         }
+
+
+def test_new_resources_get_no_id_of_one_that_was_deleted_before_the_backup(world: Api, tmp_path: Path) -> None:
+    # Given a message of a deleted topic, which a subscription still waits for
+    for topic in ("gone", "going"):
+        world.create(f"topics/{topic}")
+    world.create("subscriptions/waiting", {"topic": "projects/shop/topics/going"})
+    world.post("topics/going:publish", {"messages": [{"data": "c2VjcmV0"}]})
+    world.delete("topics/going")
+    file = backup(tmp_path / "backup")
+    # When somebody else makes a topic after a restore, and looks at what it retains
+    with other_database(tmp_path, name="restored"):
+        call_command("restore", str(file))
+        world.create("topics/new", {"messageRetentionDuration": "86400s"})
+        world.create("subscriptions/new", {"topic": "projects/shop/topics/new"})
+        assert world.post("subscriptions/new:seek", {"time": "1970-01-01T00:00:00Z"}).status == 200
+        # Then the message is none of it
+        assert world.post("subscriptions/new:pull", {"maxMessages": 1, "returnImmediately": True}).body == {}
+        assert world.post("subscriptions/waiting:pull", {"maxMessages": 1}).body["receivedMessages"]
+
+
+def test_large_messages_are_read_and_inserted_a_few_at_a_time(
+    world: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(6):
+        publish(world)
+    monkeypatch.setattr("deliveries.backup.tables.PAYLOADS_TOGETHER", 2)
+    with CaptureQueriesContext(connection) as queries:
+        file = backup(tmp_path / "backup")
+    assert [query["sql"] for query in queries if "deliveries_message" in query["sql"] and "LIMIT 2" in query["sql"]]
+    monkeypatch.setattr("deliveries.backup.tables.BYTES_TOGETHER", 1)
+    together: list[int] = []
+    insert = restoring.insert_lines
+
+    def note_and_insert(model: Any, columns: Any, lines: Any, **options: Any) -> None:
+        together.append(len(lines) if model._meta.db_table == "deliveries_message" else 1)
+        insert(model, columns, lines, **options)
+
+    monkeypatch.setattr(restoring, "insert_lines", note_and_insert)
+    before = contents()
+    with other_database(tmp_path, name="restored"):
+        call_command("restore", str(file))
+        assert contents() == before
+    assert max(together) == 1
 
 
 def test_what_cannot_be_done_changes_nothing_and_says_why(

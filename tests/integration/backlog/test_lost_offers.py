@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 import redis
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from deliveries import tasks
-from deliveries.backlog import reconcile
+from deliveries.backlog import paging, reconcile
 from deliveries.backlog.default import default_backlog
 from deliveries.models import LostOffer
 from deliveries.publish import storing
+from deliveries.store import lostoffers, sql
 from tests.restapi import Api
 
 TOPIC = "projects/shop/topics/orders"
@@ -98,4 +101,60 @@ def test_a_lane_without_ordering_notes_nothing(ordered: Api, cut_off: Cut) -> No
     ordered.put("subscriptions/plain", {"topic": "projects/shop/topics/plain"})
     with cut_off():
         ordered.post("topics/plain:publish", {"messages": [{"data": "aGk=", "orderingKey": "k"}]})
+    assert not LostOffer.objects.exists()
+
+
+def test_a_lane_begins_anew_once_for_all_that_was_lost(
+    ordered: Api, monkeypatch: pytest.MonkeyPatch, cut_off: Cut
+) -> None:
+    # Given more messages of which Redis was not told than a page has
+    monkeypatch.setattr(paging, "PAGE_ROWS", 2)
+    with cut_off():
+        unheard = [publish(ordered, "k") for _ in range(6)]
+    assert LostOffer.objects.count() == 6
+    begun = []
+    configure = paging.configure_lane
+
+    def note_and_configure(*arguments: Any, **options: Any) -> None:
+        begun.append(arguments)
+        configure(*arguments, **options)
+
+    monkeypatch.setattr(paging, "configure_lane", note_and_configure)
+    # When the lane reads them
+    following = publish(ordered, "k")
+    came = []
+    while messages := pull_and_acknowledge(ordered):
+        came += messages
+    # Then they come in order
+    assert came == [*unheard, following]
+    assert len(begun) == 1
+    assert not LostOffer.objects.exists()
+
+
+def test_a_publish_looks_at_one_note_however_many_there_are(
+    ordered: Api, cut_off: Cut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with cut_off():
+        for _ in range(5):
+            publish(ordered, "k")
+    seen = []
+    read = lostoffers.fetch_rows
+
+    def note_and_read(*arguments: Any) -> list[Any]:
+        rows = read(*arguments)
+        seen.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(lostoffers, "fetch_rows", note_and_read)
+    with cut_off():
+        publish(ordered, "k")
+    assert seen == [1]
+
+
+def test_many_notes_are_forgotten_in_parts(ordered: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    LostOffer.objects.bulk_create(LostOffer(subscription_id=1, region="local", message_id=i + 1) for i in range(5))
+    monkeypatch.setattr(sql, "IN_CHUNK", 2)
+    with CaptureQueriesContext(connection) as queries:
+        assert lostoffers.sweep_settled() == 5
+    assert len([query for query in queries if query["sql"].startswith("DELETE")]) == 3
     assert not LostOffer.objects.exists()

@@ -283,6 +283,26 @@ def test_seek_to_a_future_time_purges_and_later_publishes_are_delivered(api: Api
     assert taken(api) == ["new"]
 
 
+def test_a_seek_purges_the_messages_of_every_region(api: Api, settings: Any) -> None:
+    settings.REGIONS = ["local", "far"]
+    subscribe(api)
+
+    def publish_far(text: str) -> None:
+        body = {"messages": [{"data": base64.b64encode(text.encode()).decode()}]}
+        assert api.post("topics/orders:publish", body, **{"X-PushHub-Region": "far"}).status == 200
+
+    # Given messages of another region, of which Redis has some
+    publish_far("a")
+    publish_far("b")
+    [first] = api.post("subscriptions/worker:pull", {"maxMessages": 1}).body["receivedMessages"]
+    acknowledge(api, [first])
+    # When they are purged
+    seek(api, time=format_timestamp(utcnow() + DAY))
+    # Then none of them comes, whatever is published there later
+    publish_far("c")
+    assert taken(api) == ["c"]
+
+
 @pytest.mark.parametrize("when", ["0001-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"])
 def test_a_seek_to_the_first_or_last_possible_time_works(api: Api, when: str) -> None:
     subscribe(api)
@@ -495,6 +515,19 @@ def test_pulls_and_changes_keep_a_subscription(api: Api, use: str, monkeypatch: 
         assert taken(api) == []
     else:
         api.patch("subscriptions/worker", {"subscription": {"labels": {"a": "b"}}, "updateMask": "labels"})
+    assert activity.delete_expired_subscriptions() == 0
+
+
+def test_a_pull_while_the_clock_is_behind_makes_no_subscription_seem_unused(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine without a clock of its own begins in the past, until it has heard of the time."""
+    subscribe(api)
+    Subscription.objects.update(updated_at=utcnow() - DAY * 60)
+    with monkeypatch.context() as patch:
+        patch.setattr(activity, "_noted", {})
+        patch.setattr(activity, "utcnow", lambda: utcnow() - DAY * 60)
+        assert taken(api) == []
     assert activity.delete_expired_subscriptions() == 0
 
 

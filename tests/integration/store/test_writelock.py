@@ -10,6 +10,7 @@ import pytest
 from django.db import Error, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
+from deliveries import activity
 from deliveries.backlog.records import Lane
 from deliveries.models import Delivery
 from deliveries.pull.leasing import pull_messages
@@ -85,6 +86,16 @@ def test_the_emulator_in_memory_never_waits(settings: Any) -> None:
         finally:
             cursor.execute("PRAGMA synchronous=FULL")
     assert (level, level_after) == (0, 0)
+
+
+def test_the_note_of_a_use_queues_as_other_writes_do_and_does_not_wait_for_the_disk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On SQLite, a write beside the queue waits for seconds under load, and so would the results of all pushes."""
+    monkeypatch.setattr(activity, "_noted", {})
+    with CaptureQueriesContext(connection) as queries:
+        activity.note_activity([1])
+    assert "synchronous" in queries[0]["sql"] or "synchronous" in queries[1]["sql"]
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])
