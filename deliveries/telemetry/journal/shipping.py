@@ -71,6 +71,9 @@ def id_bounds(path: AnyFile) -> tuple[int, int]:
             place = file.schema_arrow.names.index(KEY)
             for number in range(file.metadata.num_row_groups):
                 statistics = file.metadata.row_group(number).column(place).statistics
+                if len(statistics.min) != len(statistics.max):
+                    # They are the least and the greatest as texts. Ids have 19 digits from July 2027 on.
+                    return EVERY_ID
                 bounds.append((int(statistics.min), int(statistics.max)))
     except FileNotFoundError:
         raise
