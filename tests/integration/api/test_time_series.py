@@ -288,6 +288,7 @@ def test_a_project_shows_its_own(api: Api) -> None:
         ({"interval__endTime": "yesterday"}, "interval.endTime"),
         ({"interval__startTime": "2026-11-21T00:00:00Z"}, "interval"),
         ({"aggregation__alignmentPeriod": "90s"}, "aggregation.alignmentPeriod"),
+        ({"aggregation__alignmentPeriod": "315576000000s"}, "aggregation.alignmentPeriod"),
         ({"aggregation__perSeriesAligner": "ALIGN_MAX"}, "aggregation.perSeriesAligner"),
         ({"aggregation__crossSeriesReducer": "REDUCE_SUM"}, "aggregation.crossSeriesReducer"),
         ({"pageSize": "-1"}, "pageSize"),
@@ -299,6 +300,20 @@ def test_a_bad_parameter_is_refused_by_name(api: Api, query: dict[str, str], fie
     answer = ask(api, PUSHES, **query)
 
     assert (answer.status, answer.fields) == (400, [field])
+
+
+@pytest.mark.parametrize("metric", [PUSHES, "pubsub.googleapis.com/subscription/num_undelivered_messages"])
+@pytest.mark.parametrize("period", ["60s", "86400s", "62899200s"])
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"])
+def test_any_time_may_be_asked_for(api: Api, metric: str, period: str, time: str) -> None:
+    count(1, 5)
+    times = {"interval__startTime": time, "interval__endTime": "9999-12-31T23:59:59.999999Z"}
+    for interval in (
+        times,
+        {**times, "interval__endTime": time},
+        {"interval__endTime": time, "interval__startTime": ""},
+    ):
+        assert ask(api, metric, aggregation__alignmentPeriod=period, **interval).status == 200
 
 
 def test_metrics_need_a_permission(api: Api) -> None:
