@@ -35,7 +35,7 @@ from pushhub.common.errors import FailedPrecondition, InvalidArgument
 from subscriptions.selectors import get_subscription, get_topic
 from subscriptions.services.subscriptions import create_subscription, delete_subscription
 from subscriptions.services.topics import create_topic
-from tests.pipeline.ground import QUICK_SPARK
+from tests.pipeline.quickjava import QUICK_SPARK
 from tests.ports import wait_for
 from tests.workers import ROOT, database_url
 
