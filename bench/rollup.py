@@ -146,7 +146,7 @@ def ledger_lock(quick: bool) -> Row:
     """The sums of many subscriptions, added to SQLite: how long a transaction holds the write lock and a turn lasts."""
     subscriptions, segments = (100, 2) if quick else (10_000, 16)
     longest = 0.0
-    real = ledger._only_writer
+    real = ledger.only_writer
 
     @contextmanager
     def timed() -> Iterator[None]:
@@ -160,7 +160,7 @@ def ledger_lock(quick: bool) -> Row:
         folder = stood.folder / "segments"
         _write(folder, segments, subscriptions=subscriptions)
         counter = EmbeddedCounter(folder)
-        ledger._only_writer = timed
+        ledger.only_writer = timed
         turns: list[float] = []
         try:
             # The last one counts what is left.
@@ -169,7 +169,7 @@ def ledger_lock(quick: bool) -> Row:
                 counter.turn(seconds=limit)
                 turns.append(time.monotonic() - began)
         finally:
-            ledger._only_writer = real
+            ledger.only_writer = real
         rows = MetricMinute.objects.count()
     say(
         f"  ledger: {subscriptions:,} subscriptions, {segments * SEGMENT_ROWS:,} events, {rows:,} rows of minutes in"

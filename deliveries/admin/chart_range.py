@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from urllib.parse import urlencode
 
 from deliveries.telemetry.series.expiry import HOURS_KEPT, MINUTES_KEPT
-from deliveries.telemetry.series.series import DAY, HOUR, MINUTE, floor
+from deliveries.telemetry.series.series import DAY, EARLIEST, HOUR, MINUTE, floor, within_reach
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.protojson import format_timestamp, parse_timestamp
 
@@ -29,9 +29,6 @@ PERIODS = (
     *(days * DAY for days in (1, 2, 5, 10)),
 )
 SHORTEST, LONGEST = timedelta(minutes=10), timedelta(days=730)
-#: No PushHub has a metric from before.
-EARLIEST = datetime(2020, 1, 1, tzinfo=UTC)
-LATEST = datetime(9000, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +101,6 @@ def _period(length: timedelta, start: datetime, *, now: datetime) -> timedelta:
 
 def _time(text: str) -> datetime | None:
     try:
-        moment = parse_timestamp(text, field="")
+        return within_reach(parse_timestamp(text, field=""))
     except InvalidArgument:
         return None
-    return min(max(moment, EARLIEST), LATEST)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.core import signing
 from drf_spectacular.utils import OpenApiParameter
 
 from deliveries.telemetry.series.filters import parse_filter
-from deliveries.telemetry.series.series import MINUTE, Query, Series, find_series, format_series
+from deliveries.telemetry.series.series import MINUTE, Query, Series, find_series, format_series, within_reach
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.protojson import parse_duration, parse_timestamp
 from pushhub.common.replica import read
@@ -20,10 +20,8 @@ from subscriptions.selectors import get_project
 
 #: The most points of a page, as in Cloud Monitoring. A page has whole series, and at least one.
 MAX_POINTS = 100_000
-#: The longest alignment period of Cloud Monitoring.
-MAX_PERIOD = timedelta(weeks=104)
-#: Nothing is older, and earlier times could not be computed with.
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: As in Cloud Monitoring.
+LONGEST_PERIOD = timedelta(weeks=104)
 
 
 @serve(
@@ -59,10 +57,10 @@ def _query(project: str, parameters: Mapping[str, str]) -> Query:
         raise InvalidArgument('Give a filter, such as metric.type = "...".', field="filter")
     if parameters.get("aggregation.crossSeriesReducer", "REDUCE_NONE") != "REDUCE_NONE":
         raise InvalidArgument("Series are not reduced here.", field="aggregation.crossSeriesReducer")
-    end = max(parse_timestamp(parameters.get("interval.endTime"), field="interval.endTime"), EPOCH)
+    end = within_reach(parse_timestamp(parameters.get("interval.endTime"), field="interval.endTime"))
     start = end - MINUTE
     if parameters.get("interval.startTime"):
-        start = max(parse_timestamp(parameters["interval.startTime"], field="interval.startTime"), EPOCH)
+        start = within_reach(parse_timestamp(parameters["interval.startTime"], field="interval.startTime"))
     if start > end:
         raise InvalidArgument("The interval ends before it starts.", field="interval")
     return Query(
@@ -78,7 +76,7 @@ def _query(project: str, parameters: Mapping[str, str]) -> Query:
 def _period(text: str) -> timedelta:
     field = "aggregation.alignmentPeriod"
     period = timedelta(milliseconds=parse_duration(text, field=field)) if text else MINUTE
-    if not MINUTE <= period <= MAX_PERIOD or period % MINUTE:
+    if not MINUTE <= period <= LONGEST_PERIOD or period % MINUTE:
         raise InvalidArgument("The alignment period is a whole number of minutes, up to 104 weeks.", field=field)
     return period
 

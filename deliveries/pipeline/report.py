@@ -56,6 +56,9 @@ class Tally:
     def ratio(self) -> float | None:
         return self.acked / self.count if self.count else None
 
+    def meets(self, objective: float) -> bool:
+        return self.ratio is None or self.ratio >= objective
+
     def latency_ms(self, q: float) -> float | None:
         return quantile(self.buckets, q) / 1000 if self.buckets else None
 
@@ -79,12 +82,12 @@ def report(scope: Scope) -> str:
     model, period = _table(scope.length)
     # The current period is included, because readers want to see what just happened.
     end = floor(scope.now, period) + period
-    start = end - scope.length
+    start = floor(end - scope.length, period)
     tallies = _tallies(model, scope, start, end)
-    times = [start + period * number for number in range(int(scope.length / period))]
+    times = [start + period * number for number in range((end - start) // period)]
     sections = [
         _summary(tallies.total, scope),
-        _charts([*_push_charts(times, tallies, scope), *_gauge_charts(scope, start, end, period)]),
+        _charts([*_push_charts(times, tallies, scope), *_gauge_charts(times, scope, period)]),
         _table_html("Failing hosts", "Host", _worst(tallies.hosts), scope, nothing="No push failed."),
         _table_html("Slowest hosts", "Host", _slowest(tallies.hosts), scope, nothing="Nothing was pushed."),
         _table_html(
@@ -144,9 +147,9 @@ def _budget_course(cells: Iterable[Tally | None], total: Tally, objective: float
     return left
 
 
-def _gauge_charts(scope: Scope, start: datetime, end: datetime, period: timedelta) -> list[Chart]:
+def _gauge_charts(times: Sequence[datetime], scope: Scope, period: timedelta) -> list[Chart]:
     """Return charts of window, backoff and backlog. Backoff and age are those of the worst subscription."""
-    rows = GaugeMinute.objects.filter(at__gte=start, at__lt=end)
+    rows = GaugeMinute.objects.filter(at__gte=times[0], at__lt=times[-1] + period)
     if scope.project:
         rows = rows.filter(project=scope.project)
     minutes: dict[datetime, list[int]] = defaultdict(lambda: [0, 0, 0, 0, 0])
@@ -164,7 +167,6 @@ def _gauge_charts(scope: Scope, start: datetime, end: datetime, period: timedelt
     for at, values in minutes.items():
         time = floor(at, period)
         largest[time] = [max(pair) for pair in zip(largest.get(time, values), values, strict=True)]
-    times = [start + period * number for number in range(int(scope.length / period))]
 
     def column(place: int, scale: float = 1) -> list[float | None]:
         return [largest[time][place] / scale if time in largest else None for time in times]
@@ -199,7 +201,7 @@ def _summary(total: Tally, scope: Scope) -> str:
     spent = total.budget_spent(scope.objective)
     tiles = [
         ("Pushes", f"{total.count:,}", ""),
-        ("Acked", _percent(total.ratio), "good" if (total.ratio or 1) >= scope.objective else "bad"),
+        ("Acked", _percent(total.ratio), "good" if total.meets(scope.objective) else "bad"),
         (f"Budget spent at {_percent(scope.objective)}", f"{100 * spent:.0f}{NBSP}%", "good" if spent <= 1 else "bad"),
         *[(f"p{100 * q:.0f}", _ms(total.latency_ms(q)), "") for q in QUANTILES],
         ("Dead letters", f"{total.dead:,}", "bad" if total.dead else ""),
@@ -221,7 +223,7 @@ def _table_html(title: str, what: str, rows: Named, scope: Scope, *, nothing: st
     )
     body = "".join(
         f"<tr><td>{escape(name)}</td><td>{tally.count:,}</td>"
-        f'<td class="{"" if (tally.ratio or 1) >= scope.objective else "bad"}">{_percent(tally.ratio)}</td>'
+        f'<td class="{"" if tally.meets(scope.objective) else "bad"}">{_percent(tally.ratio)}</td>'
         + "".join(f"<td>{_ms(tally.latency_ms(q))}</td>" for q in QUANTILES)
         + f"<td>{escape(_commonest_failure(tally))}</td></tr>"
         for name, tally in rows

@@ -18,7 +18,7 @@ import requests
 
 from deliveries.pipeline import needs
 from tests.endtoend.running import COMMAND, ROOT, Running, environment, running
-from tests.pipeline.ground import QUICK_SPARK
+from tests.pipeline.quickjava import QUICK_SPARK
 from tests.ports import free_port, wait_for
 from tests.receiver import Receiver
 

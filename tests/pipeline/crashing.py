@@ -55,7 +55,7 @@ def doom(point: str, number: int) -> None:
     from deliveries.telemetry.counting import ledger
 
     ledger.FIRST_KEYS = ledger.LEAST_KEYS = ledger.MOST_KEYS = KEYS_A_TRANSACTION
-    ledger._only_writer = dying(point, number, ledger._only_writer)
+    ledger.only_writer = dying(point, number, ledger.only_writer)
 
 
 def count_embedded(environment: Mapping[str, str], folder: str, point: str, number: int) -> None:

@@ -15,8 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deliveries.models import Metric, MetricDay, MetricHour, MetricMinute, Segment
-from deliveries.pipeline import classarchive
-from deliveries.pipeline.session import COLLECTOR, SHORT_JOB
 from deliveries.telemetry.journal import files
 from deliveries.telemetry.journal.columns import Rows, table_of
 
@@ -27,15 +25,6 @@ SUBSCRIPTIONS = ("alpha", "beta", "gamma")
 ANSWERS = ((200, ""), (200, ""), (200, ""), (204, ""), (404, ""), (503, ""), (0, "connect_failed"))
 
 SPANS = [(MetricMinute, 60), (MetricHour, 3600), (MetricDay, 86400)]
-
-#: Java for commands of seconds, in which its second compiler would cost more than it gains.
-QUICK_JAVA = f"{COLLECTOR} {SHORT_JOB}"
-#: The settings of Spark for such a command in a process of its own, in the form of the variable PUSHHUB_SPARK_CONF.
-QUICK_SPARK = f"spark.driver.extraJavaOptions={QUICK_JAVA},spark.sql.shuffle.partitions=2"
-#: The same for a Java that PushHub does not start, with the archive of classes that PushHub's own sessions have.
-ARCHIVED_JAVA = " ".join([QUICK_JAVA, *classarchive.options()])
-#: The head of the variable PYSPARK_SUBMIT_ARGS for a session that Spark itself starts.
-QUICK_SUBMIT = f"--driver-memory 512m --driver-java-options '{ARCHIVED_JAVA}' --conf spark.ui.enabled=false"
 
 #: How often random trials are repeated: by the variable of this name, more often than in each run of all tests.
 TRIALS = int(os.environ.get("TRIALS", "1"))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyspark
 
-from tests.pipeline.ground import ARCHIVED_JAVA
+from tests.pipeline.quickjava import ARCHIVED_JAVA
 from tests.ports import free_port, wait_for
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"

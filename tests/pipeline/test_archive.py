@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import datetime, timedelta
 from io import StringIO
@@ -360,6 +361,9 @@ def test_large_messages_travel_in_small_batches() -> None:
     rows = [(number, 1, b"x" * 3_000_000, "", "") for number in range(14)]
     source = archive.source(write_id=1)
     assert [batch.num_rows for batch in reading._batches(source, rows)] == [5, 5, 4]
+    attributes = json.dumps({f"{number}": "x" * 1000 for number in range(100)})
+    rows = [(number, 1, b"", attributes, "") for number in range(400)]
+    assert max(batch.nbytes for batch in reading._batches(source, rows)) < 2 * reading.BATCH_BYTES
     small = [(number, 1, b"x", "", "") for number in range(12_000)]
     assert [batch.num_rows for batch in reading._batches(source, small)] == [5_000, 5_000, 2_000]
 

@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from django.core.management import CommandError, call_command
 
-from deliveries.models import ArchivedMessage, ArchiveFile, ArchiveOwner
+from deliveries.models import ArchivedMessage, ArchiveFile, ArchiveLeftover, ArchiveOwner
 from deliveries.pipeline.archiving import files
+from deliveries.pipeline.archiving.archive import Archiver
 from deliveries.pipeline.archiving.files import adopt, verify
 from deliveries.pipeline.archiving.locks import only_archiver
 from deliveries.pipeline.archiving.manifest import read_manifest
@@ -168,3 +169,20 @@ def test_long_lists_are_shortened(tmp_path: Path, settings: Any, capsys: pytest.
 
     assert "and 5 more" in capsys.readouterr().out
     assert files.verify(tmp_path).files == 0
+
+
+def test_a_killed_write_releases_no_claims_of_the_database_that_this_one_was_moved_from(tmp_path: Path) -> None:
+    """Given a database whose ids begin again, and claims of earlier writes with its next ids, when a write is given up,
+    then those messages are archived still.
+    """
+    last = ArchiveLeftover.objects.create(token="before").pk
+    ArchiveLeftover.objects.all().delete()
+    ArchivedMessage.objects.bulk_create(
+        ArchivedMessage(message_id=number, write_id=last + number) for number in range(1, 5)
+    )
+    archiver = Archiver(tmp_path, session=None)  # type: ignore[arg-type]
+
+    archiver._write_begin()
+    archiver.sweep()
+
+    assert ArchivedMessage.objects.count() == 4

@@ -18,14 +18,8 @@ from deliveries.models import Delivery, Message, MetricMinute, PublishPart
 from deliveries.pipeline import classarchive
 from subscriptions.services.subscriptions import create_subscription
 from subscriptions.services.topics import create_topic
-from tests.pipeline.ground import (
-    ARCHIVED_JAVA,
-    QUICK_JAVA,
-    archived_by_duckdb,
-    counted_by_duckdb,
-    metrics_of,
-    segments_make,
-)
+from tests.pipeline.ground import archived_by_duckdb, counted_by_duckdb, metrics_of, segments_make
+from tests.pipeline.quickjava import ARCHIVED_JAVA, QUICK_JAVA
 from tests.pipeline.spread import JOBS, jobs_run, spread
 from tests.ports import free_port, wait_for
 from tests.workers import ROOT, database_url

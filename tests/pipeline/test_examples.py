@@ -17,7 +17,7 @@ from subscriptions.models import Subscription, Topic
 from subscriptions.services.subscriptions import delete_subscription
 from subscriptions.services.topics import delete_topic
 from tests.grpcservers import GrpcServer
-from tests.pipeline.ground import QUICK_SUBMIT
+from tests.pipeline.quickjava import QUICK_SUBMIT
 
 NOTEBOOK = Path("docs/examples/totals.py")
 #: Spark waits 10 s for a Python process, which no setting changes, and a busy machine may take longer to start one.

@@ -32,17 +32,9 @@ from subscriptions.selectors import get_topic
 from subscriptions.services.subscriptions import create_subscription
 from subscriptions.services.topics import create_topic
 from tests.grpcservers import GrpcServer
-from tests.pipeline.ground import (
-    QUICK_JAVA,
-    QUICK_SPARK,
-    QUICK_SUBMIT,
-    TRIALS,
-    archived_by_duckdb,
-    counted_by_duckdb,
-    metrics_of,
-    segments_make,
-)
+from tests.pipeline.ground import TRIALS, archived_by_duckdb, counted_by_duckdb, metrics_of, segments_make
 from tests.pipeline.killed_stream import write_messages
+from tests.pipeline.quickjava import QUICK_JAVA, QUICK_SPARK, QUICK_SUBMIT
 from tests.ports import wait_for
 from tests.workers import ROOT, database_url
 

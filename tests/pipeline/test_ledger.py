@@ -81,7 +81,7 @@ def test_a_large_batch_leaves_room_for_other_writers(monkeypatch: pytest.MonkeyP
     for name in ("FIRST_KEYS", "LEAST_KEYS", "MOST_KEYS"):
         monkeypatch.setattr(ledger, name, 10)
     batch = [*partials("a", range(100)), *partials("b", range(50, 100)), *partials("c", range(5))]
-    transaction = ledger._only_writer
+    transaction = ledger.only_writer
     count, written = 0, []
 
     @contextmanager
@@ -95,7 +95,7 @@ def test_a_large_batch_leaves_room_for_other_writers(monkeypatch: pytest.MonkeyP
             yield
             written.append(MetricMinute.objects.count() - before)
 
-    monkeypatch.setattr(ledger, "_only_writer", interrupted)
+    monkeypatch.setattr(ledger, "only_writer", interrupted)
 
     added = ledger.add_partials(batch, job="test")
 
@@ -138,14 +138,14 @@ def test_a_rebuild_takes_a_few_resources_at_a_time(monkeypatch: pytest.MonkeyPat
     ledger.add_partials(partials("a", range(25)), job="test")
     MetricHour.objects.update(count=0)
     MetricDay.objects.update(count=0)
-    transaction, count = ledger._only_writer, 0
+    transaction, count = ledger.only_writer, 0
 
     def counted() -> AbstractContextManager[None]:
         nonlocal count
         count += 1
         return transaction()
 
-    monkeypatch.setattr(ledger, "_only_writer", counted)
+    monkeypatch.setattr(ledger, "only_writer", counted)
 
     rebuild(NOW - timedelta(hours=1), NOW + timedelta(hours=1))
 

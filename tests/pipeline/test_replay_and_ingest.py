@@ -35,7 +35,7 @@ from pushhub.common.errors import FailedPrecondition, InvalidArgument
 from subscriptions.selectors import get_subscription, get_topic
 from subscriptions.services.subscriptions import create_subscription, delete_subscription
 from subscriptions.services.topics import create_topic
-from tests.pipeline.ground import QUICK_SPARK
+from tests.pipeline.quickjava import QUICK_SPARK
 from tests.ports import wait_for
 from tests.workers import ROOT, database_url
 
@@ -688,3 +688,25 @@ def test_the_console_starts_a_replay_in_a_process_of_its_own(
     failing_job.refresh_from_db()
     assert (job.total, job.failure) == (30, "")
     assert failing_job.failure == "Resource not found (resource=other)."
+
+
+def test_the_first_and_the_last_time_of_all_can_be_given(redis_url: str, tmp_path: Path) -> None:
+    ever = {"since": datetime.min.replace(tzinfo=UTC), "until": datetime.max.replace(tzinfo=UTC)}
+    with pytest.raises(FailedPrecondition, match="The archive has no messages of that time"):
+        replay.chosen(None, root=tmp_path, topic=TOPIC, filter="", **ever)  # type: ignore[arg-type]
+
+
+def test_an_ingest_is_refused_where_it_would_pass_the_transforms_of_the_topic(
+    spark: SparkSession, redis_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: Any
+) -> None:
+    settings.SPARK_MASTER = "local[2]"
+    function = {"functionName": "redact", "code": "function redact(message, metadata) { return null; }"}
+    create_topic(name=TOPIC, topic={"messageTransforms": [{"javascriptUdf": function}]})
+    source = tmp_path / "rows.json"
+    source.write_text('{"card": "4111"}\n')
+
+    with pytest.raises(CommandError, match="has message transforms, which an ingest does not apply"):
+        run("ingest", str(source), "--format", "json", "--topic", TOPIC, capsys=capsys)
+    assert not Message.objects.exists()
+    with pytest.raises(CommandError, match="give a number of messages a second"):
+        run("ingest", str(source), "--format", "json", "--topic", TOPIC, "--rate", "-1", capsys=capsys)

@@ -15,7 +15,8 @@ from django.core.management import CommandError, call_command
 from deliveries.models import Segment
 from deliveries.telemetry.counting.rollup import only_runner
 from tests.pipeline.crashing import KEYS_A_TRANSACTION
-from tests.pipeline.ground import QUICK_SPARK, assert_counted, segments_make, truth_of
+from tests.pipeline.ground import assert_counted, segments_make, truth_of
+from tests.pipeline.quickjava import QUICK_SPARK
 from tests.ports import wait_for
 from tests.workers import ROOT, database_url
 

@@ -166,6 +166,18 @@ def test_rows_come_in_batches_in_the_order_of_the_files(tmp_path: Path, monkeypa
     ]
 
 
+def test_rows_with_large_attributes_come_in_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "BATCH_BYTES", 1000)
+    (tmp_path / "a").write_text("body,kind,key\n" + f"x,{'k' * 400},\n" * 4)
+    paths = pa.RecordBatch.from_pydict(
+        {"part": [1], "path": [str(tmp_path / "a")], "first": [0], "last": [LAST], "line": [1]}
+    )
+
+    batches = list(read_files([paths], reading=Reading("csv", BODY)))
+
+    assert [len(batch) for batch in batches] == [2, 2]
+
+
 def test_the_files_of_a_folder_come_by_name(tmp_path: Path) -> None:
     (tmp_path / "day=2").mkdir()
     names = ["b.csv", "a.csv", "day=2/c.csv", ".hidden", "_SUCCESS", "a.csv.rejected"]

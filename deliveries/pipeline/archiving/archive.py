@@ -185,7 +185,8 @@ class Archiver:
     def _write_begin(self) -> ArchiveLeftover:
         """Record a write before its first file."""
         with write_transaction():
-            return ArchiveLeftover.objects.create(token=secrets.token_hex(6))
+            # In a database that was moved, ids begin at 1 again, and messages may have claims of writes with such ids.
+            return ArchiveLeftover.objects.create(id=secrets.randbits(62), token=secrets.token_hex(6))
 
     def _next_step(self) -> int:
         """Return a number larger than that of every earlier step: the time in ms, unless the clock is behind."""

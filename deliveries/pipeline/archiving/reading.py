@@ -74,7 +74,7 @@ def _cursor(source: Source) -> tuple[Any, str]:
 
 
 def _batches(source: Source, rows: Iterable[Any]) -> Iterator[pa.RecordBatch]:
-    for some in gather(rows, most=BATCH_ROWS, size_of=lambda row: len(row[2]), size=BATCH_BYTES):
+    for some in gather(rows, most=BATCH_ROWS, size_of=lambda row: len(row[2]) + len(row[3]), size=BATCH_BYTES):
         yield _batch(source, some)
 
 

@@ -18,6 +18,7 @@ from deliveries.pipeline.publishing.publishjobs import (
     Target,
     bar,
     begin_job,
+    check_rate,
     divide_job,
     done_before,
     failure_noted,
@@ -88,6 +89,7 @@ def run(**options: Any) -> None:
 def _ingest(
     noted: Run, *, stdout: TextIO, stderr: TextIO, source: str, form: str, rate: int, in_order: bool, **options: Any
 ) -> None:
+    check_rate(rate)
     topic = get_topic(name=options["topic"], field="topic")
     columns = Columns(options["data_column"], options["attributes"], options["ordering_key_column"])
     dialect = _dialect(options)

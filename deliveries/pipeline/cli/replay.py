@@ -16,6 +16,7 @@ from deliveries.pipeline.jobs.replays import ReplaySpec, begin_replay
 from deliveries.pipeline.publishing.publishjobs import (
     Progress,
     bar,
+    check_rate,
     divide_job,
     done_before,
     failure_noted,
@@ -54,8 +55,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(*, stdout: TextIO, stderr: TextIO, dry_run: bool, rate: int, **options: Any) -> None:
-    if rate < 0:
-        raise InvalidArgument("--rate: give a number of messages a second, or 0 for as fast as it goes.", field="rate")
+    check_rate(rate)
     job = find_job(options["resume"]) if options["resume"] else None
     spec = _spec(options) if job is None else ReplaySpec.of(job)
     with reading(settings.ARCHIVE):

@@ -146,7 +146,7 @@ class _Stream:
         taken: list[Any] = []
         size = 0
         while self.waiting and len(taken) < self._share.messages:
-            size += len(self.waiting[0].message.data)
+            size += self.waiting[0].message.ByteSize()
             if taken and size > self._share.bytes:
                 break
             taken.append(self.waiting.popleft())

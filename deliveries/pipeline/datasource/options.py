@@ -54,7 +54,8 @@ class Selection:
             return False
         if self.since is not None and file.last_id < first_id_at(_ms(self.since)):
             return False
-        return self.until is None or file.first_id < first_id_at(_ms(self.until))
+        # A part of a millisecond counts: messages of the same millisecond were published before it.
+        return self.until is None or file.first_id < first_id_at(_ms(self.until) + 1)
 
     def expression(self) -> pc.Expression:
         """Return Arrow's expression for the messages. Arrow skips row groups whose statistics exclude them."""

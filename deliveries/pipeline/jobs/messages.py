@@ -44,6 +44,12 @@ class Row:
     reason: str = ""
     text: str = ""
 
+    @property
+    def size(self) -> int:
+        """Return about how many bytes the message takes."""
+        attributes = sum(len(name) + len(value) for name, value in (self.attributes or {}).items())
+        return len(self.data) + attributes + len(self.ordering_key)
+
 
 class RowError(Exception):
     """The reason why a row is not a message."""

@@ -54,10 +54,8 @@ def read_files(batches: Iterable[pa.RecordBatch], *, reading: Reading) -> Iterat
         for each in batch.to_pylist():
             path, number = file_of(each["path"]), 0
             span = Span(each["first"], each["last"], each["line"])
-            batches_of_rows = gather(
-                reading.rows(path, span), most=BATCH_ROWS, size_of=lambda row: len(row.data), size=BATCH_BYTES
-            )
-            for rows in batches_of_rows:
+            rows_of_span = reading.rows(path, span)
+            for rows in gather(rows_of_span, most=BATCH_ROWS, size_of=lambda row: row.size, size=BATCH_BYTES):
                 yield _batch(each["part"], path.name, number, rows)
                 number += len(rows)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 COLUMNS = ("message_id", "publish_time", "data", "attributes", "ordering_key")
-MILLISECOND = timedelta(milliseconds=1)
 LAST_ID = (1 << 63) - 1
 
 
@@ -47,8 +46,10 @@ def chosen(
     from deliveries.pipeline.datasource import register
     from deliveries.pipeline.datasource.options import Selection
 
-    # Below, the ids decide, and they have the publish time to the millisecond. These times may select a few more.
-    early, late = (moment.astimezone(UTC) for moment in (since - MILLISECOND, until + MILLISECOND))
+    # Ids and publish times have milliseconds.
+    early, late = (
+        moment.astimezone(UTC).replace(microsecond=moment.microsecond // 1000 * 1000) for moment in (since, until)
+    )
     store = Store(root)
     require_listing(store)
     selection = Selection(store.address, COLUMNS, topic, early, late)

@@ -146,7 +146,8 @@ def _items(rows: Iterable[Row], part: PublishPart) -> Iterator[Item]:
 
 
 def _size_of(item: Item) -> int:
-    return len(item[1].data) if item[1] is not None else 0
+    _, message, reject = item
+    return message.size if message is not None else len(reject)
 
 
 def _publish(part: PublishPart, batch: Sequence[Item], *, topic: Any, only: int | None) -> int:

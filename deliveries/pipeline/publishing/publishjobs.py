@@ -26,6 +26,7 @@ from pushhub.common.databases import iterate_rows
 from pushhub.common.errors import FailedPrecondition, InvalidArgument, NotFound, clipped
 from pushhub.common.rows import row_or_none
 from subscriptions.models import Topic
+from subscriptions.transforms.functions import functions_on
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,6 +52,11 @@ class Target:
     topic: Topic
     only: int | None = None
     rate: int = 0
+
+
+def check_rate(rate: int) -> None:
+    if rate < 0:
+        raise InvalidArgument("--rate: give a number of messages a second, or 0 for as fast as it goes.", field="rate")
 
 
 def bar(done: int, total: int) -> str:
@@ -148,6 +154,9 @@ def run_job(
     """
     if target.topic.schema_settings:
         raise FailedPrecondition(f"{target.topic.name} has a schema, which bulk publishing does not check.")
+    # What a replay publishes went through them when it was published first.
+    if job.kind == "ingest" and functions_on(target.topic.message_transforms):
+        raise FailedPrecondition(f"{target.topic.name} has message transforms, which an ingest does not apply.")
     if frame is not None:
         # Tasks that run at the same time share the rate.
         tasks = 1 if in_order or not target.rate else max(min(_slots(session), len(parts_left(job))), 1)

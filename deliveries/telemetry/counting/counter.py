@@ -10,6 +10,7 @@ from typing import Protocol
 
 from deliveries.telemetry.counting import ledger
 from deliveries.telemetry.counting.segments import Segments
+from deliveries.telemetry.journal import files
 from deliveries.telemetry.journal.parquetfiles import damage
 from pushhub.common.errors import first_line
 
@@ -53,7 +54,7 @@ class SegmentCounter:
 
     def count_next(self, *, left: Callable[[], float] = lambda: math.inf) -> ledger.Added:
         """Count the oldest segments that wait, at most a batch, in the seconds `left`. What they cut short waits on."""
-        paths = [self.waiting[name] for name in sorted(self.waiting)[: self._reader.batch]]
+        paths = [self.waiting[name] for name in sorted(self.waiting, key=files.opened_ms)[: self._reader.batch]]
         read, added = self._count(paths, left=left)
         if added.is_whole:
             for path in paths[:read]:

@@ -20,7 +20,7 @@ from deliveries.rules.histogram import SCALE
 from deliveries.store.regionholds import is_alone
 from deliveries.store.writelock import write_transaction
 from deliveries.telemetry import kinds
-from deliveries.telemetry.counting.ledger import Key, Sums, add_sums
+from deliveries.telemetry.counting.ledger import Key, Sums, add_sums, only_writer
 from deliveries.telemetry.series.series import MINUTE, floor
 from deliveries.telemetry.sinks.counters import CounterValue, read_counters
 from pushhub.common.clock import Clock, utcnow
@@ -65,7 +65,7 @@ def _locked(fields: Sequence[str]) -> dict[str, CounterSample]:
 
 
 def _add(values: Sequence[CounterValue], samples: Mapping[str, int], resources: Resources, at: datetime) -> None:
-    with write_transaction():
+    with only_writer():  # `rebuild` would write an hour without the growth of a minute that it has not seen
         # Only a row that exists can be locked.
         first = [CounterSample(field=value.field, value=0) for value in values if value.field not in samples]
         CounterSample.objects.bulk_create(first, ignore_conflicts=True)

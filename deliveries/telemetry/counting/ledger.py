@@ -142,7 +142,7 @@ def add_partials(partials: Iterable[Partial], *, job: str, is_over: Callable[[],
     while start == 0 or start < len(batch.keys):
         keys = batch.keys[start : start + pace.keys]
         end = start + max(len(keys), 1)
-        with _only_writer():
+        with only_writer():
             began = time.monotonic()
             rows = Segment.objects.in_bulk(list(batch.rows))
             if start == 0:
@@ -246,7 +246,7 @@ def _rebuild_span(source: type[Metric], target: type[Metric], at: datetime) -> i
     for start in range(0, len(resources), RESOURCES_A_TRANSACTION):
         chunk = resources[start : start + RESOURCES_A_TRANSACTION]
         sums: dict[Key, Sums] = {}
-        with _only_writer():
+        with only_writer():
             for row in rows.filter(resource__in=chunk, event__in=events).iterator():
                 key = (row.resource, row.event, at, row.response_class, row.response_code, row.host)
                 sums.setdefault(key, Sums(row.project)).add(_sums(row))
@@ -256,8 +256,8 @@ def _rebuild_span(source: type[Metric], target: type[Metric], at: datetime) -> i
 
 
 @contextmanager
-def _only_writer() -> Iterator[None]:
-    """Run the block in a transaction that excludes others of its kind: it reads rows, adds to them and writes them."""
+def only_writer() -> Iterator[None]:
+    """Run the block in a transaction that excludes others of its kind: each changes rows of the metrics."""
     with write_transaction():
         if connection.vendor == "postgresql":
             with connection.cursor() as cursor:

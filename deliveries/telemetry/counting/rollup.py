@@ -204,6 +204,7 @@ def _between(folder: Path, since: datetime, until: datetime) -> dict[str, Path]:
     """
     first, last = (since - timedelta(hours=1)).timestamp() * 1000, until.timestamp() * 1000
     if settings.JOURNAL_BUCKET:
+        shipping.note_forgotten(from_ms=first, before_ms=last)
         rows = ShippedSegment.objects.filter(opened_ms__gte=first, opened_ms__lt=last).order_by("opened_ms", "name")
         return {name: folder / shipping.FETCHED / BACKFILL / name for name in rows.values_list("name", flat=True)}
     paths = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from django.conf import settings
@@ -20,24 +21,35 @@ QUARANTINE = "quarantine"
 
 
 class Segments:
-    """Finds the segments of a folder that the ledger does not have yet. Each one is returned once."""
+    """Finds the segments of a folder that the ledger does not have yet."""
 
     def __init__(self, folder: Path, *, job: str) -> None:
         self._sealed = folder / shipping.FETCHED / job if settings.JOURNAL_BUCKET else folder / files.SEALED
         self._quarantine = folder / QUARANTINE
         self._job = job
-        self._seen: set[str] = set()
         #: When the folder of each hour last changed. A folder is listed again only after a change.
         self._changed: dict[Path, int] = {}
+        #: What was in the folders that had changed at the last call, which are those that change all the time.
+        self._known: dict[Path, set[str]] = {}
 
     def new(self) -> list[Path]:
-        """Return the new segments that can be read, and put the other new files into quarantine."""
+        """Return the new segments that can be read, and put the other new files into quarantine.
+
+        A segment that is not counted yet may be returned again. After an error, the next call finds the same files.
+        """
         if settings.JOURNAL_BUCKET:
             fetch_waiting(self._sealed)
-        fresh = [path for path in self._fresh() if path.name not in self._seen]
-        self._seen.update(path.name for path in fresh)
+        changed: dict[Path, int] = {}
+        listed: dict[Path, set[str]] = {}
+        fresh: list[Path] = []
+        for folder, at, paths in self._changes():
+            changed[folder], listed[folder] = at, {path.name for path in paths}
+            fresh += [path for path in paths if path.name not in self._known.get(folder, ())]
         noted = ledger.noted(path.name for path in fresh)
-        return [path for path in fresh if path.name not in noted and self.check(path)]
+        new = [path for path in fresh if path.name not in noted and self.check(path)]
+        self._changed |= changed
+        self._known = listed or self._known
+        return new
 
     def check(self, path: Path) -> bool:
         """Return whether a file can be read; put it into quarantine if not. False also for a file that is gone."""
@@ -57,13 +69,14 @@ class Segments:
         ledger.note_quarantine(name, reason=reason, job=self._job)
         logger.error("segment %s was moved to %s: %s", name, self._quarantine, reason)
 
-    def _fresh(self) -> Iterator[Path]:
+    def _changes(self) -> Iterator[tuple[Path, int, list[Path]]]:
+        """Yield the folders that have changed, when that was, and what is in them."""
         for folder in hours(self._sealed):
-            # The time is read before the listing, so the next call sees a file that arrives in between.
-            changed = folder.stat().st_mtime_ns
-            if self._changed.get(folder) != changed:
-                self._changed[folder] = changed
-                yield from segments(folder)
+            with suppress(FileNotFoundError):  # a folder whose segments have expired
+                # The time is read before the listing, so the next call sees a file that arrives in between.
+                at = folder.stat().st_mtime_ns
+                if self._changed.get(folder) != at:
+                    yield folder, at, segments(folder)
 
 
 def hours(sealed: Path) -> list[Path]:

@@ -177,7 +177,7 @@ class Journal:
         alarm.sound(reason=reason, since=self._trouble_since, lost=self.lost)
 
     def _go_on(self) -> None:
-        if self.trouble:
+        if self.trouble or self.lost:
             logger.warning("the journal goes on; %d events were not written down", self.lost)
             self.trouble, self.lost = "", 0
             alarm.clear()

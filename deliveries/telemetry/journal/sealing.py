@@ -8,12 +8,18 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from deliveries.telemetry.journal import files
 from deliveries.telemetry.journal.columns import Rows, parse_line, table_of
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 logger = logging.getLogger(__name__)
 
+#: The errors of a line that is not one of ours, or whose values fit no column.
+UNFIT = (ValueError, TypeError, AttributeError, OverflowError)
 #: One task of Spark reads a whole segment, so one row group has all its rows.
 ROW_GROUP = 1_000_000
 
@@ -25,15 +31,15 @@ def seal(folder: Path, path: Path) -> int:
     """
     import pyarrow.parquet as pq
 
-    parts = read_lines(path)
-    if parts:
+    table = _table_of(read_lines(path), path)
+    if table.num_rows:
         target = files.segment_path(folder, path.name.removesuffix(files.JOURNAL_SUFFIX))
         target.parent.mkdir(parents=True, exist_ok=True)
         # Readers skip names that begin with a dot.
         hidden = target.with_name(f".{target.name}")
         try:
             with hidden.open("wb") as file:
-                pq.write_table(table_of(parts), file, compression="zstd", row_group_size=ROW_GROUP)
+                pq.write_table(table, file, compression="zstd", row_group_size=ROW_GROUP)
                 file.flush()
                 # The journal is removed next, so the segment must survive a power failure.
                 os.fsync(file.fileno())
@@ -42,7 +48,24 @@ def seal(folder: Path, path: Path) -> int:
             hidden.unlink(missing_ok=True)
             raise
     path.unlink()
-    return sum(part.count for part in parts)
+    return int(table.num_rows)
+
+
+def _table_of(parts: list[Rows], path: Path) -> pa.Table:
+    """Return the events of the lines, without those of a line that no column takes: the others must not wait for it."""
+    try:
+        return table_of(parts)
+    except UNFIT:
+        return table_of([part for part in parts if _fits(part, path)])
+
+
+def _fits(part: Rows, path: Path) -> bool:
+    try:
+        table_of([part])
+    except UNFIT as error:
+        logger.error("%d events of %s are left out: %s", part.count, path.name, error)
+        return False
+    return True
 
 
 def read_lines(path: Path) -> list[Rows]:
@@ -54,7 +77,7 @@ def read_lines(path: Path) -> list[Rows]:
                 break
             try:
                 parts.append(parse_line(line))
-            except ValueError as error:
+            except UNFIT as error:
                 logger.error("line %d of %s is left out: %s", number, path.name, error)
     return parts
 

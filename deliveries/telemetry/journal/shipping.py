@@ -50,12 +50,30 @@ def ship(folder: Path, *, monotonic: Callable[[], float] = time.monotonic) -> in
         except FileNotFoundError:
             continue  # another worker of this machine has moved it
         store.write_bytes(_place(path.name), content)
-        row = {"opened_ms": files.opened_ms(path.name), "first_id": first_id, "last_id": last_id}
-        with write_transaction():
-            ShippedSegment.objects.get_or_create(name=path.name, defaults=row)
+        _note(path.name, first_id, last_id)
         path.unlink(missing_ok=True)
         count += 1
     return count
+
+
+def note_forgotten(*, from_ms: float, before_ms: float) -> int:
+    """Note the segments of a time that are in the bucket and not in the database; return how many there were.
+
+    They came after the backup from which the database was restored. Raises OSError.
+    """
+    names = [file.name.rpartition("/")[2] for file in Store(settings.JOURNAL_BUCKET).files()]
+    names = [name for name in names if files.is_segment_name(name) and from_ms <= files.opened_ms(name) < before_ms]
+    known = set(ShippedSegment.objects.values_list("name", flat=True))
+    forgotten = [name for name in names if name not in known]
+    for name in forgotten:
+        _note(name, *id_bounds(address_of(name)))
+    return len(forgotten)
+
+
+def _note(name: str, first_id: int, last_id: int) -> None:
+    row = {"opened_ms": files.opened_ms(name), "first_id": first_id, "last_id": last_id}
+    with write_transaction():
+        ShippedSegment.objects.get_or_create(name=name, defaults=row)
 
 
 def id_bounds(path: AnyFile) -> tuple[int, int]:
@@ -71,6 +89,9 @@ def id_bounds(path: AnyFile) -> tuple[int, int]:
             place = file.schema_arrow.names.index(KEY)
             for number in range(file.metadata.num_row_groups):
                 statistics = file.metadata.row_group(number).column(place).statistics
+                if len(statistics.min) != len(statistics.max):
+                    # They are the least and the greatest as texts. Ids have 19 digits from July 2027 on.
+                    return EVERY_ID
                 bounds.append((int(statistics.min), int(statistics.max)))
     except FileNotFoundError:
         raise

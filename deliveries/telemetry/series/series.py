@@ -21,6 +21,8 @@ from pushhub.common.protojson import format_timestamp
 
 Labels = tuple[tuple[str, str], ...]
 
+#: No PushHub has a metric from before the first. Up to the last, a time has room for a period to be added.
+EARLIEST, LATEST = datetime(2020, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 #: Responses have buckets two scales coarser, each 9 % wide: about a hundred buckets for values up to ten minutes.
 COARSER = 2
@@ -272,6 +274,11 @@ def _request_class(code: str) -> str:
     if code == SUCCESS:
         return SUCCESS
     return "internal" if code in ("internal", "unknown", "unavailable", "deadline_exceeded") else "invalid"
+
+
+def within_reach(moment: datetime) -> datetime:
+    """Return the time, or the nearest one that may have metrics."""
+    return min(max(moment, EARLIEST), LATEST)
 
 
 def floor(at: datetime, period: timedelta) -> datetime:

@@ -302,13 +302,18 @@ def test_a_bad_parameter_is_refused_by_name(api: Api, query: dict[str, str], fie
     assert (answer.status, answer.fields) == (400, [field])
 
 
-def test_times_from_year_1_to_year_9999_are_taken(api: Api) -> None:
-    count(1, 1)
-
-    always = ask(api, PUSHES, interval__startTime="0001-01-01T00:00:00Z", interval__endTime="9999-12-31T23:59:59Z")
-    never = ask(api, PUSHES, interval__startTime="", interval__endTime="0001-01-01T00:00:00Z")
-
-    assert (len(always.body["timeSeries"]), never.status, never.body) == (1, 200, {})
+@pytest.mark.parametrize("metric", [PUSHES, "pubsub.googleapis.com/subscription/num_undelivered_messages"])
+@pytest.mark.parametrize("period", ["60s", "86400s", "62899200s"])
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"])
+def test_any_time_may_be_asked_for(api: Api, metric: str, period: str, time: str) -> None:
+    count(1, 5)
+    times = {"interval__startTime": time, "interval__endTime": "9999-12-31T23:59:59.999999Z"}
+    for interval in (
+        times,
+        {**times, "interval__endTime": time},
+        {"interval__endTime": time, "interval__startTime": ""},
+    ):
+        assert ask(api, metric, aggregation__alignmentPeriod=period, **interval).status == 200
 
 
 def test_metrics_need_a_permission(api: Api) -> None:

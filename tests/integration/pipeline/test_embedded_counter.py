@@ -10,10 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from django.db import OperationalError
 
 from deliveries import tasks
 from deliveries.models import CountingLease, MetricMinute, Segment
-from deliveries.telemetry.counting import embedded, ledger
+from deliveries.telemetry.counting import embedded, ledger, segments
 from deliveries.telemetry.counting.embedded import FILES_A_BATCH, EmbeddedCounter
 from deliveries.telemetry.counting.lease import LEASE, RENEW, Counter, Lease, state_line
 from deliveries.telemetry.counting.segments import QUARANTINE
@@ -157,6 +158,57 @@ def test_a_disk_that_fails_leaves_the_segments_for_later(tmp_path: Path, monkeyp
     counter.turn()
 
     assert_counted(paths)
+
+
+def test_segments_that_were_found_in_an_outage_are_counted_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a database that is away between the listing of a folder and the look into the ledger, then the next turn
+    finds the same segments.
+    """
+    paths = segments_make(tmp_path, range(2), seed=6)
+    counter = EmbeddedCounter(tmp_path)
+
+    def fail(names: Any) -> Any:
+        raise OperationalError("the connection is lost")
+
+    with monkeypatch.context() as away:
+        away.setattr(ledger, "noted", fail)
+        with pytest.raises(OperationalError):
+            counter.turn()
+
+    assert counter.turn() == 2
+    assert_counted(paths)
+
+
+def test_a_file_that_cannot_be_put_aside_does_not_hide_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = segments_make(tmp_path, range(3), seed=6)
+    paths[0].write_bytes(b"damaged")
+    counter = EmbeddedCounter(tmp_path)
+
+    def fail(*arguments: Any, **words: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(segments.shutil, "move", fail)
+        with pytest.raises(OSError, match="No space left"):
+            counter.turn()
+
+    assert counter.turn() == 2
+    assert_counted(paths[1:])
+
+
+def test_the_oldest_segments_of_all_processes_are_counted_first(tmp_path: Path) -> None:
+    """Given a process whose name comes first and whose segment is the youngest, then the others are counted first."""
+    paths = segments_make(tmp_path, range(3), seed=6)
+    youngest = paths[2].rename(paths[2].with_name(paths[2].name.replace("host-1-", "a-1-")))
+    ticks = iter(range(1000))
+    counter = EmbeddedCounter(tmp_path, monotonic=lambda: float(next(ticks)))
+
+    assert counter.turn(seconds=4.5) == 2
+    assert not Segment.objects.filter(name=youngest.name).exists()
 
 
 def test_segments_of_an_older_release_are_counted(tmp_path: Path) -> None:

@@ -43,6 +43,9 @@ def port(kind: ObjectStore, monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_
     for name, value in kind.environment(port).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(upkeep, "_bucket_retry_at", 0.0)
+    # A turn ends with its work, however busy the machine is.
+    monkeypatch.setattr(shipping, "TURN_SECONDS", 600.0)
+    monkeypatch.setitem(embedded.EmbeddedCounter.turn.__kwdefaults__, "seconds", 600.0)
     stores._filesystem.cache_clear()
     embedded._counter_of.cache_clear()
     yield port
@@ -96,6 +99,30 @@ def test_segments_are_counted_and_found_in_the_bucket_and_expire_there(
         settings.JOURNAL_DAYS = -100_000
         assert expire_segments(tmp_path / "journal") == 1
         assert bucket_names(settings) == []
+
+
+def test_segments_that_a_restored_database_does_not_know_are_noted(
+    kind: ObjectStore, port: int, tmp_path: Path, settings: Any
+) -> None:
+    """Given a database that is older than some segments of the bucket, when those of a time are noted, then they are
+    counted, found and deleted as others are.
+    """
+    paths = segments_seal(tmp_path, 4)
+    message_id = int(pq.read_table(paths[1], columns=["message_id"])["message_id"][0].as_py())
+    before = events_of(message_id)
+    with kind.server(port):
+        assert tasks.ship_segments() == 4
+        ShippedSegment.objects.filter(name__in=[path.name for path in paths[1:]]).delete()
+        Store(settings.JOURNAL_BUCKET).write_bytes("notes.txt", b"not of the journal")
+
+        times = {"from_ms": (BEGIN - 1) * 1000, "before_ms": (BEGIN + 15) * 1000}
+        assert [shipping.note_forgotten(**times) for _ in range(2)] == [2, 0]
+
+        assert tasks.count_segments() == 3
+        assert_counted(paths[:3])
+        assert events_of(message_id) == before
+        shipping.expire(before_ms=(BEGIN + 60) * 1000)
+        assert len(bucket_names(settings)) == 2
 
 
 def test_a_segment_that_was_uploaded_before_a_crash_is_moved_again_and_counted_once(

@@ -122,6 +122,28 @@ def test_a_report_without_pushes_says_so(length: timedelta) -> None:
     assert text[text.index("Pushes") - 1] == "0"
 
 
+def test_an_endpoint_that_acked_nothing_is_as_bad_as_it_gets() -> None:
+    push(1, 10, kind="unreachable", code=0)
+
+    page = report(scope())
+
+    assert '<div class="tile bad"><b>0\u00a0%</b><span>Acked</span></div>' in page
+    assert page.count('<td class="bad">0\u00a0%</td>') == 3
+
+
+@pytest.mark.parametrize("hours", [337, 340, 360])
+def test_a_report_of_days_has_whole_days_in_its_charts(hours: int) -> None:
+    """Given a length that is no whole number of days, then the charts have the pushes that the summary counts."""
+    push(1, 10)
+    push(24 * 14, 5)
+
+    page = report(scope(length=timedelta(hours=hours)))
+
+    text = ParsedPage(page).text
+    assert text[text.index("Pushes") - 1] == "15"
+    assert "No data" not in page.split("<h2>")[0].split("Push latency")[0]
+
+
 def test_names_are_escaped() -> None:
     push(1, 1, kind="unreachable", code=0, host="<script>alert(1)</script>")
 

@@ -135,6 +135,17 @@ def test_a_commit_acknowledges_too_and_the_next_batch_waits_already(open_stream:
     assert texts_of(parts) == ["2"]
 
 
+def test_the_bytes_of_a_batch_are_those_of_attributes_too(open_stream: Open) -> None:
+    """A task's messages travel within it, and Spark bounds its bytes."""
+    messages = [NewMessage(str(number).encode(), {"a": "x" * 1000}) for number in range(3)]
+    publish_message(topic=get_topic(name=TOPIC), messages=messages)
+    reader = open_stream(partitions=1, maxBytesPerTrigger=1500)
+    end, parts = next_batch(reader, reader.initialOffset())
+    assert len(rows_of(parts)) == 1
+    reader.commit(end)
+    assert Delivery.objects.count() == 2
+
+
 def test_a_batch_of_an_earlier_process_is_empty_and_its_messages_come_in_a_later_one(open_stream: Open) -> None:
     """Given a query that ended within a batch, when it is started again and Spark repeats that batch, then the batch is
     empty, because a sink that has it already would skip it, and the messages come in the next one.

@@ -26,7 +26,7 @@ from pushhub.common.stores import Store
 from subscriptions.selectors import get_topic
 from subscriptions.services.topics import create_topic
 from tests.objectstores import BUCKET, S3
-from tests.pipeline.ground import QUICK_SPARK
+from tests.pipeline.quickjava import QUICK_SPARK
 from tests.pipeline.test_kills import start
 from tests.ports import free_port, wait_for
 from tests.workers import database_url

@@ -19,6 +19,7 @@ from deliveries.rules.ids import first_id_at
 from deliveries.telemetry.journal import files
 from deliveries.telemetry.journal import journal as journals
 from deliveries.telemetry.journal.columns import Rows, table_of
+from deliveries.telemetry.journal.shipping import id_bounds
 from subscriptions.cli import main as cli
 from subscriptions.models import Subscription
 from tests.ports import wait_for
@@ -98,6 +99,17 @@ def test_all_attempts_are_found_between_the_first_minutes_and_the_last(paths: li
     page = read(monotonic=lambda: 0.0)
     assert numbers(page) == list(range(1, ATTEMPTS + 1))
     assert (page.next_token, why_missing(page.ways[0], page)) == ("", "")
+
+
+def test_the_bounds_of_the_ids_in_a_segment_are_those_of_numbers(folder: Path) -> None:
+    """Given ids of 18 and of 19 digits, of which texts have another order, then the bounds have all of them."""
+    ids = [10**18 - 2, 10**18 - 1, 10**18, 10**18 + 1]
+    path = segment(folder, BEGAN, event="publish")
+    pq.write_table(table_of([Rows(4, {"message_id": list(map(str, ids))}, {"event": "publish", "time": 1})]), path)
+
+    first, last = id_bounds(path)
+
+    assert all(first <= message_id <= last for message_id in ids)
 
 
 def test_what_one_search_has_no_time_for_is_on_the_next_pages(paths: list[Path]) -> None:

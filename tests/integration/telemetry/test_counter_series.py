@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import base64
+import threading
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from django.db import connection
+from django.db.models import Sum
 
 from deliveries.backlog.default import default_backlog
-from deliveries.models import CounterSample
-from deliveries.telemetry.counting import counterseries
+from deliveries.models import CounterSample, Metric, MetricHour, MetricMinute
+from deliveries.telemetry.counting import counterseries, ledger
 from deliveries.telemetry.counting.counterseries import sample_counters
 from deliveries.telemetry.series import openstreams
 from deliveries.telemetry.series.gauges import take_gauges
@@ -21,6 +24,7 @@ from pushhub.common.clock import utcnow
 from pushhub.common.protojson import format_timestamp
 from subscriptions.models import Subscription
 from tests.integration.telemetry.conftest import Scrape
+from tests.ports import wait_for
 from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -255,3 +259,55 @@ def test_counters_of_each_regions_redis_are_added(api: Api, scrape: Scrape, sett
         sample()
         assert CounterSample.objects.filter(field__startswith=f"{settings.REGION}/").exists()
         assert series(api, "subscription/sent_message_count") == {"pull": total}
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has one writer")
+def test_a_rebuild_of_hours_keeps_what_is_sampled_meanwhile(
+    api: Api, metrics_on: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a rebuild that has read the minutes and not written the hour, when counters are sampled, then the hour has
+    their growth in the end.
+    """
+    api.create("topics/orders")
+    publish(api, message())
+    sample()
+    publish(api, message())
+    process_counters = module.counters()
+    assert process_counters is not None
+    process_counters._flush()
+    sampler = threading.Thread(target=sample_and_leave)
+    write = ledger._write
+
+    def write_later(model: type[Metric], *args: Any, **kwargs: Any) -> None:
+        if not sampler.ident:
+            sampler.start()
+            wait_for(lambda: not sampler.is_alive() or waiting_for_locks(), what="the sample")
+        write(model, *args, **kwargs)
+
+    monkeypatch.setattr(ledger, "_write", write_later)
+    now = utcnow()
+    ledger.rebuild(since=now - timedelta(minutes=5), until=now)
+    sampler.join()
+
+    of_requests = {"event": "send_request"}
+    counts = {
+        model: model.objects.filter(**of_requests).aggregate(n=Sum("count"))["n"]
+        for model in (MetricMinute, MetricHour)
+    }
+    assert counts == {MetricMinute: 2, MetricHour: 2}
+
+
+def sample_and_leave() -> None:
+    try:
+        sample_counters()
+    finally:
+        connection.close()
+
+
+def waiting_for_locks() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT COUNT(*) FROM pg_locks JOIN pg_database d ON d.oid = database"
+            " WHERE NOT granted AND d.datname = current_database()"
+        )
+        return int(cursor.fetchone()[0])

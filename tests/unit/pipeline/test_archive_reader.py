@@ -105,6 +105,8 @@ def test_the_topic_and_the_time_choose_files_and_messages(tmp_path: Path) -> Non
     )
     assert {part.path for part in source.partitions()} == {early.path, late.path}
     assert [row["message_id"] for row in read(source)] == [str(message_id(minute)) for minute in [*range(3, 10), 60]]
+    just_begun = reader_of(tmp_path, topic=ORDERS, to="2026-11-21T12:00:00.0001Z")
+    assert [row["message_id"] for row in read(just_begun)] == [str(message_id(0))]
     source = reader_of(tmp_path, **{"from": "2026-11-21T12:30:00Z"})
     assert {part.path for part in source.partitions()} == {late.path}
 

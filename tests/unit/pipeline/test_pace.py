@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from deliveries.pipeline.publishing.parts import BATCH, Pace
+from deliveries.pipeline.publishing.parts import BATCH, Item, Pace, _size_of
+from deliveries.rules.payload import NewMessage
+from pushhub.common.batches import gather
 
 
 class Clock:
@@ -50,3 +52,12 @@ def test_without_a_rate_nothing_waits_and_batches_are_whole() -> None:
 @pytest.mark.parametrize(("rate", "size"), [(0.5, 1), (10.9, 10), (1_000_000, BATCH), (0, BATCH)])
 def test_a_batch_is_at_most_what_a_second_allows(rate: float, size: int) -> None:
     assert Pace(rate).size == size
+
+
+def test_what_is_published_at_once_is_bounded_with_its_attributes_and_rejects() -> None:
+    large = NewMessage(b"", {"a": "x" * 400})
+    items: list[Item] = [(1, large, ""), (2, None, "y" * 400), (3, large, ""), (4, None, "y" * 400)]
+
+    batches = list(gather(items, most=1000, size_of=_size_of, size=1000))
+
+    assert [len(batch) for batch in batches] == [2, 2]

@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,29 @@ def test_a_journal_without_a_whole_line_ends_as_no_segment(tmp_path: Path, conte
     assert not path.exists()
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        Rows(1, {"message_id": ["by hand"]}, {"event": "push", "time": 1}),
+        Rows(1, {"message_id": [str(MESSAGE_ID)], "attempt": [2**40]}, {"event": "push", "time": 1}),
+        Rows(1, {"message_id": [str(MESSAGE_ID)]}, {"event": "push", "time": "noon"}),
+    ],
+)
+def test_events_that_fit_no_column_keep_no_others_back(tmp_path: Path, odd: Rows) -> None:
+    """Given a line of events with a value that its column cannot have, then all other lines and journals are sealed."""
+    for number in (1, 2):
+        journal = OpenJournal(tmp_path, number=number, keep_free=0)
+        journal.append(events(1, first=10 * number).line(), 1)
+        journal.append(odd.line(), 1)
+        journal.append(events(1, first=10 * number + 1).line(), 1)
+        journal.close()
+
+    assert sealing.seal_closed(tmp_path) == 2
+
+    assert message_ids(tmp_path) == [MESSAGE_ID + number for number in (10, 11, 20, 21)]
+    assert files.journals(tmp_path) == []
+
+
 def test_a_full_disk_stops_the_journal_and_never_blocks_appending(
     tmp_path: Path, alarms: list[Any], small_files: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +229,32 @@ def test_a_full_disk_stops_the_journal_and_never_blocks_appending(
     journal.close()
     sealing.seal_closed(tmp_path)
     assert MESSAGE_ID + 7000 in message_ids(tmp_path)
+
+
+def test_events_that_a_slow_disk_has_no_time_for_are_told(
+    tmp_path: Path, alarms: list[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Given a write that takes long, when more events come than may wait, then the log says how many are lost."""
+    monkeypatch.setattr("deliveries.telemetry.journal.journal.MAX_WAITING", 5)
+    is_slow, goes_on = threading.Event(), threading.Event()
+    write = OpenJournal.append
+
+    def append(self: OpenJournal, lines: bytes, rows: int) -> None:
+        is_slow.set()
+        goes_on.wait(60)
+        write(self, lines, rows)
+
+    monkeypatch.setattr(OpenJournal, "append", append)
+    journal = Journal(tmp_path, keep_free=0, close_seconds=3600)
+    journal.append([events(1)])
+    wait_for(is_slow.is_set, what="the write")
+    for _ in range(3):
+        journal.append([events(6)])
+    goes_on.set()
+    journal.close()
+
+    assert [record.message for record in caplog.records] == ["the journal goes on; 12 events were not written down"]
+    assert journal.lost == 0
 
 
 def test_the_journal_leaves_room_for_the_database(tmp_path: Path) -> None:
