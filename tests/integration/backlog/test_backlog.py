@@ -825,6 +825,27 @@ def test_messages_that_a_puller_nacks_together_come_back_at_different_times(redi
     assert 100 < max(due) - min(due) <= 250
 
 
+@pytest.mark.parametrize("end", ["nack", "unlease"])
+def test_a_lease_that_ends_after_its_lane_has_begun_to_push_wakes_a_worker(backlog: Backlog, end: str) -> None:
+    # Given a leased message of a subscription that gets an endpoint
+    backlog.configure(LANE, mode=Mode.PULL, action="new")
+    offer(backlog, FIRST)
+    leases = backlog.lease(LANE, count=1, duration_ms=600_000, countdown_ms=(0, 0))
+    assert leases is not None
+    backlog.configure(LANE, mode=Mode.PUSH, action="known")
+    assert fetched_ids(backlog) == []
+    rings(backlog)
+    # When its puller gives it back
+    if end == "nack":
+        pair = (FIRST, 1)
+        backlog.extend(LANE, [pair], generation=leases.generation, duration_ms=0, countdown_ms=(0, 0))
+    else:
+        backlog.unlease(LANE, [(FIRST, 1, leases.ends_ms)], generation=leases.generation)
+    # Then it is pushed at once, and not when the lease would have lapsed
+    assert rings(backlog)
+    assert fetched_ids(backlog) == [FIRST]
+
+
 def test_a_lane_that_is_due_after_the_longest_sleep_rings_no_bell(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(1))
