@@ -23,7 +23,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from pytest_django.live_server_helper import LiveServer
 
+from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import Lane
 from deliveries.models import Delivery
+from deliveries.pull.deadlines import modify_ack_deadlines
+from deliveries.pull.settling import acknowledge_messages
 from deliveries.rpc import streaming
 from deliveries.store.writelock import write_transaction
 from pushhub.runtime import grpcserver
@@ -513,6 +517,27 @@ def test_a_server_that_stops_ends_its_streams_as_unavailable(
         server.process.terminate()
         assert stream.refusal()[0] == "UNAVAILABLE"
         assert server.process.wait(timeout=30) == 0
+
+
+def test_a_lease_that_another_process_extends_takes_room_on_its_stream(redis_url: str, live_server: LiveServer) -> None:
+    make()
+    least = "from deliveries.rpc import streaming; streaming.LEAST_DEADLINE_SECONDS = 1"
+    with (
+        GrpcServer(redis_url, rest=live_server.url, first=least) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        publish(channel, "held", "next")
+        stream = Stream(channel, max_outstanding_messages=1, stream_ack_deadline_seconds=1)
+        [held] = stream.messages(1)
+        modify_ack_deadlines(subscription=Subscription.objects.get(), ack_ids=[held.ack_id], seconds=600)
+        until = default_backlog().client.time()[0] + 4
+        wait_for(lambda: default_backlog().client.time()[0] > until, what="the time after which the lease had lapsed")
+        lane = Lane(Subscription.objects.get().pk, "local")
+        assert default_backlog().client.zcard(f"{lane.root}:l") == 1
+        acknowledge_messages(subscription=Subscription.objects.get(), ack_ids=[held.ack_id])
+        [following] = stream.messages(1)
+        assert following.message.data == b"next"
+        stream.cancel()
 
 
 def test_a_revoked_token_ends_its_stream(strict: GrpcServer) -> None:
