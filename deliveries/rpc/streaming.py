@@ -115,6 +115,10 @@ class Stream:
                         for answer in [*self._noted(), *await self._messages(rings)]:
                             count_request(kinds.STREAM_RESPONSES, self.subscription.pk)
                             yield answer
+                    # A client that sends no more still waits for the confirmations of its last requests.
+                    for answer in self._noted():
+                        count_request(kinds.STREAM_RESPONSES, self.subscription.pk)
+                        yield answer
             hearing.result()
         finally:
             hearing.cancel()
