@@ -50,7 +50,7 @@ from pushhub.common.pubsubtypes import pubsub
 from subscriptions.models import Subscription
 from subscriptions.quotas import check_streams
 from subscriptions.rpc.calls import Bidirectional, Call, Method, in_thread, stopping
-from subscriptions.selectors import read_subscription
+from subscriptions.selectors import read_subscription, resource_missing
 
 logger = logging.getLogger(__name__)
 
@@ -279,7 +279,10 @@ class Stream:
         if time.monotonic() - self._authorized_at >= AUTHORIZE_SECONDS:
             self._authorized_at = time.monotonic()
             await self._check_rights()
-            self.subscription = await in_thread(_subscription, self._first.subscription)
+            subscription = await in_thread(_subscription, self._first.subscription)
+            if subscription.pk != self.subscription.pk:  # a new one has its name
+                raise resource_missing(subscription.subscription_id)
+            self.subscription = subscription
 
     async def _check_rights(self) -> None:
         """Check that the caller may still pull. A caller whose token has ended must open a new stream."""

@@ -14,7 +14,7 @@ import grpc
 import pytest
 import redis
 import requests
-from django.db import connection
+from django.db import connection, transaction
 from google.iam.v1 import iam_policy_pb2
 from google.protobuf.empty_pb2 import Empty
 from google.pubsub_v1.types import pubsub
@@ -39,7 +39,12 @@ from subscriptions.models import Subscription
 from subscriptions.models.iam import AuditEntry
 from subscriptions.resources.subscriptions import subscription_described
 from subscriptions.services.projects import create_project
-from subscriptions.services.subscriptions import create_subscription, modify_push_config, pause_subscription
+from subscriptions.services.subscriptions import (
+    create_subscription,
+    delete_subscription,
+    modify_push_config,
+    pause_subscription,
+)
 from subscriptions.services.topics import create_topic
 from tests.grpcservers import GrpcServer
 from tests.ports import wait_for
@@ -517,6 +522,24 @@ def test_a_server_that_stops_ends_its_streams_as_unavailable(
         server.process.terminate()
         assert stream.refusal()[0] == "UNAVAILABLE"
         assert server.process.wait(timeout=30) == 0
+
+
+def test_a_stream_ends_when_another_subscription_gets_the_name_of_its_own(
+    redis_url: str, live_server: LiveServer
+) -> None:
+    make()
+    idle = "from deliveries.rpc import streaming; streaming.AUTHORIZE_SECONDS = 0.01"
+    with (
+        GrpcServer(redis_url, rest=live_server.url, first=idle) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        publish(channel, "before")
+        stream = Stream(channel)
+        stream.messages(1)
+        with transaction.atomic():
+            delete_subscription(name=SUBSCRIPTION)
+            create_subscription(name=SUBSCRIPTION, subscription={"topic": TOPIC})
+        assert stream.refusal()[0] == "NOT_FOUND"
 
 
 def test_a_lease_that_another_process_extends_takes_room_on_its_stream(redis_url: str, live_server: LiveServer) -> None:
