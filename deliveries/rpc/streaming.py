@@ -310,6 +310,12 @@ async def streaming_pull(requests: AsyncIterator[Any], call: Call) -> AsyncItera
         raise
 
 
+async def leases_given_back(*, seconds: float) -> None:
+    """Wait until the streams that have ended have given back the leases of their clients, at most so long."""
+    if _endings:
+        await asyncio.wait(_endings, timeout=seconds)
+
+
 def _check_room(subscription: Subscription) -> None:
     """Raise ResourceExhausted if too many streams are open, with one that has been opened just now."""
     if 0 < settings.GRPC_STREAMS < openstreams.count_own():

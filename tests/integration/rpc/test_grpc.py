@@ -27,6 +27,7 @@ from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import Lane
 from deliveries.models import Delivery
 from deliveries.pull.deadlines import modify_ack_deadlines
+from deliveries.pull.leasing import pull_messages
 from deliveries.pull.settling import acknowledge_messages
 from deliveries.rpc import streaming
 from deliveries.store.writelock import write_transaction
@@ -522,6 +523,33 @@ def test_a_server_that_stops_ends_its_streams_as_unavailable(
         server.process.terminate()
         assert stream.refusal()[0] == "UNAVAILABLE"
         assert server.process.wait(timeout=30) == 0
+
+
+def test_a_server_that_stops_gives_back_what_its_clients_never_touched(
+    transactional_db: None, redis_url: str, live_server: LiveServer
+) -> None:
+    """Given streams that end together, and that have to wait for each other until they can give anything back."""
+    create_topic(name=DEAD_TOPIC, topic={})
+    make(deadLetterPolicy={"deadLetterTopic": DEAD_TOPIC, "maxDeliveryAttempts": 5})
+    slow = """
+import time
+from deliveries.rpc import streaming
+give_back = streaming._given_back
+streaming._given_back = lambda *of: (time.sleep(0.5), give_back(*of))
+"""
+    with (
+        GrpcServer(redis_url, rest=live_server.url, first=slow, PUSHHUB_GRPC_CALLER_CALLS="1") as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        ids = publish(channel, "a", "b", "c")
+        streams = [Stream(channel, stream_ack_deadline_seconds=600, max_outstanding_messages=1) for _ in ids]
+        for stream in streams:
+            stream.messages(1)
+        server.process.terminate()
+        assert {stream.refusal()[0] for stream in streams} == {"UNAVAILABLE"}
+        assert server.process.wait(timeout=30) == 0
+    received = pull_messages(subscription=Subscription.objects.get(), max_messages=10)
+    assert {entry.message["messageId"]: entry.delivery_attempt for entry in received} == dict.fromkeys(ids, 1)
 
 
 def test_a_stream_ends_when_another_subscription_gets_the_name_of_its_own(
