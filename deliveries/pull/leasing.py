@@ -73,6 +73,10 @@ class _Candidate(NamedTuple):
     attempt: int
 
 
+def never() -> bool:
+    return False
+
+
 def pull_messages(
     *,
     subscription: Subscription,
@@ -81,8 +85,11 @@ def pull_messages(
     lease_seconds: int = 0,
     max_bytes: int = MAX_PULL_BYTES,
     puller: str = "",
+    has_left: Callable[[], bool] = never,
 ) -> list[Received]:
     """Lease up to `max_messages` and `max_bytes`, but at least one message. Wait up to `wait_seconds` for the first.
+
+    One who `has_left` is not waited for: the next messages would be leased to nobody.
 
     A lease lasts `lease_seconds`, or the subscription's ack deadline. While a puller holds leases of an ordering key,
     no other puller gets messages of it. All calls without a `puller` count as the same one. Raises InvalidArgument, or
@@ -113,6 +120,8 @@ def pull_messages(
         if received or remaining <= 0 or not step_aside(spare=1):
             return received
         default_backlog().wait_for_pull(push_settings.id, seconds=max(min(remaining, MAX_SLEEP_SECONDS), 0.01))
+        if has_left():
+            return []
 
 
 def _settings_for_pull(subscription: Subscription) -> PushSettings:

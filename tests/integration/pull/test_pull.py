@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import socket
 import threading
 from typing import Any
 
@@ -20,8 +21,10 @@ from deliveries.rules.payload import NewMessage
 from subscriptions.models import Subscription
 from subscriptions.selectors import get_topic
 from tests.ports import wait_for
+from tests.rawsockets import received as received_by
 from tests.receiver import Receiver
 from tests.restapi import Answer, Api
+from tests.webservers import WebServer
 from tests.workers import Worker
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_url")]
@@ -270,6 +273,24 @@ def test_a_publish_wakes_a_puller_that_waits(puller: Puller) -> None:
     published = publish(1)
     waiting.join(timeout=60)
     assert ids(answers[0].body["receivedMessages"]) == published
+
+
+def test_no_message_is_leased_to_a_client_that_has_hung_up(puller: Puller, redis_url: str) -> None:
+    """Clients have timeouts of their own, which may be shorter than a pull is held."""
+    body = '{"maxMessages": 10}'
+    head = f"POST /v1/projects/shop/{puller.path}:pull HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}"
+    holds = "from deliveries.api import pull_views; pull_views.HOLD_SECONDS = 1e6"
+    with (
+        WebServer(redis_url, first=holds) as server,
+        socket.create_connection(server.address, timeout=60) as client,
+    ):
+        client.sendall(f"{head}\r\nContent-Type: application/json\r\n\r\n{body}".encode())
+        # The server waits for messages by then
+        wait_for(lambda: default_backlog().client.info("clients")["blocked_clients"], what="the pull to be held")
+        client.shutdown(socket.SHUT_WR)
+        assert b"200 OK" in received_by(client)
+        published = publish(1)
+        assert ids(puller.pull()) == published
 
 
 def test_a_pull_that_fails_gives_back_what_it_has_leased(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
