@@ -393,7 +393,8 @@ local function rules_result(state, acked, latency_ms, now_ms, dice, repeated)
   means_result(state, acked, latency_ms)
   if backoff_result(state, acked, latency_ms, now_ms, dice, repeated) then
     if not was_backing_off then share_learn(state) end
-    state.retry_nacks, state.poisoned, state.retry_credit = POISON, 0, RETRY_TOKENS - 1
+    state.retry_nacks, state.poisoned = POISON, 0
+    if not was_backing_off then state.retry_credit = RETRY_TOKENS - 1 end
     state.base_size, state.base_results, state.base_nacks, state.base_latency_ms = 0, 0, 0, 0
     round_begin(state, SLOW_START, 1, state.resume_ms)
     return

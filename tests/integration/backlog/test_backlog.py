@@ -935,6 +935,25 @@ def nacked_in_a_pause(backlog: Backlog) -> None:
     settle(backlog, Verdict.NACK, *message_ids)
 
 
+def test_in_backoff_a_retry_and_another_message_take_turns(backlog: Backlog) -> None:
+    """Either may be the bad one: a lane of which only the retry went out would never see an ack."""
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    offer(backlog, FIRST)
+    fetch(backlog)
+    settle(backlog, Verdict.NACK, FIRST)
+    backing_off_again = {"backoff_level": 9, "resume_ms": 0, "backoff_since_ms": 0}
+    lane_change(backlog, LANE, **backing_off_again)
+    offer(backlog, FIRST + 1)
+    sent = []
+    for _ in range(2):
+        [message_id] = fetched_ids(backlog)
+        sent.append(message_id)
+        settle(backlog, Verdict.NACK, message_id, attempt=2)
+        lane_change(backlog, LANE, **backing_off_again)
+        backlog.configure(LANE, mode=Mode.PUSH, action="known")
+    assert sent == [FIRST, FIRST + 1]
+
+
 def test_the_lane_knows_which_results_and_tokens_are_those_of_retries(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(3))
