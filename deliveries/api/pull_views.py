@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from rest_framework.request import Request
+
 from deliveries.publish.request import PUBSUB_MESSAGE
 from deliveries.pull.deadlines import modify_ack_deadlines
-from deliveries.pull.leasing import Received, pull_messages
+from deliveries.pull.leasing import Received, never, pull_messages
 from deliveries.pull.settling import acknowledge_messages
 from deliveries.telemetry import kinds
 from deliveries.telemetry.sinks.requests import request_counted
+from pushhub.common.peers import HAS_LEFT
 from pushhub.common.protojson import Bool, Integer, Message, Repeated, String
 from subscriptions.api.routes import SUBSCRIPTION, serve
 from subscriptions.iam.methods import SUBSCRIBER
@@ -35,13 +38,18 @@ PULL_RESPONSE = Message("PullResponse", {"receivedMessages": Repeated(RECEIVED)}
 
 
 @serve("POST", SUBSCRIPTION + ":pull", SUBSCRIBER + "Pull", takes=PULL, gives=PULL_RESPONSE)
-def pull(name: str, body: object) -> Any:
-    """Pull messages. If there are none, the request waits for some, unless the caller won't."""
+def pull(name: str, body: object, request: Request) -> Any:
+    """Pull messages. If there are none, the request waits for some, unless the caller won't, or has left."""
     content, row = _read(PULL, name, body)
     count = content.get("maxMessages", 0)
     wait_seconds = 0.0 if content.get("returnImmediately") else HOLD_SECONDS
     with request_counted(kinds.PULL_REQUESTS, row.pk):
-        received = pull_messages(subscription=row, max_messages=count, wait_seconds=wait_seconds)
+        received = pull_messages(
+            subscription=row,
+            max_messages=count,
+            wait_seconds=wait_seconds,
+            has_left=request.META.get(HAS_LEFT, never),
+        )
     return {"receivedMessages": [_received(message) for message in received]} if received else {}
 
 

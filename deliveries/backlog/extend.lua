@@ -29,6 +29,6 @@ if #nacked > 0 then
     lapse(key, state, now, tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]))
   end
   save_state(key, state)
-  ring_pullers(lane)
+  wake_lane(lane, state, now)
 end
 return lost

@@ -82,6 +82,13 @@ local function ring_pullers(lane)
   redis.call('PUBLISH', bell, region)
 end
 
+-- Lets what has become due of a lane go out: wakes its pullers, or has a worker pump it.
+local function wake_lane(lane, state, now)
+  if state.mode ~= PUSH then return ring_pullers(lane) end
+  redis.call('ZADD', PREFIX .. 'wake', now, lane)
+  ring(string.match(lane, ':(.+)$'))
+end
+
 -- Returns whether nothing of a lane can go out before a token comes back. The return of a token pumps the lane.
 local function waits_for_token(state, now)
   return now >= state.resume_ms and state.rate <= 0 and state.gap_ms <= 0

@@ -26,5 +26,5 @@ if state.ordered == 1 then
   save_state(key, state)
 end
 -- Without a change nobody has to look, and a bell that nobody hears would stay.
-if #taken_back > 0 then ring_pullers(lane_of(key)) end
+if #taken_back > 0 then wake_lane(lane_of(key), state, now_ms()) end
 return 1

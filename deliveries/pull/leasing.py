@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
+import redis
 from django.conf import settings
+from django.db import Error
 
 from deliveries.activity import note_activity
 from deliveries.backlog.default import default_backlog
@@ -29,10 +33,13 @@ from deliveries.store.payloads import read_payloads
 from deliveries.telemetry.events import Sent
 from deliveries.telemetry.sinks.observing import observe
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
+from pushhub.common.outages import outage_or_raise
 from pushhub.common.tenantpool import step_aside
 from subscriptions.models import Subscription
 from subscriptions.quotas import charge_pull, check_pull
 from subscriptions.selectors import PushSettings
+
+logger = logging.getLogger(__name__)
 
 MAX_PULL = 1000
 #: The most bytes of a pull, unless its first message alone is larger.
@@ -66,6 +73,10 @@ class _Candidate(NamedTuple):
     attempt: int
 
 
+def never() -> bool:
+    return False
+
+
 def pull_messages(
     *,
     subscription: Subscription,
@@ -74,8 +85,11 @@ def pull_messages(
     lease_seconds: int = 0,
     max_bytes: int = MAX_PULL_BYTES,
     puller: str = "",
+    has_left: Callable[[], bool] = never,
 ) -> list[Received]:
     """Lease up to `max_messages` and `max_bytes`, but at least one message. Wait up to `wait_seconds` for the first.
+
+    One who `has_left` is not waited for: the next messages would be leased to nobody.
 
     A lease lasts `lease_seconds`, or the subscription's ack deadline. While a puller holds leases of an ordering key,
     no other puller gets messages of it. All calls without a `puller` count as the same one. Raises InvalidArgument, or
@@ -106,6 +120,8 @@ def pull_messages(
         if received or remaining <= 0 or not step_aside(spare=1):
             return received
         default_backlog().wait_for_pull(push_settings.id, seconds=max(min(remaining, MAX_SLEEP_SECONDS), 0.01))
+        if has_left():
+            return []
 
 
 def _settings_for_pull(subscription: Subscription) -> PushSettings:
@@ -118,7 +134,11 @@ def _settings_for_pull(subscription: Subscription) -> PushSettings:
 
 
 def _lease(push_settings: PushSettings, count: int, *, seconds: int, max_bytes: int, puller: str) -> list[Received]:
-    """Lease messages of all regions, as many as there are, up to the two limits."""
+    """Lease messages of all regions, as many as there are, up to the two limits.
+
+    If an outage ends the pull, the puller gets what was leased before. A Redis without memory, for instance, takes no
+    page, and has memory again when messages are acknowledged.
+    """
     received: list[Received] = []
     # A pull also ends after this time if functions filter all messages.
     ends = time.monotonic() + TRANSFORM_SECONDS
@@ -126,30 +146,71 @@ def _lease(push_settings: PushSettings, count: int, *, seconds: int, max_bytes: 
         room = max_bytes
         while len(received) < count and room > 0:
             step = min(count - len(received), LEASE_STEP)
-            leases = _lease_lane(lane, push_settings, step, seconds, puller)
-            room = max_bytes - sum(message.size for message in received)
-            ack_id = partial(
-                AckId,
-                *lane,
-                leased_ms=leases.ends_ms - seconds * 1000,
-                is_streamed=bool(puller),
-                generation=leases.generation,
-            )
-            leased, is_full = _read(lane, push_settings, leases, ack_id, max_bytes=room, at_least_one=not received)
-            if push_settings.transforms and leased:
-                leased, has_more = transform_leased(
-                    push_settings, leased, ends_ms=leases.ends_ms, max_bytes=room, at_least_one=not received
+            try:
+                leases = _lease_lane(lane, push_settings, step, seconds, puller)
+                room = max_bytes - sum(message.size for message in received)
+                ack_id = partial(
+                    AckId,
+                    *lane,
+                    leased_ms=leases.ends_ms - seconds * 1000,
+                    is_streamed=bool(puller),
+                    generation=leases.generation,
                 )
-                is_full = is_full or has_more or time.monotonic() >= ends
-            received += _received(leased, push_settings, ends_ms=leases.ends_ms)
-            room = 0 if is_full else room - sum(message.size for message in leased)
-            if leases.page is not None:
-                page_in([leases.page])
-            elif len(leases.deliveries) < step:
+                with _giving_back_on_error(lane, leases):
+                    leased, is_full = _open(
+                        lane, push_settings, leases, ack_id, max_bytes=room, at_least_one=not received
+                    )
+                is_full = is_full or (bool(push_settings.transforms) and time.monotonic() >= ends)
+                received += _received(leased, push_settings, ends_ms=leases.ends_ms)
+                room = 0 if is_full else room - sum(message.size for message in leased)
+                if leases.page is not None:
+                    page_in([leases.page])
+            except (redis.RedisError, Error) as error:
+                if not received:
+                    raise
+                logger.warning("a pull ends early: %s", outage_or_raise(error))
+                return received
+            if leases.page is None and len(leases.deliveries) < step:
                 break
         if room <= 0:
             break
     return received
+
+
+@contextmanager
+def _giving_back_on_error(lane: Lane, leases: Leases) -> Iterator[None]:
+    """Give leases back if the block fails: nobody gets their messages, and a lapse would cost them an attempt."""
+    try:
+        yield
+    except Exception:
+        with suppress(redis.RedisError):
+            _give_back(lane, leases, [(delivery.message_id, delivery.times) for delivery in leases.deliveries])
+        raise
+
+
+def _give_back(lane: Lane, leases: Leases, deliveries: Iterable[tuple[int, int]]) -> None:
+    """Give back those of the leases that still hold; a delivery is its id and the number of its leases."""
+    given_back = [(message_id, times, leases.ends_ms) for message_id, times in deliveries]
+    default_backlog().unlease(lane, given_back, generation=leases.generation)
+
+
+def _open(
+    lane: Lane,
+    push_settings: PushSettings,
+    leases: Leases,
+    ack_id: Callable[..., AckId],
+    *,
+    max_bytes: int,
+    at_least_one: bool,
+) -> tuple[list[Leased], bool]:
+    """Do as `_read`, with the subscription's message transforms."""
+    leased, is_full = _read(lane, push_settings, leases, ack_id, max_bytes=max_bytes, at_least_one=at_least_one)
+    if push_settings.transforms and leased:
+        leased, has_more = transform_leased(
+            push_settings, leased, ends_ms=leases.ends_ms, max_bytes=max_bytes, at_least_one=at_least_one
+        )
+        is_full = is_full or has_more
+    return leased, is_full
 
 
 def _received(leased: Sequence[Leased], push_settings: PushSettings, *, ends_ms: int) -> list[Received]:
@@ -202,8 +263,7 @@ def _read(
     sizes = _sizes(candidates)
     fitting = _fitting(sizes, max_bytes=max_bytes, at_least_one=at_least_one)
     surplus = [message_id for message_id in sizes if message_id not in fitting]
-    given_back = [(message_id, candidates[message_id].times, leases.ends_ms) for message_id in surplus]
-    default_backlog().unlease(lane, given_back, generation=leases.generation)
+    _give_back(lane, leases, [(message_id, candidates[message_id].times) for message_id in surplus])
     payloads = read_payloads([message_id for message_id in fitting if candidates[message_id].task.is_reference])
     leased = []
     gone: list[int] = []

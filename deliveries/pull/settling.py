@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from deliveries.backlog import late
 from deliveries.backlog.default import default_backlog
@@ -14,6 +14,7 @@ from deliveries.store import statements
 from deliveries.store.writelock import write_transaction
 from pushhub.common.errors import FailedPrecondition
 from subscriptions.models import Subscription
+from subscriptions.selectors import PushSettings
 
 PERMANENT_FAILURE = "PERMANENT_FAILURE_INVALID_ACK_ID"
 
@@ -26,24 +27,26 @@ def acknowledge_messages(*, subscription: Subscription, ack_ids: Sequence[str]) 
     """
     leases = read_ack_ids(subscription, ack_ids)
     push_settings = require_settings(subscription)
-    if push_settings.ordered and not push_settings.exactly_once:
-        report_outcomes(acknowledge_leases_in_order(leases), push_settings, outcome="ack")
-        return
     ended = leases_ended(leases) if push_settings.exactly_once else set()
-    current = [lease for lease in leases if lease not in ended]
-    acknowledge_leases(current, durable=push_settings.exactly_once)
-    report_outcomes(current, push_settings, outcome="ack")
+    acknowledged = settle_acks([lease for lease in leases if lease not in ended], push_settings)
+    report_outcomes(acknowledged, push_settings, outcome="ack")
     refuse_ended(leases, ended)
 
 
-def acknowledge_leases(leases: Iterable[AckId], *, durable: bool = False) -> None:
-    """Delete the deliveries of these leases, in the database first."""
+def settle_acks(leases: Sequence[AckId], push_settings: PushSettings) -> Sequence[AckId]:
+    """Take the acks of these leases. Return those that came in time, which only order asks for.
+
+    With exactly-once delivery an ack stands, so it waits for no earlier message of its key.
+    """
+    if push_settings.ordered and not push_settings.exactly_once:
+        return _settle_in_order(leases)
     for origin, group in leases_by_origin(leases).items():
-        forget_deliveries(origin, [lease.message_id for lease in group], durable=durable)
+        forget_deliveries(origin, [lease.message_id for lease in group], durable=push_settings.exactly_once)
+    return leases
 
 
-def acknowledge_leases_in_order(leases: Sequence[AckId]) -> list[AckId]:
-    """Acknowledge messages of a subscription with ordering. Return the leases whose acks came in time."""
+def _settle_in_order(leases: Sequence[AckId]) -> list[AckId]:
+    """Take acks that wait for those of earlier messages of their keys. Return the leases whose acks came in time."""
     in_time = []
     for origin, group in leases_by_origin(leases).items():
         pairs = [(lease.message_id, lease.times) for lease in group]

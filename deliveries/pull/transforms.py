@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from deliveries.pull.deadlines import end_leases, nack_leases
 from deliveries.pull.leases import Leased, leases_ended
 from deliveries.pull.reporting import report_outcomes
-from deliveries.pull.settling import acknowledge_leases, acknowledge_leases_in_order
+from deliveries.pull.settling import settle_acks
 from deliveries.rules.ackids import AckId
 from deliveries.rules.outcome import FILTER
 from deliveries.rules.payload import wire_size
@@ -74,11 +74,7 @@ def _results(push_settings: PushSettings, leased: Sequence[Leased]) -> list[Wire
 
 
 def _acknowledge_filtered(leases: Sequence[AckId], push_settings: PushSettings) -> None:
-    if push_settings.ordered:
-        leases = acknowledge_leases_in_order(leases)
-    else:
-        acknowledge_leases(leases)
-    report_outcomes(leases, push_settings, outcome="ack", event=FILTER)
+    report_outcomes(settle_acks(leases, push_settings), push_settings, outcome="ack", event=FILTER)
 
 
 def _failed_countdown_ms(push_settings: PushSettings) -> tuple[int, int]:

@@ -126,7 +126,7 @@ class Bell:
         await self._client.aclose()
 
     async def _hear(self) -> None:
-        while True:
+        while not _is_cancelled():
             try:
                 await self._hear_until_cut_off()
             except _OUTAGES as error:
@@ -142,7 +142,7 @@ class Bell:
     async def _hear_until_cut_off(self) -> None:
         await self._client.initialize()
         await self._pubsub.subscribe(NO_RINGS, *map(pull_bell, self._rings))
-        while True:
+        while not _is_cancelled():
             message = await self._pubsub.get_message(timeout=None)
             if message is not None:
                 self._heard(message["channel"].decode(), message["data"].decode())
@@ -154,7 +154,7 @@ class Bell:
             rings.ring()
 
     async def _look_around(self) -> None:
-        while True:
+        while not _is_cancelled():
             with suppress(TimeoutError):
                 await asyncio.wait_for(stopping().wait(), LOOK_SECONDS)
             if stopping().is_set():
@@ -193,6 +193,15 @@ class Bell:
         if channels:
             with suppress(*_OUTAGES):
                 await self._pubsub.unsubscribe(*channels)
+
+
+def _is_cancelled() -> bool:
+    """Return whether the current task was cancelled.
+
+    Before Python 3.12, asyncio.wait_for, by which redis-py sends, swallows that if what it waits for is done meanwhile.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _due(lanes: Sequence[Lane]) -> list[Lane]:

@@ -50,7 +50,7 @@ from pushhub.common.pubsubtypes import pubsub
 from subscriptions.models import Subscription
 from subscriptions.quotas import check_streams
 from subscriptions.rpc.calls import Bidirectional, Call, Method, in_thread, stopping
-from subscriptions.selectors import read_subscription
+from subscriptions.selectors import read_subscription, resource_missing
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +69,8 @@ NOTE_BYTES = 1_000_000
 LEAST_NOTE_BYTES = 100
 #: The right to pull may be taken away while a stream is open. It is checked so often, also on an idle stream.
 AUTHORIZE_SECONDS = 5.0
+#: A stream without room looks so often for leases that have ended.
+LOOK_SECONDS = 1.0
 #: A client that stops sends its last acknowledgements after it has ended its stream. They are waited for.
 GRACE_SECONDS = 1.0
 
@@ -92,7 +94,7 @@ class Stream:
         self._note_bytes = 0
         self._notes_taken = asyncio.Event()
         self._moved = asyncio.Event()
-        self._authorized_at = time.monotonic()
+        self._authorized_at = self._looked_at = time.monotonic()
         #: Messages of an ordering key go to one stream at a time, also among those of a client.
         self._puller = _puller(first.client_id)
         #: The last lease call, which goes on in its thread when the stream is cancelled meanwhile.
@@ -113,6 +115,10 @@ class Stream:
                         for answer in [*self._noted(), *await self._messages(rings)]:
                             count_request(kinds.STREAM_RESPONSES, self.subscription.pk)
                             yield answer
+                    # A client that sends no more still waits for the confirmations of its last requests.
+                    for answer in self._noted():
+                        count_request(kinds.STREAM_RESPONSES, self.subscription.pk)
+                        yield answer
             hearing.result()
         finally:
             hearing.cancel()
@@ -166,7 +172,7 @@ class Stream:
     def _changed(self, ack_ids: Sequence[str], seconds: int) -> None:
         """Note that leases last `seconds` from now on, or have ended if that is 0."""
         if seconds:
-            self._outstanding.extended(ack_ids, seconds)
+            self._outstanding.touched(ack_ids)
         else:
             self._outstanding.gone(ack_ids)
             self._moved.set()
@@ -218,12 +224,12 @@ class Stream:
 
     def _sent(self, received: Sequence[Received]) -> None:
         for message in received:
-            self._outstanding.sent(message.ack_id, message.size, self._lease_seconds, message.ends_ms)
+            self._outstanding.sent(message.ack_id, message.size, message.ends_ms)
 
     async def _look(self) -> None:
-        """Ask Redis which leases are gone: they may have been acknowledged through another process."""
-        ack_ids = self._outstanding.ack_ids()
-        self._changed(list(await in_thread(_gone, self.subscription, ack_ids)), 0)
+        """Ask Redis which leases are gone: they may have lapsed, or been acknowledged through another process."""
+        self._looked_at = time.monotonic()
+        self._changed(list(await in_thread(_gone, self.subscription, self._outstanding.oldest())), 0)
 
     def _answers_of(self, received: Sequence[Received]) -> list[Any]:
         """Return responses of moderate size with all of the messages."""
@@ -256,8 +262,9 @@ class Stream:
                 await self._check_rights()
 
     async def _wait_for_room(self) -> None:
-        """Wait for a request or, at most a second, for a lease that ends otherwise."""
-        if not await self._moves(min(self._outstanding.next_lapse(), 1.0)):
+        """Wait for a request. Once a second, also while requests come, look for leases that have ended otherwise."""
+        await self._moves(max(self._looked_at + LOOK_SECONDS - time.monotonic(), 0))
+        if time.monotonic() - self._looked_at >= LOOK_SECONDS:
             await self._look()
 
     async def _moves(self, seconds: float) -> bool:
@@ -272,7 +279,10 @@ class Stream:
         if time.monotonic() - self._authorized_at >= AUTHORIZE_SECONDS:
             self._authorized_at = time.monotonic()
             await self._check_rights()
-            self.subscription = await in_thread(_subscription, self._first.subscription)
+            subscription = await in_thread(_subscription, self._first.subscription)
+            if subscription.pk != self.subscription.pk:  # a new one has its name
+                raise resource_missing(subscription.subscription_id)
+            self.subscription = subscription
 
     async def _check_rights(self) -> None:
         """Check that the caller may still pull. A caller whose token has ended must open a new stream."""
@@ -298,6 +308,12 @@ async def streaming_pull(requests: AsyncIterator[Any], call: Call) -> AsyncItera
     except PushHubError as error:
         count_request(kinds.STREAM_RESPONSES, stream.subscription.pk, code=error.code.lower())
         raise
+
+
+async def leases_given_back(*, seconds: float) -> None:
+    """Wait until the streams that have ended have given back the leases of their clients, at most so long."""
+    if _endings:
+        await asyncio.wait(_endings, timeout=seconds)
 
 
 def _check_room(subscription: Subscription) -> None:

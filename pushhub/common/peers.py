@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import ipaddress
 
+#: What the web server's WSGI environment calls the function that tells whether the client has ended its side of the
+#: connection.
+HAS_LEFT = "pushhub.has_left"
+
 _addresses: dict[int, str] = {}
 
 

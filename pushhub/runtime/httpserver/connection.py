@@ -46,6 +46,9 @@ class HttpConnection(RequestReader):
         if last is None:
             return False
         last.keep_alive = False
+        for request in (self._answering, *self._ready):
+            if request is not None:
+                request.has_left = True
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -53,6 +56,8 @@ class HttpConnection(RequestReader):
         if self._is_counted:
             self._server.addresses.leave(self._client)
         self._release(self._reading)
+        if self._answering is not None:
+            self._answering.has_left = True
         for request in self._ready:
             self._release(request)
         if self._response is not None and not self._can_write:

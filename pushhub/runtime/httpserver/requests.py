@@ -10,6 +10,7 @@ from urllib.parse import unquote_to_bytes
 
 import httptools
 
+from pushhub.common.peers import HAS_LEFT
 from pushhub.runtime.httpserver.limits import Reservation
 
 #: The application gets a larger body's length without the body, and refuses it.
@@ -42,6 +43,8 @@ class Request:
     length: int | None = None
     #: Whether the client waits for the interim response 100 before it sends the body.
     expects: bool = False
+    #: Whether the client has ended its side of the connection: it has probably gone.
+    has_left: bool = False
     #: Whether there is memory for the body, and the reservation of that memory.
     is_admitted: bool = True
     reservation: Reservation | None = None
@@ -90,6 +93,7 @@ def environ_of(request: Request, base: dict[str, Any]) -> dict[str, Any]:
         "PATH_INFO": (unquote_to_bytes(path) if b"%" in path else path).decode("latin-1"),
         "QUERY_STRING": query.decode("latin-1"),
         "wsgi.input": io.BytesIO(request.body),
+        HAS_LEFT: lambda: request.has_left,
     }
     for raw_name, raw_value in request.headers:
         if b"_" in raw_name:

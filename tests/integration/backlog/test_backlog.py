@@ -826,6 +826,27 @@ def test_messages_that_a_puller_nacks_together_come_back_at_different_times(redi
     assert 100 < max(due) - min(due) <= 250
 
 
+@pytest.mark.parametrize("end", ["nack", "unlease"])
+def test_a_lease_that_ends_after_its_lane_has_begun_to_push_wakes_a_worker(backlog: Backlog, end: str) -> None:
+    # Given a leased message of a subscription that gets an endpoint
+    backlog.configure(LANE, mode=Mode.PULL, action="new")
+    offer(backlog, FIRST)
+    leases = backlog.lease(LANE, count=1, duration_ms=600_000, countdown_ms=(0, 0))
+    assert leases is not None
+    backlog.configure(LANE, mode=Mode.PUSH, action="known")
+    assert fetched_ids(backlog) == []
+    rings(backlog)
+    # When its puller gives it back
+    if end == "nack":
+        pair = (FIRST, 1)
+        backlog.extend(LANE, [pair], generation=leases.generation, duration_ms=0, countdown_ms=(0, 0))
+    else:
+        backlog.unlease(LANE, [(FIRST, 1, leases.ends_ms)], generation=leases.generation)
+    # Then it is pushed at once, and not when the lease would have lapsed
+    assert rings(backlog)
+    assert fetched_ids(backlog) == [FIRST]
+
+
 def test_a_lane_that_is_due_after_the_longest_sleep_rings_no_bell(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(1))
@@ -913,6 +934,25 @@ def nacked_in_a_pause(backlog: Backlog) -> None:
     message_ids = fetched_ids(backlog)
     lane_change(backlog, LANE, resume_ms=time.time() * 1000 + 3_600_000)
     settle(backlog, Verdict.NACK, *message_ids)
+
+
+def test_in_backoff_a_retry_and_another_message_take_turns(backlog: Backlog) -> None:
+    """Either may be the bad one: a lane of which only the retry went out would never see an ack."""
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    offer(backlog, FIRST)
+    fetch(backlog)
+    settle(backlog, Verdict.NACK, FIRST)
+    backing_off_again = {"backoff_level": 9, "resume_ms": 0, "backoff_since_ms": 0}
+    lane_change(backlog, LANE, **backing_off_again)
+    offer(backlog, FIRST + 1)
+    sent = []
+    for _ in range(2):
+        [message_id] = fetched_ids(backlog)
+        sent.append(message_id)
+        settle(backlog, Verdict.NACK, message_id, attempt=2)
+        lane_change(backlog, LANE, **backing_off_again)
+        backlog.configure(LANE, mode=Mode.PUSH, action="known")
+    assert sent == [FIRST, FIRST + 1]
 
 
 def test_the_lane_knows_which_results_and_tokens_are_those_of_retries(backlog: Backlog) -> None:

@@ -107,9 +107,9 @@ def test_a_lease_holds_while_others_of_its_pull_were_given_back() -> None:
 def test_a_stream_has_room_for_the_bytes_that_its_client_allows() -> None:
     outstanding = Outstanding(max_messages=0, max_bytes=1000)
     assert outstanding.room() == (MOST_AT_ONCE, 1000)
-    outstanding.sent("a", 700, 60, 1)
+    outstanding.sent("a", 700, 1)
     assert outstanding.room() == (MOST_AT_ONCE, 300)
-    outstanding.sent("b", 700, 60, 1)
+    outstanding.sent("b", 700, 1)
     assert outstanding.room() == (0, 0)
     outstanding.gone(["a"])
     assert outstanding.room() == (MOST_AT_ONCE, 300)
@@ -117,9 +117,9 @@ def test_a_stream_has_room_for_the_bytes_that_its_client_allows() -> None:
 
 def test_a_stream_has_room_for_the_messages_that_its_client_allows() -> None:
     outstanding = Outstanding(max_messages=2, max_bytes=0)
-    outstanding.sent("a", 1, 60, 1)
+    outstanding.sent("a", 1, 1)
     assert outstanding.room()[0] == 1
-    outstanding.sent("b", 1, 60, 1)
+    outstanding.sent("b", 1, 1)
     assert outstanding.room() == (0, 0)
     assert Outstanding(max_messages=0, max_bytes=0).room()[0] == min(MOST_AT_ONCE, NO_LIMIT)
 

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import base64
+import socket
 import threading
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import Lane
 from deliveries.models import Delivery, Message
 from deliveries.publish.service import publish_message
+from deliveries.pull import leasing
 from deliveries.rules.ackids import AckId, ack_id_text, parse_ack_id
 from deliveries.rules.payload import NewMessage
 from subscriptions.models import Subscription
 from subscriptions.selectors import get_topic
 from tests.ports import wait_for
+from tests.rawsockets import received as received_by
 from tests.receiver import Receiver
 from tests.restapi import Answer, Api
+from tests.webservers import WebServer
 from tests.workers import Worker
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_url")]
@@ -269,6 +273,60 @@ def test_a_publish_wakes_a_puller_that_waits(puller: Puller) -> None:
     published = publish(1)
     waiting.join(timeout=60)
     assert ids(answers[0].body["receivedMessages"]) == published
+
+
+def test_no_message_is_leased_to_a_client_that_has_hung_up(puller: Puller, redis_url: str) -> None:
+    """Clients have timeouts of their own, which may be shorter than a pull is held."""
+    body = '{"maxMessages": 10}'
+    head = f"POST /v1/projects/shop/{puller.path}:pull HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}"
+    holds = "from deliveries.api import pull_views; pull_views.HOLD_SECONDS = 1e6"
+    with (
+        WebServer(redis_url, first=holds) as server,
+        socket.create_connection(server.address, timeout=60) as client,
+    ):
+        client.sendall(f"{head}\r\nContent-Type: application/json\r\n\r\n{body}".encode())
+        # The server waits for messages by then
+        wait_for(lambda: default_backlog().client.info("clients")["blocked_clients"], what="the pull to be held")
+        client.shutdown(socket.SHUT_WR)
+        assert b"200 OK" in received_by(client)
+        published = publish(1)
+        assert ids(puller.pull()) == published
+
+
+def test_a_pull_that_fails_gives_back_what_it_has_leased(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody would get it before its lease lapses, which would cost an attempt."""
+    api.put("topics/dead", {})
+    policy = {"deadLetterTopic": "projects/shop/topics/dead", "maxDeliveryAttempts": 5}
+    puller = Puller(api, deadLetterPolicy=policy)
+    published = publish(3)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OperationalError("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(leasing, "_unpullable", fail)
+        assert api.post(f"{puller.path}:pull", {"maxMessages": 10, "returnImmediately": True}).status == 503
+    received = puller.pull()
+    assert ids(received) == published
+    assert {message["deliveryAttempt"] for message in received} == {1}
+
+
+def test_a_full_redis_is_emptied_by_pulling(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes no page meanwhile, and a lease that runs low asks for one."""
+    monkeypatch.setattr(default_backlog(), "limit", 20)
+    puller = Puller(api)
+    published = publish(60)
+    seen = ids(puller.pull(1))
+    default_backlog().client.config_set("maxmemory", 1)
+    try:
+        seen += ids(puller.pull(12))
+        seen += ids(puller.pull(12))
+    finally:
+        default_backlog().client.config_set("maxmemory", 0)
+    assert seen == published[: len(seen)]
+    assert len(seen) > 12
+    wait_for(lambda: seen.extend(ids(puller.pull())) or len(seen) == 60, what="the pages that failed")
+    assert seen == published
 
 
 def test_pulling_needs_a_pull_subscription(api: Api) -> None:

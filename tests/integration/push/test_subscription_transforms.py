@@ -145,6 +145,20 @@ def test_in_order_a_failure_holds_back_the_later_messages_of_its_key(api: Api) -
     assert later == ["fail", "three"]
 
 
+def test_exactly_once_and_in_order_a_filtered_message_waits_for_no_earlier_one(api: Api) -> None:
+    """It would come again a minute after the earlier ones, and the later leases of its key would end."""
+    subscribe(api, enableMessageOrdering=True, enableExactlyOnceDelivery=True)
+    publish(api, "one", "drop", "three", orderingKey="k")
+
+    received = pulled(api)
+    assert texts(received) == ["ONE", "THREE"]
+    assert owed() == 2
+    assert api.post("subscriptions/worker:acknowledge", {"ackIds": [received[0]["ackId"]]}).status == 200
+    row = Subscription.objects.get(subscription_id="worker")
+    leases = default_backlog().client.zrange(f"{Lane(row.pk, 'local').root}:l", 0, -1)
+    assert [int(name) for name in leases] == [int(received[1]["message"]["messageId"])]
+
+
 def test_messages_that_the_time_does_not_suffice_for_are_released(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transforms, "TRANSFORM_SECONDS", 0.0)
     subscribe(api, deadLetterPolicy=POLICY)

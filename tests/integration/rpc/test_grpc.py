@@ -14,7 +14,7 @@ import grpc
 import pytest
 import redis
 import requests
-from django.db import connection
+from django.db import connection, transaction
 from google.iam.v1 import iam_policy_pb2
 from google.protobuf.empty_pb2 import Empty
 from google.pubsub_v1.types import pubsub
@@ -23,7 +23,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from pytest_django.live_server_helper import LiveServer
 
+from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import Lane
 from deliveries.models import Delivery
+from deliveries.pull.deadlines import modify_ack_deadlines
+from deliveries.pull.leasing import pull_messages
+from deliveries.pull.settling import acknowledge_messages
 from deliveries.rpc import streaming
 from deliveries.store.writelock import write_transaction
 from pushhub.runtime import grpcserver
@@ -35,7 +40,12 @@ from subscriptions.models import Subscription
 from subscriptions.models.iam import AuditEntry
 from subscriptions.resources.subscriptions import subscription_described
 from subscriptions.services.projects import create_project
-from subscriptions.services.subscriptions import create_subscription, modify_push_config, pause_subscription
+from subscriptions.services.subscriptions import (
+    create_subscription,
+    delete_subscription,
+    modify_push_config,
+    pause_subscription,
+)
 from subscriptions.services.topics import create_topic
 from tests.grpcservers import GrpcServer
 from tests.ports import wait_for
@@ -513,6 +523,72 @@ def test_a_server_that_stops_ends_its_streams_as_unavailable(
         server.process.terminate()
         assert stream.refusal()[0] == "UNAVAILABLE"
         assert server.process.wait(timeout=30) == 0
+
+
+def test_a_server_that_stops_gives_back_what_its_clients_never_touched(
+    transactional_db: None, redis_url: str, live_server: LiveServer
+) -> None:
+    """Given streams that end together, and that have to wait for each other until they can give anything back."""
+    create_topic(name=DEAD_TOPIC, topic={})
+    make(deadLetterPolicy={"deadLetterTopic": DEAD_TOPIC, "maxDeliveryAttempts": 5})
+    slow = """
+import time
+from deliveries.rpc import streaming
+give_back = streaming._given_back
+streaming._given_back = lambda *of: (time.sleep(0.5), give_back(*of))
+"""
+    with (
+        GrpcServer(redis_url, rest=live_server.url, first=slow, PUSHHUB_GRPC_CALLER_CALLS="1") as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        ids = publish(channel, "a", "b", "c")
+        streams = [Stream(channel, stream_ack_deadline_seconds=600, max_outstanding_messages=1) for _ in ids]
+        for stream in streams:
+            stream.messages(1)
+        server.process.terminate()
+        assert {stream.refusal()[0] for stream in streams} == {"UNAVAILABLE"}
+        assert server.process.wait(timeout=30) == 0
+    received = pull_messages(subscription=Subscription.objects.get(), max_messages=10)
+    assert {entry.message["messageId"]: entry.delivery_attempt for entry in received} == dict.fromkeys(ids, 1)
+
+
+def test_a_stream_ends_when_another_subscription_gets_the_name_of_its_own(
+    redis_url: str, live_server: LiveServer
+) -> None:
+    make()
+    idle = "from deliveries.rpc import streaming; streaming.AUTHORIZE_SECONDS = 0.01"
+    with (
+        GrpcServer(redis_url, rest=live_server.url, first=idle) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        publish(channel, "before")
+        stream = Stream(channel)
+        stream.messages(1)
+        with transaction.atomic():
+            delete_subscription(name=SUBSCRIPTION)
+            create_subscription(name=SUBSCRIPTION, subscription={"topic": TOPIC})
+        assert stream.refusal()[0] == "NOT_FOUND"
+
+
+def test_a_lease_that_another_process_extends_takes_room_on_its_stream(redis_url: str, live_server: LiveServer) -> None:
+    make()
+    least = "from deliveries.rpc import streaming; streaming.LEAST_DEADLINE_SECONDS = 1"
+    with (
+        GrpcServer(redis_url, rest=live_server.url, first=least) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        publish(channel, "held", "next")
+        stream = Stream(channel, max_outstanding_messages=1, stream_ack_deadline_seconds=1)
+        [held] = stream.messages(1)
+        modify_ack_deadlines(subscription=Subscription.objects.get(), ack_ids=[held.ack_id], seconds=600)
+        until = default_backlog().client.time()[0] + 4
+        wait_for(lambda: default_backlog().client.time()[0] > until, what="the time after which the lease had lapsed")
+        lane = Lane(Subscription.objects.get().pk, "local")
+        assert default_backlog().client.zcard(f"{lane.root}:l") == 1
+        acknowledge_messages(subscription=Subscription.objects.get(), ack_ids=[held.ack_id])
+        [following] = stream.messages(1)
+        assert following.message.data == b"next"
+        stream.cancel()
 
 
 def test_a_revoked_token_ends_its_stream(strict: GrpcServer) -> None:

@@ -29,7 +29,7 @@ from subscriptions.rpc.calls import service_handler
 from subscriptions.selectors import get_topic, read_subscription
 from subscriptions.services import schemas
 from subscriptions.services.projects import create_project
-from subscriptions.services.subscriptions import create_subscription
+from subscriptions.services.subscriptions import create_subscription, update_subscription
 from subscriptions.services.topics import create_topic
 from tests.faults import Faults, outage_errors
 from tests.integration.api.test_outages import only_outages
@@ -130,6 +130,8 @@ class Server:
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
         self._handlers: dict[str, Any] = {}
+        #: The responses on the last stream.
+        self.answers: list[Any] = []
         for service, methods in services().items():
             handler = service_handler(service, methods)
             for name in methods:
@@ -159,9 +161,11 @@ class Server:
                 yield first
                 yield streaming.Request(ack_ids=await acks.get()).SerializeToString()
 
+            self.answers.clear()
             handler = self._handlers["StreamingPull"].stream_stream
             async for answer in handler(requests(), Context(requests())):
-                received = streaming.Response.FromString(answer).received_messages
+                self.answers.append(streaming.Response.FromString(answer))
+                received = self.answers[-1].received_messages
                 if received:
                     acks.put_nowait([message.ack_id for message in received])
             await asyncio.gather(*streaming._endings)
@@ -271,6 +275,16 @@ def test_a_call_that_fails_ends_a_stream_with_unavailable_at_most(
         with faults.at(number, **outage_errors(number)):
             assert server.stream(first) in ("OK", "UNAVAILABLE"), (number, faults.owners)
         assert only_outages(caplog)
+
+
+def test_a_client_that_sends_no_more_gets_the_confirmation_of_its_last_request(server: Server) -> None:
+    request = {"subscription": {"enableExactlyOnceDelivery": True}, "updateMask": "enableExactlyOnceDelivery"}
+    update_subscription(name=PULLED, request=request)
+    publish()
+    first = encoded("StreamingPull", {"subscription": PULLED, "streamAckDeadlineSeconds": 10}, {})
+    assert server.stream(first) == "OK"
+    [received] = server.answers[0].received_messages
+    assert list(server.answers[-1].acknowledge_confirmation.ack_ids) == [received.ack_id]
 
 
 def test_an_error_of_pushhub_is_internal_with_a_traceback(
