@@ -34,6 +34,8 @@ LINK = re.compile(
     r"\((?!\w+:)(?P<target>[^)\s#]*)(?P<anchor>#[^)\s]*)?\)",
     re.M | re.S,
 )
+#: A line that ends within Chinese text. Browsers would show a space there.
+CHINESE_BREAK = re.compile(r"(?<=[\u3000-\u9fff\uff00-\uffef])\n(?=[\u3000-\u9fff\uff00-\uffef\[]|`(?!`))")
 DIAGRAM = re.compile(r"^```dot\n(?P<text>.*?)^```$", re.M | re.S)
 #: The languages of files that are shown, by suffix. All others are offered for download.
 LANGUAGES = {
@@ -62,7 +64,7 @@ class Source:
             self._write(f"{name}.md", text)
 
     def _page(self, text: str, path: Path) -> str:
-        text = DIAGRAM.sub(lambda match: draw_diagram(match["text"]), text)
+        text = DIAGRAM.sub(lambda match: draw_diagram(match["text"]), CHINESE_BREAK.sub("", text))
         return LINK.sub(lambda match: match[0] if match["fence"] else self._link(match, path), text)
 
     def _link(self, match: re.Match[str], page: Path) -> str:
