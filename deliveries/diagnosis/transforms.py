@@ -64,7 +64,7 @@ def _tried(subscription: Subscription, functions: Sequence[Function]) -> Step:
         count += 1
         if time.monotonic() > ends:
             break
-    text = _("Their code can be used, and they fail on none of the %(count)d oldest waiting messages.")
+    text = _("Their code can be used, and they fail on none of the oldest waiting messages. Tried: %(count)d.")
     return ok(NAME, text % {"count": count})
 
 
