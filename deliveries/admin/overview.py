@@ -127,7 +127,7 @@ def _figures(figures: Overview) -> list[tuple[str, str, str]]:
     def rate(label: str, rates: Sequence[float]) -> tuple[str, str, str]:
         return label, words.rate_text(rates), curve(rates)
 
-    oldest = "-" if figures.oldest_seconds is None else words.duration_text(figures.oldest_seconds * 1000)
+    oldest = words.duration_text((figures.oldest_seconds or 0) * 1000) if figures.undelivered else "-"
     return [
         (_("Undelivered messages"), "-" if figures.undelivered is None else str(figures.undelivered), ""),
         (_("Oldest unacked message"), oldest, ""),

@@ -100,6 +100,11 @@ def test_a_failing_endpoint_is_shown_below_the_figures_with_its_reason_and_its_h
     assert figures(client)["Undelivered messages"] == "1"
 
 
+def test_where_nothing_waits_there_is_no_oldest_message(api: Api, client: Client) -> None:
+    GaugeRound.objects.create(at=minute())
+    assert (figures(client)["Undelivered messages"], figures(client)["Oldest unacked message"]) == ("0", "-")
+
+
 def test_the_last_result_is_the_counted_class_where_no_message_that_failed_waits(api: Api) -> None:
     failing_subscription(api)
     gauge(backoff_ms=500, undelivered=1)
@@ -245,10 +250,13 @@ def test_each_language_is_offered_by_its_own_name(api: Api, client: Client) -> N
 
 @pytest.mark.usefixtures("stops_demo_receiver")
 @pytest.mark.django_db(transaction=True)
-def test_an_empty_console_shows_three_steps_and_a_demo_that_delivers(api: Api, client: Client, redis_url: str) -> None:
+def test_an_empty_console_shows_three_steps_and_a_demo_that_delivers(
+    api: Api, client: Client, redis_url: str, settings: Any
+) -> None:
     Project.objects.create(project_id="shop")
     page = client.get("/admin/").content.decode()
     assert page.count('<li class="card">') == 3
+    assert f"export PUSHHUB_URL={settings.PUBLIC_URL} PUSHHUB_PROJECT=shop\npushhub topics create hello\n" in page
     demo = "/admin/deliveries/delivery/demo/"
     answer = client.post(demo, {"project": "shop"}, follow=True)
     assert "Nothing yet." in answer.content.decode()
