@@ -226,6 +226,20 @@ def test_a_quiet_console_says_when_no_endpoint_failed(api: Api, client: Client) 
     assert f"At {taken} no endpoint failed." in client.get("/admin/").content.decode()
 
 
+def test_a_reader_without_a_role_is_told_so_and_not_that_nothing_fails(api: Api) -> None:
+    failing_subscription(api)
+    gauge(backoff_ms=500, undelivered=1)
+    ada = Client()
+    ada.force_login(User.objects.create(username="ada", email="ada@example.com", is_staff=True))
+    page = ada.get("/admin/").content.decode()
+    assert "There is no project that you may see." in page
+    assert "no endpoint that you may see failed" in page
+    assert "no endpoint failed" not in page and "Three steps" not in page
+    grants.grant_role(Project.objects.get(), role="roles/pubsub.viewer", member="user:ada@example.com")
+    page = ada.get("/admin/").content.decode()
+    assert "127.0.0.1:40009" in page and "There is no project" not in page
+
+
 @pytest.fixture
 def stops_demo_receiver() -> Iterator[None]:
     yield
