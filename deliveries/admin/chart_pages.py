@@ -119,7 +119,7 @@ def _count_charts(
         if subscription.push_endpoint
         else _("Messages of this subscription are pulled, not pushed.")
     )
-    no_dead = _("The subscription has no dead-letter topic.")
+    no_dead = _("The subscription has no dead letter topic.")
     if subscription.dead_letter_topic_id:
         no_dead = reason or _("No message was dead-lettered in this time.")
     return [

@@ -70,7 +70,9 @@ VERBS = {
     "discard": Verb(
         Action.DISCARD,
         gettext_lazy("Discard"),
-        question=gettext_lazy("Discarding %(count)s dead letters deletes them for good. Nobody delivers them again."),
+        question=gettext_lazy(
+            "Discarding the chosen dead letters (%(count)s) deletes them for good. Nobody delivers them again."
+        ),
     ),
     "redrive-all": Verb(Action.REDRIVE, gettext_lazy("Redrive all"), is_for_all=True),
     "discard-all": Verb(
@@ -78,7 +80,7 @@ VERBS = {
         gettext_lazy("Discard all"),
         is_for_all=True,
         question=gettext_lazy(
-            "Discarding all %(count)s dead letters deletes them for good. Nobody delivers them again."
+            "Discarding all dead letters (%(count)s) deletes them for good. Nobody delivers them again."
         ),
     ),
 }
@@ -298,7 +300,7 @@ def _job_shown(job: DeadLetterJob) -> dict[str, Any]:
     elif job.failure:
         text = _("Ended after %(done)d of %(total)d: %(reason)s")
     else:
-        text = _("Redrove %(done)d dead letters.") if is_redrive else _("Discarded %(done)d dead letters.")
+        text = _done_text(job.action, job.done)
     return {
         "text": text % words_of,
         "is_running": job.finished_at is None,
@@ -332,13 +334,24 @@ def _carry_out(source: Subscription, verb: Verb, ids: Sequence[int], *, rate: in
             caller=caller,
             chosen_ids=None if verb.is_for_all else ids,
         )
-        return ngettext(
-            "%(count)d dead letter will be moved, at most %(rate)d a second.",
-            "%(count)d dead letters will be moved, at most %(rate)d a second.",
-            job.total,
-        ) % {"count": job.total, "rate": job.rate}
-    count = move_letters(source, ids, action=verb.action, caller=caller)
-    if verb.action == Action.REDRIVE:
+        if verb.action == Action.REDRIVE:
+            text = ngettext(
+                "%(count)d dead letter will be redriven, at most %(rate)d a second.",
+                "%(count)d dead letters will be redriven, at most %(rate)d a second.",
+                job.total,
+            )
+        else:
+            text = ngettext(
+                "%(count)d dead letter will be discarded, at most %(rate)d a second.",
+                "%(count)d dead letters will be discarded, at most %(rate)d a second.",
+                job.total,
+            )
+        return text % {"count": job.total, "rate": job.rate}
+    return _done_text(verb.action, move_letters(source, ids, action=verb.action, caller=caller))
+
+
+def _done_text(action: str, count: int) -> str:
+    if action == Action.REDRIVE:
         return ngettext("Redrove %(count)d dead letter.", "Redrove %(count)d dead letters.", count) % {"count": count}
     return ngettext("Discarded %(count)d dead letter.", "Discarded %(count)d dead letters.", count) % {"count": count}
 

@@ -124,7 +124,7 @@ class MessagePages:
             messages.error(request, error.message)
             return HttpResponseRedirect(back)
         if not count:
-            messages.error(request, _("The message no longer waits, or its dead-letter topic may not have it."))
+            messages.error(request, _("The message no longer waits, or its dead letter topic may not have it."))
         elif settlement is Settlement.SKIP:
             messages.success(request, _("Skipped: nobody delivers it any more."))
         else:

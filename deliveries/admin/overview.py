@@ -43,11 +43,13 @@ def overview_context(request: HttpRequest) -> dict[str, Any]:
     """What the first page shows to its reader, of the chosen project or of all that it may look into."""
     caller = caller_of(request)
     project = chosen_project(request) or next(iter(_projects(request).values_list("project_id", flat=True)[:1]), "")
+    is_empty = not _subscriptions(request).exists()
     return {
         "title": _("Overview"),
         **_standing(request),
         "live": reverse("admin:deliveries_overview"),
-        "is_empty": not _subscriptions(request).exists(),
+        "is_empty": is_empty,
+        "sees_nothing": is_empty and not project and not access.is_root(caller),
         "demo_project": project or DEMO_PROJECT,
         # In development, the first use of a project creates it.
         "may_start_demo": bool(project) or (settings.DEVELOPMENT and access.is_root(caller)),
@@ -86,6 +88,7 @@ def _standing(request: HttpRequest) -> dict[str, Any]:
         "failing_more": more,
         "failing_unknown": unknown,
         "looked": looked,
+        "sees_all": access.is_root(caller),
     }
 
 
@@ -127,7 +130,7 @@ def _figures(figures: Overview) -> list[tuple[str, str, str]]:
     def rate(label: str, rates: Sequence[float]) -> tuple[str, str, str]:
         return label, words.rate_text(rates), curve(rates)
 
-    oldest = "-" if figures.oldest_seconds is None else words.duration_text(figures.oldest_seconds * 1000)
+    oldest = words.duration_text((figures.oldest_seconds or 0) * 1000) if figures.undelivered else "-"
     return [
         (_("Undelivered messages"), "-" if figures.undelivered is None else str(figures.undelivered), ""),
         (_("Oldest unacked message"), oldest, ""),

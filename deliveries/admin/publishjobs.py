@@ -7,7 +7,7 @@ import sys
 import threading
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.conf import settings
@@ -30,7 +30,7 @@ from deliveries.pipeline.jobs.replays import ReplaySpec, begin_replay
 from deliveries.pipeline.publishing.publishjobs import JOB_ID
 from deliveries.telemetry.runs import is_running
 from pushhub.common.clock import utcnow
-from pushhub.common.errors import FailedPrecondition, PushHubError
+from pushhub.common.errors import FailedPrecondition, NotFound, PushHubError
 from pushhub.common.principals import Principal
 from subscriptions.console.base import caller_of
 from subscriptions.iam.methods import GET_SUBSCRIPTION, GET_TOPIC, PUBLISH, SEEK, authorize
@@ -98,7 +98,7 @@ class PublishJobAdmin(ReadOnlyAdmin):
                     raise FailedPrecondition(_("The replay %(id)s runs already.") % {"id": job.job_id})
                 start(job, rate=form.cleaned_data["rate"] or 0)
             except PushHubError as error:
-                form.add_error(None, error.message)
+                form.add_error("name" if isinstance(error, NotFound) else form.places.get(error.field), error.message)
             else:
                 messages.success(request, _("The replay %(id)s has begun.") % {"id": job.job_id})
                 return HttpResponseRedirect(reverse("admin:deliveries_publishjob_changelist"))
@@ -139,6 +139,9 @@ class ReplayForm(forms.Form):
             "A job publishes each message once under its id. Empty: an id that follows from the other fields."
         ),
     )
+
+    #: The fields of a replay that errors name, and where they are shown.
+    places: ClassVar = {"topic": "name", "name": "name", "to": "until", "filter": "filter", "id": "job_id"}
 
     def spec(self) -> ReplaySpec:
         cleaned = self.cleaned_data

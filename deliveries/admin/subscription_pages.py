@@ -144,7 +144,7 @@ ACTIONS = {
         SEEK,
         _seek,
         for_push=False,
-        question=gettext_lazy("Seeking replaces the backlog of %(count)s undelivered messages."),
+        question=gettext_lazy("Seeking replaces the backlog. Undelivered messages: %(count)s."),
     ),
     "snapshot": Action(gettext_lazy("Create a snapshot"), CREATE_SNAPSHOT, _snapshot, for_push=False),
     "detach": Action(
@@ -152,14 +152,14 @@ ACTIONS = {
         DETACH,
         _detach,
         for_push=False,
-        question=gettext_lazy("Detaching drops %(count)s undelivered messages and cannot be undone."),
+        question=gettext_lazy("Detaching drops all undelivered messages (%(count)s) and cannot be undone."),
     ),
     "delete": Action(
         gettext_lazy("Delete"),
         DELETE,
         _delete,
         for_push=False,
-        question=gettext_lazy("Deleting drops %(count)s undelivered messages and cannot be undone."),
+        question=gettext_lazy("Deleting drops all undelivered messages (%(count)s) and cannot be undone."),
     ),
 }
 
@@ -305,7 +305,7 @@ def shown(caller: Principal, row: Subscription, status: SubscriptionStatus) -> d
     """The texts that the page shows, in the reader's language."""
     figures = {
         "undelivered": words.count_text(status.undelivered),
-        "oldest": words.duration_text(status.oldest_age_seconds * 1000) if status.undelivered else "0 s",
+        "oldest": words.duration_text(status.oldest_age_seconds * 1000) if status.undelivered else "-",
     }
     if row.push_endpoint and status.lanes:
         results = sum(lane.results for lane in status.lanes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin, messages
@@ -31,6 +31,7 @@ from pushhub.common.names import DELETED_SCHEMA
 from pushhub.common.principals import Principal
 from subscriptions.console.base import ConsoleAdmin, caller_of, check_row
 from subscriptions.console.tabs import tabs_of
+from subscriptions.console.texts import TextField
 from subscriptions.iam.methods import GET_SUBSCRIPTION, GET_TOPIC, PUBLISH, PULL, may_call
 from subscriptions.iam.tree import find_resource
 from subscriptions.iam.visible import rows_callable
@@ -53,11 +54,13 @@ class SchemaShown:
 class PublishForm(forms.Form):
     """One message, as text. Its rules are those of the API."""
 
-    text = forms.CharField(label=gettext_lazy("Data"), required=False, widget=forms.Textarea(attrs={"rows": 6}))
+    text = TextField(label=gettext_lazy("Data"), required=False, widget=forms.Textarea(attrs={"rows": 6}))
     attributes = forms.JSONField(
         label=gettext_lazy("Attributes"), required=False, initial=dict, widget=forms.Textarea({"rows": 2})
     )
-    ordering_key = forms.CharField(label=gettext_lazy("Ordering key"), required=False)
+    ordering_key = forms.CharField(label=gettext_lazy("Ordering key"), required=False, strip=False)
+    #: The fields of the API that errors name, and where they are shown.
+    places: ClassVar = {"data": "text", "attributes": "attributes", "orderingKey": "ordering_key"}
 
     def messages(self) -> Any:
         cleaned = self.cleaned_data
@@ -141,7 +144,7 @@ class TopicPages(ConsoleAdmin):
         try:
             [message_id] = publish_message(topic=row, messages=form.messages())
         except PushHubError as error:
-            form.add_error(None, error.message)
+            form.add_error(form.places.get(error.field.rpartition(".")[2]), error.message)
             return False
         told = _("Published message %(id)s.") % {"id": message_id}
         if rows_callable(caller_of(request), PULL, Subscription.objects.filter(topic=row)).exists():

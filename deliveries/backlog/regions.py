@@ -38,7 +38,7 @@ def audit_regions() -> list[Unserved]:
     unserved = [Unserved(name, int(seconds), backlogs[name]) for name, seconds in silent.items() if name in backlogs]
     for region in unserved:
         logger.warning(
-            "no worker of region %s has lived for %d s, and %d backlogs wait there; workers of other regions deliver "
+            "no worker of region %s has lived for %d s; backlogs that wait there: %d; workers of other regions deliver "
             "them %s",
             *(region.region, region.seconds, region.backlogs),
             "from now on" if region.seconds >= patience_seconds(region.region) else "soon",

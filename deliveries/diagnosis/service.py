@@ -188,7 +188,7 @@ def _filter(subscription: Subscription, status: SubscriptionStatus) -> Step:
     newest = [parse_attributes(attributes) for attributes in rows[:FILTERED_MESSAGES]]
     matches = sum(map(is_match, newest))
     words = {"matches": matches, "count": len(newest)}
-    text = _("The filter matches %(matches)d of the newest %(count)d messages of the topic that are stored.") % words
+    text = _("Messages that the filter matches: %(matches)d of the %(count)d newest that the topic has stored.") % words
     has_matched = status.undelivered or (status.outcomes is not None and status.outcomes.acknowledged)
     if newest and not matches and not has_matched:
         return warning(StepName.FILTER, text, str(KINDS[Condition.FILTERED].remedy))

@@ -58,13 +58,13 @@ def _tried(subscription: Subscription, functions: Sequence[Function]) -> Step:
             project=subscription.project.project_id, functions=functions, messages=[message], seconds=0
         )
         if isinstance(result, Failed):
-            text = _("They fail on the message %(id)s, which waits: %(reason)s")
+            text = _("They fail on the message %(id)s, which waits: “%(reason)s”.")
             words = {"id": message["messageId"], "reason": result.why}
             return failed(NAME, text % words, result=Reason.TRANSFORM_FAILED)
         count += 1
         if time.monotonic() > ends:
             break
-    text = _("Their code can be used, and they fail on none of the %(count)d oldest waiting messages.")
+    text = _("Their code can be used, and they fail on none of the oldest waiting messages. Tried: %(count)d.")
     return ok(NAME, text % {"count": count})
 
 

@@ -72,17 +72,14 @@ def nack_text(result: str) -> str:
 def blocked_sentence(blocking: Delivery) -> str:
     """Return that a message waits for the one before it in its ordering key, and what becomes of that one."""
     values = {"id": blocking.message_id, "count": blocking.attempts, "result": result_text(blocking.last_result)}
+    sentence = _("It waits for the message %(id)s, which comes before it in its ordering key.")
     if not blocking.attempts:
-        return _("It waits for the message %(id)s, which comes before it in its ordering key.") % values
-    if not blocking.last_result:
-        return _("It waits for the message %(id)s of its ordering key, which was nacked %(count)d times.") % values
-    return (
-        _(
-            "It waits for the message %(id)s of its ordering key, which was refused %(count)d times, last with "
-            "%(result)s."
-        )
-        % values
-    )
+        nacks = ""
+    elif not blocking.last_result:
+        nacks = _("Nacks of that message: %(count)d.")
+    else:
+        nacks = _("Nacks of that message: %(count)d, the last with %(result)s.")
+    return f"{sentence} {nacks}".rstrip() % values
 
 
 def count_text(count: int) -> str:
@@ -191,8 +188,8 @@ def _notice_sentence(notice: Notice) -> str:
     assert poison is not None
     found = {"id": poison.message_id, "behind": notice.behind, "count": poison.attempts}
     return _(
-        "The message %(id)s was refused %(count)d times, last with %(result)s, and later messages of its ordering "
-        "key wait for it: %(behind)d."
+        "The message %(id)s is refused again and again. Its nacks: %(count)d, the last with %(result)s. Later messages "
+        "of its ordering key wait for it: %(behind)d."
     ) % {**found, "result": result_text(poison.last_result)}
 
 
@@ -218,7 +215,7 @@ def _condition_sentence(status: SubscriptionStatus) -> str:
         case Condition.PULLED:
             values = {**_counted(status), "held": sum(lane.outstanding for lane in status.lanes)}
             return (
-                _("Subscribers hold %(held)d of %(count)s undelivered messages, and have yet to acknowledge them.")
+                _("Subscribers hold messages that they have yet to acknowledge: %(held)d of %(count)s undelivered.")
                 % values
             )
         case Condition.IDLE | Condition.LOST | Condition.FILTERED:
@@ -273,13 +270,13 @@ def _lane_sentence(status: SubscriptionStatus, lane: LaneView) -> str:
         case Condition.RETRYING:
             return _("Waiting for a retry after %(failed)s; %(next)s.") % words
         case Condition.WINDOW_FULL:
-            return _("The push window is full: %(outstanding)d messages are outstanding, the rest waits.") % words
+            return _("The push window is full, so the rest waits. Outstanding messages: %(outstanding)d.") % words
         case Condition.LIMITED:
             words["limit"] = "x-pushhub-rate" if lane.is_rate_spent else "x-pushhub-max-outstanding"
             return (
                 _(
-                    "Held back by its own limit %(limit)s: %(outstanding)d messages are outstanding, "
-                    "%(count)s undelivered."
+                    "Held back by its own limit %(limit)s. Outstanding messages: %(outstanding)d of %(count)s "
+                    "undelivered."
                 )
                 % words
             )
@@ -289,11 +286,11 @@ def _lane_sentence(status: SubscriptionStatus, lane: LaneView) -> str:
                 % words
             )
         case _ if not lane.results:
-            return _("%(outstanding)d messages are outstanding, %(count)s undelivered; no push has ended yet.") % words
+            return _("No push has ended yet. Outstanding messages: %(outstanding)d of %(count)s undelivered.") % words
         case _ if lane.failures:
-            return _("%(outstanding)d messages are outstanding, %(count)s undelivered; %(failed)s.") % words
+            return _("Outstanding messages: %(outstanding)d of %(count)s undelivered; %(failed)s.") % words
         case _:
-            return _("Delivering: %(outstanding)d messages are outstanding, %(count)s undelivered.") % words
+            return _("Delivering. Outstanding messages: %(outstanding)d of %(count)s undelivered.") % words
 
 
 def _whole_text(undelivered: int, lane: LaneView) -> str:
@@ -331,6 +328,8 @@ def backoff_text(lane: LaneView) -> str:
 def _failed(status: SubscriptionStatus, lane: LaneView) -> str:
     """Return "12 of the last 20 pushes failed, most recently with 503"."""
     words = {"failures": lane.failures, "results": lane.results, "result": result_text(status.last_result)}
+    if lane.failures == lane.results == 1:
+        return _("the last push failed with %(result)s") % words if status.last_result else _("the last push failed")
     if not status.last_result:
         return _("%(failures)d of the last %(results)d pushes failed") % words
     return _("%(failures)d of the last %(results)d pushes failed, most recently with %(result)s") % words

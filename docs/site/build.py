@@ -34,6 +34,10 @@ LINK = re.compile(
     r"\((?!\w+:)(?P<target>[^)\s#]*)(?P<anchor>#[^)\s]*)?\)",
     re.M | re.S,
 )
+#: A line that ends between two characters of Chinese, or after its punctuation. Browsers would show a space there.
+CHINESE_BREAK = re.compile(
+    r"(?<=[，。：；、）])\n(?=[^\s|#>*\-\d`]|`(?!`))|(?<=[\u4e00-\u9fff])\n(?=[\u3000-\u9fff\uff00-\uffef])"
+)
 DIAGRAM = re.compile(r"^```dot\n(?P<text>.*?)^```$", re.M | re.S)
 #: The languages of files that are shown, by suffix. All others are offered for download.
 LANGUAGES = {
@@ -62,7 +66,7 @@ class Source:
             self._write(f"{name}.md", text)
 
     def _page(self, text: str, path: Path) -> str:
-        text = DIAGRAM.sub(lambda match: draw_diagram(match["text"]), text)
+        text = DIAGRAM.sub(lambda match: draw_diagram(match["text"]), CHINESE_BREAK.sub("", text))
         return LINK.sub(lambda match: match[0] if match["fence"] else self._link(match, path), text)
 
     def _link(self, match: re.Match[str], page: Path) -> str:
@@ -165,6 +169,9 @@ def main(target: Path) -> None:
         jieba.setLogLevel(logging.WARNING)
         jieba.dt.tmp_dir = temporary
         Source(folder / "zh", chinese, english).write(CHINESE)
+        messages = folder / "zh" / "locales" / "zh_CN" / "LC_MESSAGES"
+        messages.mkdir(parents=True)
+        shutil.copy(SITE / "sphinx.po", messages)
         build(folder / "zh", target / CHINESE_FOLDER, language="zh_CN")
     meet_the_policy(target)
 

@@ -20,6 +20,7 @@ from pushhub.common.errors import PermissionDenied, PushHubError
 from pushhub.common.principals import Principal
 from subscriptions.console.base import UNCHANGEABLE, ConsoleAdmin, caller_of
 from subscriptions.console.tabs import tabs_of
+from subscriptions.console.texts import denied_text
 from subscriptions.iam import grants, policies, tree
 from subscriptions.iam.methods import GET_POLICY, SET_POLICY, authorize, may_call
 from subscriptions.iam.roles import PREDEFINED
@@ -150,7 +151,7 @@ class PolicyAdmin(ConsoleAdmin):
             authorize(caller, GET_POLICY, {"resource": name})
             return tree.get_resource(name)
         except PermissionDenied as error:
-            raise NotForYou(error.message) from error
+            raise NotForYou(denied_text(error)) from error
         except PushHubError as error:
             raise Http404(error.message) from error
 

@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from pushhub.common.clock import time_text
 from subscriptions.admin.resource_forms import ServiceForm
 from subscriptions.admin.service_admin import MAY_GET_POLICY, ServiceAdmin
+from subscriptions.console.texts import TextField
 from subscriptions.iam.methods import authorize
 from subscriptions.models import Project
 from subscriptions.models.schemas import Schema
@@ -29,8 +30,8 @@ class SchemaForm(ServiceForm):
     project = forms.ModelChoiceField(Project.objects.all(), label=_("Project"))
     schema_id = forms.CharField(label=_("Schema ID"))
     type = forms.ChoiceField(label=_("Type"), choices=Schema.Type.choices)
-    definition = forms.CharField(
-        label=_("Definition"), widget=forms.Textarea(attrs={"rows": 12, "cols": 80, "class": "mono"}), strip=False
+    definition = TextField(
+        label=_("Definition"), widget=forms.Textarea(attrs={"rows": 12, "cols": 80, "class": "mono"})
     )
 
     offered = {"project": "pubsub.schemas.create"}

@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy
 
 from pushhub.common.errors import InvalidArgument, PushHubError
 from subscriptions.admin.resource_forms import Fields, Section, ServiceForm
+from subscriptions.console.texts import TextField
 from subscriptions.models import Project
 from subscriptions.resources import bounds
 from subscriptions.resources.transforms import NAME
@@ -67,7 +68,7 @@ class TransformField(forms.MultiValueField):
         self._position = position
         parts = (
             forms.CharField(required=False),
-            forms.CharField(required=False, strip=False),
+            TextField(required=False),
             forms.IntegerField(required=False),
             forms.BooleanField(required=False),
             forms.BooleanField(required=False),
@@ -82,9 +83,7 @@ class TransformField(forms.MultiValueField):
         name, code, position, is_disabled, is_removed = data_list
         if is_removed or not (name or code.strip()):
             return None
-        # Browsers end the lines of a form with CR LF.
-        function = Function(name, code.replace("\r\n", "\n"))
-        return EnteredTransform(function, self._position if position is None else position, is_disabled)
+        return EnteredTransform(Function(name, code), self._position if position is None else position, is_disabled)
 
 
 class TransformsForm(ServiceForm):

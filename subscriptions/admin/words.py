@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy
 
 from pushhub.common.errors import AlreadyExists, InvalidArgument, PermissionDenied, PushHubError
 from pushhub.common.pushurls import BadEndpoint, UrlFault, parse_push_url
+from subscriptions.console.texts import denied_text
 from subscriptions.resources.subscriptions import guard_address
 
 _ID = gettext_lazy("Use 3 to 255 letters, digits and any of - . _ ~ + %, beginning with a letter, and not with “goog”.")
@@ -45,10 +46,7 @@ ENDPOINT_FAULTS = {
 def refusal_text(error: PushHubError, field: str | None) -> str:
     """Return the text for an error of a service, for the field of a form or for the form as a whole."""
     if isinstance(error, PermissionDenied):
-        for detail in error.details:
-            metadata = detail.get("metadata", {})
-            if "permission" in metadata:
-                return str(_("You need the permission %(permission)s on %(resource)s.") % metadata)
+        return denied_text(error)
     if isinstance(error, AlreadyExists):
         return _("There is one of this name already. Choose another.")
     if isinstance(error, InvalidArgument) and field is not None and field in ACCEPTED:

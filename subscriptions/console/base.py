@@ -33,6 +33,7 @@ from pushhub.common.principals import Principal
 from pushhub.common.replica import from_primary, is_replica_read
 from subscriptions.api.authentication import session_principal
 from subscriptions.console import login, navigation
+from subscriptions.console.texts import denied_text
 from subscriptions.iam import access, tree
 from subscriptions.iam.methods import METHODS, authorize
 from subscriptions.iam.visible import rows_callable
@@ -218,7 +219,7 @@ def check_row(request: HttpRequest, row: Model, method: str, names: Mapping[str,
         authorize(caller_of(request), method, names)
     except PermissionDenied as error:
         if admin.site._registry[type(row)].has_view_permission(request, row):
-            raise NotForYou(error.message) from error
+            raise NotForYou(denied_text(error)) from error
         raise Http404 from error
 
 

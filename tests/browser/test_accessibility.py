@@ -43,7 +43,7 @@ def pages_of(subscription: Subscription) -> list[str]:
         f"subscriptions/topic/{topic.pk}/overview/",
         f"subscriptions/topic/{topic.pk}/delete/",
         "subscriptions/schema/add/",
-        "deliveries/delivery/search/?q=projects",
+        "deliveries/delivery/search/?q=shop",
         "subscriptions/policy/",
         f"subscriptions/policy/of/{TOPIC}/",
         "subscriptions/auditentry/",
@@ -79,6 +79,27 @@ def test_no_page_is_wider_than_a_phone(shop: Subscription, live_server: LiveServ
             page = browser.open(f"/admin/{path}")
             assert page.evaluate("document.documentElement.scrollWidth") <= PHONE_PIXELS, path
             assert page.evaluate(RIGHTMOST_EDGE) <= PHONE_PIXELS, path
+            for menu in page.locator("#content details.menu").all():
+                menu.locator("summary").click()
+                box = menu.locator(".menu-items").bounding_box()
+                assert box and box["x"] >= 0 and box["x"] + box["width"] <= PHONE_PIXELS, (path, menu.inner_text())
+
+
+@pytest.mark.parametrize("width", [DESK_PIXELS, PHONE_PIXELS])
+def test_a_long_name_leaves_room_for_what_is_beside_it(
+    shop: Subscription, live_server: LiveServer, chromium: Chromium, width: int
+) -> None:
+    Subscription.objects.update(subscription_id="s" * 255)
+    Topic.objects.update(topic_id="t" * 255)
+    with chromium(live_server.url, width=width) as browser:
+        sign_in(browser)
+        for path in ("subscriptions/topic/", "subscriptions/subscription/"):
+            header = browser.open(f"/admin/{path}").locator("thead th").nth(2).bounding_box()
+            assert header and header["x"] < width, path
+        kind = browser.open("/admin/deliveries/delivery/search/?q=shop").locator("td").first.bounding_box()
+        assert kind and kind["width"] > 80
+        topics = browser.open("/admin/subscriptions/subscription/add/").locator("#id_topic").bounding_box()
+        assert topics and topics["x"] + topics["width"] < width
 
 
 def test_a_page_without_a_menu_has_the_width_of_a_phone(live_server: LiveServer, chromium: Chromium) -> None:

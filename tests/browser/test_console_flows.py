@@ -217,7 +217,9 @@ def test_the_demo_of_an_empty_console_shows_the_push_that_arrives(
         page = browser.page
         check_page(browser, width)
         name = (
-            "Create a demo topic, subscription, receiver and message" if english else "创建演示主题、订阅、接收器和消息"
+            "Create a demo topic, subscription, receiver and message"
+            if english
+            else "创建演示主题、订阅、接收程序和消息"
         )
         page.get_by_role("button", name=name).click()
         # The page updates its table by itself, without a reload.
@@ -225,7 +227,7 @@ def test_the_demo_of_an_empty_console_shows_the_push_that_arrives(
         expect(rows.first).to_contain_text("Hello from PushHub", timeout=TIMEOUT_MS)
         expect(rows).to_have_count(1)
         check_page(browser, width)
-        caption = "What the receiver of the demo got" if english else "演示接收器最近一小时收到的内容"
+        caption = "What the receiver of the demo got" if english else "演示接收程序最近一小时收到的内容"
         expect(page.locator("[data-reload] caption")).to_contain_text(caption)
         page.get_by_role("link", name="Subscription" if english else "订阅", exact=True).last.click()
         expect(page.locator(".tabs")).to_be_visible(timeout=TIMEOUT_MS)

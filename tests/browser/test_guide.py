@@ -186,6 +186,14 @@ def test_the_search_finds_a_page_without_another_host(
         browser.check()
 
 
+def test_pages_in_chinese_have_no_space_where_a_line_ends_and_the_themes_words_in_chinese(site: Path) -> None:
+    sources = [path.read_text(encoding="utf-8") for path in (site / "zh_Hans").glob("*.html")]
+    within_lines = [re.findall(r"[\u4e00-\u9fff，。：；、）]\n[\u4e00-\u9fff]", source) for source in sources]
+    assert sources and not any(within_lines)
+    assert any("下一页" in source for source in sources)
+    assert not any(re.search(">(Next|Previous|Back to top)<", source) for source in sources)
+
+
 def test_a_page_in_chinese_leads_to_its_english_one_and_back(
     served: None, chromium: Chromium, live_server: LiveServer
 ) -> None:

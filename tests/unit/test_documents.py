@@ -19,6 +19,7 @@ from pushhub.runtime.processes import BY_NAME
 
 ROOT = Path(__file__).parents[2]
 RECEIVERS = ROOT / "docs" / "receivers"
+CHINESE = ROOT / "docs" / "zh_Hans"
 READERS = re.compile(r'env\.(\w+)\(\s*"([A-Z_]+)"')
 
 
@@ -195,11 +196,22 @@ def test_executors_of_the_compose_file_have_what_their_driver_has(
         assert "spark_secret" in {*driver["secrets"]} & {*worker["secrets"]}
 
 
-@pytest.mark.parametrize("chinese", [*(ROOT / "docs" / "zh_Hans").glob("*.md")], ids=lambda path: path.stem)
-def test_a_page_in_chinese_has_the_commands_of_the_english_page(chinese: Path) -> None:
-    """The commands of the English pages are run, by tests/endtoend/test_guide_commands.py."""
-    commands, english = (
-        re.findall(r"^```(?:sh|python|json)\n.*?^```$", path.read_text(encoding="utf-8"), re.M | re.S)
-        for path in (chinese, ROOT / "docs" / chinese.name)
-    )
-    assert commands == english
+def unchanged(page: Path) -> dict[str, list[str]]:
+    """Return what a translation leaves as it is: the blocks, the kinds of the other lines, and where the links lead."""
+    text = page.read_text(encoding="utf-8")
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+    links = []
+    for target, anchor in re.findall(r"(?<!!)\[[^\]]*\]\(([^)\s#]*)(#[^)\s]*)?\)", prose):
+        name = str((page.parent / (target or page.name)).resolve()).replace("/docs/zh_Hans/", "/docs/")
+        links.append(name if (CHINESE / Path(name).name).exists() else name + anchor)
+    return {
+        # The commands of the English pages are run, by tests/endtoend/test_guide_commands.py.
+        "blocks": re.findall(r"^```(?:sh|python|json|text)\n.*?^```$", text, re.M | re.S),
+        "lines": re.findall(r"^(?:#+|\||\d+\.|-) ", prose, re.M),
+        "links": sorted(links),
+    }
+
+
+@pytest.mark.parametrize("chinese", [*CHINESE.glob("*.md")], ids=lambda path: path.stem)
+def test_a_page_in_chinese_has_the_parts_of_the_english_page(chinese: Path) -> None:
+    assert unchanged(chinese) == unchanged(ROOT / "docs" / chinese.name)

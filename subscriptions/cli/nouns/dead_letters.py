@@ -21,17 +21,17 @@ def list_all(client: Client, options: Options) -> Result:
 
 
 def redrive(client: Client, options: Options) -> Result:
-    return _move(client, options, method="redriveDeadLetters", done="Redrove")
+    return _move(client, options, method="redriveDeadLetters", done="Redrove", planned="redriven")
 
 
 def discard(client: Client, options: Options) -> Result:
     _check(options)
-    letters = "all dead letters" if options["all"] else f"{len(options['message_ids'])} dead letters"
+    letters = "all dead letters" if options["all"] else _counted(len(options["message_ids"]))
     confirm(f"Discard {letters} of [{subscription_name(options)}]? They are lost.", options)
-    return _move(client, options, method="discardDeadLetters", done="Discarded")
+    return _move(client, options, method="discardDeadLetters", done="Discarded", planned="discarded")
 
 
-def _move(client: Client, options: Options, *, method: str, done: str) -> Result:
+def _move(client: Client, options: Options, *, method: str, done: str, planned: str) -> Result:
     """Move the named dead letters at once, or have the maintenance worker move them, or all, at a rate."""
     _check(options)
     name, ids, rate = subscription_name(options), options["message_ids"], options["rate"]
@@ -40,7 +40,7 @@ def _move(client: Client, options: Options, *, method: str, done: str) -> Result
         if rate is not None:
             body["messagesPerSecond"] = rate
         count = client.call("POST", f"{name}:{method}", body)["messages"]
-        return Result(note=f"{_counted(count)} of [{name}] will be moved.")
+        return Result(note=f"{_counted(count)} of [{name}] will be {planned}.")
     count, failures = 0, []
     for start in range(0, len(ids), BATCH):
         try:

@@ -95,7 +95,7 @@ def test_every_empty_chart_gives_its_reason(client: Client, subscription: Subscr
     page = charts(client, subscription)
     assert page.count('class="none"') == 7
     assert page.count("Nothing has been counted yet. The maintenance worker") == 2
-    assert page.count("The subscription has no dead-letter topic.") == 1
+    assert page.count("The subscription has no dead letter topic.") == 1
     assert page.count("Nothing was recorded in this time: no maintenance worker ran.") == 4
 
     counted(minutes_ago=0)

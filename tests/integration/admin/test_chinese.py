@@ -23,7 +23,7 @@ ENGLISH = re.compile(r"[A-Za-z][a-z]+(?: [a-z]+)+|\b[A-Z][a-z]{2,}\b")
 #: Names of products, formats and standards, and words that are written in English in Chinese too.
 NAMES = re.compile(
     r"PushHub|English|Google|Parquet|Redis|Spark|Celery|Flower|Avro|Protocol Buffer|Cloud|Pub/Sub|Content-Type|"
-    r"Enter|Ctrl|Shift|Mac|Windows|Command|Control|True|False|JSON|PEM|LDAP"
+    r"Enter|Ctrl|Shift|Mac|Windows|Web|Command|Control|True|False|JSON|PEM|LDAP"
 )
 
 #: Not checked: answers that are no pages, a page of Django's whose help text is built before the language is known, and

@@ -65,7 +65,7 @@ def test_chosen_dead_letters_are_redriven_at_once_and_discarded_after_a_confirma
     assert messages_of(act(client, source, do="redrive")) == ["Choose at least one dead letter."]
     assert messages_of(act(client, source, do="redrive", letter=[first])) == ["Redrove 1 dead letter."]
     question = act(client, source, do="discard", letter=[second, third])
-    assert "Discarding 2 dead letters deletes them for good." in question.content.decode()
+    assert "Discarding the chosen dead letters (2) deletes them for good." in question.content.decode()
     assert DeadLetter.objects.count() == 2
     sent = dict(question.context["sent"])
     assert sent["do"] == "discard"
@@ -87,7 +87,7 @@ def test_all_dead_letters_are_moved_by_a_job_whose_progress_is_shown(api: Api, c
         "The rate must be between 1 and 1000 messages a second."
     ]
     page = act(client, source, do="redrive-all", rate="1")
-    assert messages_of(page) == ["3 dead letters will be moved, at most 1 a second."]
+    assert messages_of(page) == ["3 dead letters will be redriven, at most 1 a second."]
     assert page.context["job"]["text"] == "Redriving: 0 of 3, at most 1 a second."
     assert f'data-live-source="{LIST}job/{source.pk}/"' in page.content.decode()
     first_tick()
@@ -100,7 +100,7 @@ def test_all_dead_letters_are_moved_by_a_job_whose_progress_is_shown(api: Api, c
     ]
     assert client.get(page_of(source)).context["job"]["text"] == "Stopped after 1 of 3."
     question = act(client, source, do="discard-all", rate="1000")
-    assert "Discarding all 2 dead letters" in question.content.decode()
+    assert "Discarding all dead letters (2)" in question.content.decode()
     act(client, source, do="discard-all", rate="1000", confirmed="yes")
     jobs.advance_jobs()
     jobs.advance_jobs()
@@ -120,7 +120,7 @@ def test_chosen_dead_letters_are_moved_at_the_rate_of_the_form(api: Api, client:
     assert not DeadLetterJob.objects.exists()
     assert 'name="rate"' in client.get(page_of(source)).content.decode()
     page = act(client, source, do="redrive", letter=[first, third], rate="1")
-    assert messages_of(page) == ["2 dead letters will be moved, at most 1 a second."]
+    assert messages_of(page) == ["2 dead letters will be redriven, at most 1 a second."]
     assert page.context["job"]["text"] == "Redriving: 0 of 2, at most 1 a second."
     first_tick()
     assert client.get(f"{LIST}job/{source.pk}/").json()["sentence"] == "Redriving: 1 of 2, at most 1 a second."
@@ -128,7 +128,7 @@ def test_chosen_dead_letters_are_moved_at_the_rate_of_the_form(api: Api, client:
     question = act(client, source, do="discard", letter=[second], rate="7")
     assert dict(question.context["sent"])["rate"] == "7"
     assert messages_of(act(client, source, do="discard", letter=[second], rate="7", confirmed="yes")) == [
-        "1 dead letter will be moved, at most 7 a second."
+        "1 dead letter will be discarded, at most 7 a second."
     ]
     jobs.advance_jobs()
     assert list(DeadLetter.objects.values_list("message_id", flat=True)) == [third]

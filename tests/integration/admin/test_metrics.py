@@ -48,7 +48,7 @@ def test_the_charts_show_what_was_counted(client: Client, subscription: Subscrip
     assert "</i>p99</span>" in page
     assert "Push window and outstanding messages" in page
     assert page.count('class="none"') == 1
-    assert "The subscription has no dead-letter topic." in page
+    assert "The subscription has no dead letter topic." in page
 
 
 def test_the_list_and_the_state_page_link_the_charts(client: Client, subscription: Subscription) -> None:
@@ -85,7 +85,7 @@ def test_an_alarm_of_the_journal_is_shown(client: Client, subscription: Subscrip
     alarm.clear()
     later = [client.get(page).content.decode() for page in pages]
 
-    words = "has stopped: No space left on device. Deliveries go on; 7 events were not written down."
+    words = "has stopped: No space left on device. Deliveries go on. Events that were not written down: 7."
     assert all(words in page for page in shown)
     assert not any("has stopped" in page for page in later)
 

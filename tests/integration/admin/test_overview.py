@@ -100,6 +100,11 @@ def test_a_failing_endpoint_is_shown_below_the_figures_with_its_reason_and_its_h
     assert figures(client)["Undelivered messages"] == "1"
 
 
+def test_where_nothing_waits_there_is_no_oldest_message(api: Api, client: Client) -> None:
+    GaugeRound.objects.create(at=minute())
+    assert (figures(client)["Undelivered messages"], figures(client)["Oldest unacked message"]) == ("0", "-")
+
+
 def test_the_last_result_is_the_counted_class_where_no_message_that_failed_waits(api: Api) -> None:
     failing_subscription(api)
     gauge(backoff_ms=500, undelivered=1)
@@ -221,6 +226,20 @@ def test_a_quiet_console_says_when_no_endpoint_failed(api: Api, client: Client) 
     assert f"At {taken} no endpoint failed." in client.get("/admin/").content.decode()
 
 
+def test_a_reader_without_a_role_is_told_so_and_not_that_nothing_fails(api: Api) -> None:
+    failing_subscription(api)
+    gauge(backoff_ms=500, undelivered=1)
+    ada = Client()
+    ada.force_login(User.objects.create(username="ada", email="ada@example.com", is_staff=True))
+    page = ada.get("/admin/").content.decode()
+    assert "There is no project that you may see." in page
+    assert "no endpoint that you may see failed" in page
+    assert "no endpoint failed" not in page and "Three steps" not in page
+    grants.grant_role(Project.objects.get(), role="roles/pubsub.viewer", member="user:ada@example.com")
+    page = ada.get("/admin/").content.decode()
+    assert "127.0.0.1:40009" in page and "There is no project" not in page
+
+
 @pytest.fixture
 def stops_demo_receiver() -> Iterator[None]:
     yield
@@ -245,10 +264,13 @@ def test_each_language_is_offered_by_its_own_name(api: Api, client: Client) -> N
 
 @pytest.mark.usefixtures("stops_demo_receiver")
 @pytest.mark.django_db(transaction=True)
-def test_an_empty_console_shows_three_steps_and_a_demo_that_delivers(api: Api, client: Client, redis_url: str) -> None:
+def test_an_empty_console_shows_three_steps_and_a_demo_that_delivers(
+    api: Api, client: Client, redis_url: str, settings: Any
+) -> None:
     Project.objects.create(project_id="shop")
     page = client.get("/admin/").content.decode()
     assert page.count('<li class="card">') == 3
+    assert f"export PUSHHUB_URL={settings.PUBLIC_URL} PUSHHUB_PROJECT=shop\npushhub topics create hello\n" in page
     demo = "/admin/deliveries/delivery/demo/"
     answer = client.post(demo, {"project": "shop"}, follow=True)
     assert "Nothing yet." in answer.content.decode()

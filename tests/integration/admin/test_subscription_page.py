@@ -141,7 +141,7 @@ def test_destructive_actions_count_what_they_drop_and_ask_first(api: Api, client
     row = push_subscription(api, "http://127.0.0.1:40009/")
     publish(api, 2)
     answer = client.post(f"/admin/deliveries/delivery/act/{row.pk}/delete/")
-    assert "Deleting drops 2 undelivered messages" in answer.content.decode()
+    assert "Deleting drops all undelivered messages (2)" in answer.content.decode()
     assert Subscription.objects.exists()
     assert act(client, row, "seek", time="2100-01-01T00:00:00").startswith("The backlog is now that of")
     assert not Delivery.objects.exists()
@@ -197,6 +197,7 @@ def test_what_is_counted_of_the_last_day_is_shown(api: Api, client: Client) -> N
         ("drop", "drop", 1),
     ]:
         count_metric(row.name, event, response_class, count)
+    assert live(client, row)["figures"]["oldest"] == "-"
     assert live(client, row)["sentence"] == (
         "Nothing waits. Counted in the last 24 hours: 5 acknowledged, 2 dead-lettered, 4 filtered out, "
         "1 expired, revoked or skipped. No push worker of region local has run yet. Messages that wait: 0."

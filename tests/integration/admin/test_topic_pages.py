@@ -98,12 +98,13 @@ def test_a_topics_history_has_no_entries_of_others(client: Client, topic: Topic)
 
 def test_a_published_message_is_linked_and_a_refused_one_stays_in_the_form(client: Client, topic: Topic) -> None:
     refused = client.post(OVERVIEW.format(topic.pk), {"text": "hello", "attributes": '{"goog": "1"}'})
-    assert "goog" in refused.context["form"].non_field_errors()[0]
+    assert "goog" in refused.context["form"].errors["attributes"][0]
     assert refused.context["form"]["text"].value() == "hello"
-    sent = {"text": "hello", "attributes": '{"a": "1"}', "ordering_key": "key"}
+    assert "empty" in client.post(OVERVIEW.format(topic.pk), {"text": ""}).context["form"].errors["text"][0]
+    sent = {"text": " {\r\n}\r\n", "attributes": '{"a": "1"}', "ordering_key": "key "}
     page = client.post(OVERVIEW.format(topic.pk), sent, follow=True).content.decode()
     message = Message.objects.get()
-    assert (bytes(message.data), message.ordering_key) == (b"hello", "key")
+    assert (bytes(message.data), message.ordering_key) == (b" {\n}\n", "key ")
     assert f'<a href="/admin/deliveries/message/way/{message.pk}/">' in page
 
 

@@ -30,7 +30,7 @@ def test_dead_letters_are_listed_redriven_and_discarded(
     assert capsys.readouterr().err.splitlines() == [
         f"Redrove 1 dead letter of [{source.name}].",
         f"Discarded 1 dead letter of [{source.name}].",
-        f"1 dead letter of [{source.name}] will be moved.",
+        f"1 dead letter of [{source.name}] will be discarded.",
     ]
     assert [letter.message_id for letter in DeadLetter.objects.all()] == [third]
     assert (DeadLetterJob.objects.get().action, DeadLetterJob.objects.get().rate) == ("discard", 5)
@@ -38,7 +38,7 @@ def test_dead_letters_are_listed_redriven_and_discarded(
     assert "Dead letters are being moved already" in capsys.readouterr().err
     jobs.stop_job(source)
     assert main(["dead-letters", "redrive", *common, f"--message-ids={third}", "--rate=5"]) == 0
-    assert capsys.readouterr().err == f"1 dead letter of [{source.name}] will be moved.\n"
+    assert capsys.readouterr().err == f"1 dead letter of [{source.name}] will be redriven.\n"
     assert DeadLetterJob.objects.latest("pk").chosen_ids == [third]
     assert main(["dead-letters", "redrive", *common, "--all", "--rate=0"]) == 1
     assert "The rate must be between 1 and 1000" in capsys.readouterr().err

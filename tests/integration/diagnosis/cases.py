@@ -123,7 +123,7 @@ CASES = {
     "filter": Case(
         set_up(filter="attributes:never"),
         "filter",
-        "matches 0 of the newest 1 messages",
+        "matches: 0 of the 1 newest",
         "Nothing waits.",
         levels=("",),
     ),
@@ -157,18 +157,18 @@ CASES = {
     ),
     "own-limit": Case(
         set_up(script=HANGS, count=3, ackDeadlineSeconds=600, push={"attributes": {"x-pushhub-max-outstanding": "1"}}),
-        *("flow", "Raise the limit", "own limit x-pushhub-max-outstanding: 1 messages are outstanding, 3 undelivered."),
+        *("flow", "Raise the limit", "own limit x-pushhub-max-outstanding. Outstanding messages: 1 of 3 undelivered."),
     ),
     "own-rate": Case(
         set_up(count=9, push={"attributes": {"x-pushhub-rate": "0.001", "x-pushhub-burst": "1"}}),
-        *("flow", "Raise the limit", "own limit x-pushhub-rate: 0 messages are outstanding, 8 undelivered."),
+        *("flow", "Raise the limit", "own limit x-pushhub-rate. Outstanding messages: 0 of 8 undelivered."),
     ),
     "full-window": Case(
         set_up(script=HANGS, count=9, ackDeadlineSeconds=600), "flow", "the window grows", "The push window is full"
     ),
     "first-push": Case(
         set_up(script=HANGS, ackDeadlineSeconds=600),
-        *("", NOTHING_FOUND, "1 messages are outstanding, 1 undelivered; no push has ended yet."),
+        *("", NOTHING_FOUND, "No push has ended yet. Outstanding messages: 1 of 1 undelivered."),
         levels=("",),
     ),
     "nothing-published": Case(set_up(count=0), **WELL),
@@ -177,7 +177,7 @@ CASES = {
     "nobody-pulls": Case(pulled(count=2), "flow", "Start a subscriber", "Messages that wait to be pulled: 2."),
     "pulled-and-held": Case(
         pulled(count=2, pulls=2),
-        *("", "Nothing is wrong", "Subscribers hold 2 of 2 undelivered messages"),
+        *("", "Nothing is wrong", "Subscribers hold messages that they have yet to acknowledge: 2 of 2"),
         levels=("",),
     ),
 }

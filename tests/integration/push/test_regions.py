@@ -83,13 +83,13 @@ def test_the_audit_warns_of_a_region_with_messages_and_no_worker(
     last_served("local", seconds_ago=100.5)
     audit_regions()
     # Then the log and the console report the region
-    assert "no worker of region local has lived for 100 s, and 1 backlogs wait there" in caplog.text
+    assert "no worker of region local has lived for 100 s; backlogs that wait there: 1;" in caplog.text
     assert regions_unserved() == [Unserved("local", 100, 1)]
     take_gauges()
     assert GaugeMinute.objects.get(resource="projects/shop/subscriptions/push").unserved == 5
     console = root_client()
     page = console.get("/admin/deliveries/segment/").content.decode()
-    assert "No push worker of region local has lived for 100 s, and 1 backlogs wait there." in page
+    assert "No push worker of region local has lived for 100 s. Backlogs that wait there: 1." in page
     # Until a worker of the region lives
     default_backlog().beat("w", regions=["local"])
     audit_regions()

@@ -62,17 +62,20 @@ def test_the_list_is_a_table_of_the_first_dead_letters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "method", "done"),
-    [("redrive", "redriveDeadLetters", "Redrove"), ("discard", "discardDeadLetters", "Discarded")],
+    ("verb", "method", "done", "planned"),
+    [
+        ("redrive", "redriveDeadLetters", "Redrove", "redriven"),
+        ("discard", "discardDeadLetters", "Discarded", "discarded"),
+    ],
 )
-def test_dead_letters_are_moved_by_id_or_all_at_a_rate(verb: str, method: str, done: str) -> None:
+def test_dead_letters_are_moved_by_id_or_all_at_a_rate(verb: str, method: str, done: str, planned: str) -> None:
     client = Letters()
     assert run(client, verb, "worker", "--message-ids=7,8").note == f"{done} 2 dead letters of [{WORKER}]."
-    assert run(client, verb, "worker", "--all").note == f"250 dead letters of [{WORKER}] will be moved."
+    assert run(client, verb, "worker", "--all").note == f"250 dead letters of [{WORKER}] will be {planned}."
     run(client, verb, "worker", "--all", "--rate=5")
     assert (
         run(client, verb, "worker", "--message-ids=7,8", "--rate=5").note
-        == f"2 dead letters of [{WORKER}] will be moved."
+        == f"2 dead letters of [{WORKER}] will be {planned}."
     )
     assert client.calls == [
         (f"{WORKER}:{method}", {"messageIds": ["7", "8"]}),
