@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import signal
 import socket
 import subprocess
 import threading
@@ -19,7 +20,7 @@ from django.db import connections
 
 from pushhub.common import environment as env
 from pushhub.common import eventloops
-from pushhub.emulator import StartError
+from pushhub.emulator import StartError, stop_signals
 from pushhub.emulator.resources import StartResources, create_resources
 from pushhub.runtime import embedded
 from pushhub.runtime.datafolder import data_folder
@@ -155,14 +156,29 @@ class Emulator:
 @contextlib.contextmanager
 def _running(server: embedded.RedisServer) -> Iterator[subprocess.Popen[bytes]]:
     """Run the embedded Redis during the block. Ctrl-C at a terminal does not reach it: it stops last."""
-    server.prepare()
-    command = embedded.command(socket=server.socket, folder=server.folder)
-    process = subprocess.Popen([*embedded.END_WITH_PARENT, *command], process_group=0)  # noqa: S603
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.leave)
+        server.prepare()
+        command = embedded.command(socket=server.socket, folder=server.folder)
+        with _interrupts_held():  # one that came before the process is known would leave it behind
+            process = subprocess.Popen([*embedded.END_WITH_PARENT, *command], process_group=0)  # noqa: S603
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
         yield process
+
+
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Raise KeyboardInterrupt for a signal to stop that comes during the block when the block has ended."""
+    came: list[int] = []
+    handlers = {number: signal.signal(number, lambda number, _: came.append(number)) for number in stop_signals()}
+    try:
+        yield
     finally:
-        process.terminate()
-        process.wait()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    if came:
+        raise KeyboardInterrupt
 
 
 def _redis_wait(server: embedded.RedisServer, process: subprocess.Popen[bytes]) -> None:

@@ -91,7 +91,7 @@ class RedisServer:
         If another kind of server has saved there, it may have run after the save of this kind, so all saves go.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not self.folder.is_relative_to(self.socket.parent):  # as the data folder's path is too long for a socket
+        if self._has_socket_elsewhere():
             self.socket.parent.mkdir(mode=0o700, exist_ok=True)
             env.check_own_folder(self.socket.parent, like=self.folder)
         with connect_to_redis(self.url, seconds=SAVE_SECONDS) as client, contextlib.suppress(redis.ConnectionError):
@@ -100,6 +100,17 @@ class RedisServer:
         if any(save.name != save_name(binary()) for save in saves):
             for save in saves:
                 save.unlink()
+
+    def _has_socket_elsewhere(self) -> bool:
+        """Return whether the socket has a folder of its own, as the data folder's path is too long for one."""
+        return not self.folder.is_relative_to(self.socket.parent)
+
+    def leave(self) -> None:
+        """Remove the folder that is only the socket's, once the server has stopped or was killed."""
+        if self._has_socket_elsewhere():
+            with contextlib.suppress(OSError):
+                self.socket.unlink(missing_ok=True)
+                self.socket.parent.rmdir()
 
     def process(self) -> Process:
         command_line = command(socket=self.socket, folder=self.folder)

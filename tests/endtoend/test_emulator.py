@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -207,8 +208,17 @@ def at_a_terminal(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]
         yield process
 
 
-def test_ctrl_c_stops_it_and_prints_one_line(tmp_path: Path) -> None:
-    with at_a_terminal(tmp_path) as process:
+@pytest.fixture(params=[0, 66], ids=["a short path", "one too long for a socket in the data folder"])
+def temporary(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A folder for temporary files, whose path has so many characters at least."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        folder = Path(name) / "x".ljust(request.param - len(name) - 1, "x")
+        folder.mkdir()
+        yield folder
+
+
+def test_ctrl_c_stops_it_and_prints_one_line(temporary: Path) -> None:
+    with at_a_terminal(temporary) as process:
         assert process.stdout is not None
         while "Server started" not in process.stdout.readline():
             assert process.poll() is None
@@ -216,18 +226,18 @@ def test_ctrl_c_stops_it_and_prints_one_line(tmp_path: Path) -> None:
         printed = process.stdout.read()
     assert printed == "[pubsub] INFO: stopping: pushes under way end first; Ctrl-C again stops at once\n"
     assert process.returncode == 0
-    assert [*tmp_path.iterdir()] == []
+    assert [*temporary.iterdir()] == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_during_the_start_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
-    with at_a_terminal(tmp_path) as process:
-        wait_for(lambda: [*tmp_path.glob("*/redis")] or process.poll() is not None, what="the start of Redis")
+def test_a_signal_during_the_start_leaves_nothing_behind(temporary: Path, number: signal.Signals) -> None:
+    with at_a_terminal(temporary) as process:
+        wait_for(lambda: [*temporary.glob("*/redis")] or process.poll() is not None, what="the start of Redis")
         process.send_signal(number)
         assert process.stdout is not None
         assert process.stdout.read() == ""
     assert process.returncode == 130
-    assert [*tmp_path.iterdir()] == []
+    assert [*temporary.iterdir()] == []
 
 
 def test_a_warning_is_printed_for_an_address_that_other_machines_reach() -> None:
