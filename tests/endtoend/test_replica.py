@@ -112,7 +112,7 @@ def readiness(pushhub: Running) -> tuple[int, dict[str, Any]]:
 def series(pushhub: Running) -> int:
     """Return how many time series the metric of outstanding messages has."""
     metric = "pubsub.googleapis.com/subscription/num_outstanding_messages"
-    span = {"interval.startTime": "2001-01-01T00:00:00Z", "interval.endTime": "2001-01-01T00:10:00Z"}
+    span = {"interval.startTime": "2021-01-01T00:00:00Z", "interval.endTime": "2021-01-01T00:10:00Z"}
     parameters = {"filter": f'metric.type = "{metric}"', **span}
     answer = requests.get(f"{pushhub.api}/v3/projects/demo/timeSeries", params=parameters, timeout=60)
     assert answer.status_code == 200, answer.text
@@ -122,7 +122,7 @@ def series(pushhub: Running) -> int:
 GAUGE = (
     "INSERT INTO deliveries_gaugeminute (project, resource, at, undelivered, oldest_unacked_seconds, outstanding,"
     " push_window, backoff_ms, unserved, open_streams)"
-    " VALUES ('demo', 'projects/demo/subscriptions/pull', '2001-01-01 00:05:00+00', 1, 1, 1, 1, 1, 0, 0)"
+    " VALUES ('demo', 'projects/demo/subscriptions/pull', '2021-01-01 00:05:00+00', 1, 1, 1, 1, 1, 0, 0)"
 )
 
 
