@@ -54,10 +54,10 @@ def test_a_poison_message_is_named_and_skipped_and_the_next_one_of_its_key_goes_
             row for row in api.post("subscriptions/worker:diagnose", {}).body["steps"] if row["name"] == "ordering"
         ]
         assert (step["status"], step["messageId"]) == ("warning", first)
-        assert "last with 500, and later messages of its ordering key wait for it: 1." in step["message"]
+        assert "the last with 500. Later messages of its ordering key wait for it: 1." in step["message"]
         [behind] = api.get(f"messages/{second}").body["deliveries"]
         assert behind["blockedByMessageId"] == first
-        assert f"waits for the message {first} of its ordering key, which was refused" in behind["reason"]
+        assert f"waits for the message {first}, which comes before it" in behind["reason"]
         options = ["--subscription", "worker", "--project", "shop", "--url", live_server.url, "--quiet"]
         assert cli.main(["messages", "skip", first, *options]) == 0
         wait_for(lambda: not Delivery.objects.exists(), what="the message behind it")
