@@ -104,12 +104,11 @@ def wait_until(crew: Crew, condition: Callable[[], bool], *, seconds: float, oth
         crew.turn(0.05)
 
 
-def start_redis(crew: Crew) -> None:
-    """Start the embedded Redis, unless PUSHHUB_REDIS_URL names one."""
-    if not env.secret("REDIS_URL"):
-        server = embedded.RedisServer(url=settings.REDIS_URL, folder=settings.REDIS_FOLDER)
-        server.prepare()
-        crew.start(server.process())
+def embedded_redis() -> embedded.RedisServer | None:
+    """Return the embedded Redis, unless PUSHHUB_REDIS_URL names one."""
+    if env.secret("REDIS_URL"):
+        return None
+    return embedded.RedisServer(url=settings.REDIS_URL, folder=settings.REDIS_FOLDER)
 
 
 def wait_for_redis(crew: Crew) -> None:
@@ -225,7 +224,7 @@ def run(names: Sequence[str]) -> int:
     )
     django.setup()
     with data_folder(settings.DATA_DIR):
-        crew = Crew()
+        crew, server = Crew(), embedded_redis()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda *_: crew.ask_to_stop())
         try:
@@ -235,7 +234,9 @@ def run(names: Sequence[str]) -> int:
                 crew.say(sentence)
             if why := why_unrestricted():
                 crew.say(processes.UNRESTRICTED % why)
-            start_redis(crew)
+            if server:
+                server.prepare()
+                crew.start(server.process())
             crew.say("migrating the database")
             preparation = fork_and_call(prepare_database)
             import_everything()
@@ -247,6 +248,8 @@ def run(names: Sequence[str]) -> int:
             return 0
         finally:
             crew.stop()
+            if server:
+                server.leave()
     return 0
 
 

@@ -8,6 +8,8 @@ from datetime import datetime
 from functools import partial
 from operator import attrgetter
 
+from django.db import connection
+
 from deliveries.activity import note_activity
 from deliveries.backlog.records import Lane, grouped
 from deliveries.deadletters.forwarding import Forwarded, forward_dead_letters, is_spent, usable_topic_id
@@ -113,6 +115,7 @@ def store_results(lanes: dict[Lane, list[PushDelivery]]) -> None:
             follow()
         except Exception:
             logger.exception("a step after the commit of %d lanes failed", len(lanes))
+            connection.close()  # it may still be in the step's transaction, which nobody would end
 
 
 def _is_spent(delivery: PushDelivery) -> bool:

@@ -261,13 +261,14 @@ def test_counters_of_each_regions_redis_are_added(api: Api, scrape: Scrape, sett
         assert series(api, "subscription/sent_message_count") == {"pull": total}
 
 
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has one writer")
 def test_a_rebuild_of_hours_keeps_what_is_sampled_meanwhile(
     api: Api, metrics_on: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Given a rebuild that has read the minutes and not written the hour, when counters are sampled, then the hour has
     their growth in the end.
     """
+    if connection.vendor != "postgresql":
+        pytest.xfail("SQLite has one writer")
     api.create("topics/orders")
     publish(api, message())
     sample()
