@@ -157,7 +157,7 @@ def _lease(push_settings: PushSettings, count: int, *, seconds: int, max_bytes: 
                     generation=leases.generation,
                 )
                 with _giving_back_on_error(lane, leases):
-                    leased, is_full = _open(
+                    leased, is_full = _read(
                         lane, push_settings, leases, ack_id, max_bytes=room, at_least_one=not received
                     )
                 is_full = is_full or (bool(push_settings.transforms) and time.monotonic() >= ends)
@@ -192,25 +192,6 @@ def _give_back(lane: Lane, leases: Leases, deliveries: Iterable[tuple[int, int]]
     """Give back those of the leases that still hold; a delivery is its id and the number of its leases."""
     given_back = [(message_id, times, leases.ends_ms) for message_id, times in deliveries]
     default_backlog().unlease(lane, given_back, generation=leases.generation)
-
-
-def _open(
-    lane: Lane,
-    push_settings: PushSettings,
-    leases: Leases,
-    ack_id: Callable[..., AckId],
-    *,
-    max_bytes: int,
-    at_least_one: bool,
-) -> tuple[list[Leased], bool]:
-    """Do as `_read`, with the subscription's message transforms."""
-    leased, is_full = _read(lane, push_settings, leases, ack_id, max_bytes=max_bytes, at_least_one=at_least_one)
-    if push_settings.transforms and leased:
-        leased, has_more = transform_leased(
-            push_settings, leased, ends_ms=leases.ends_ms, max_bytes=max_bytes, at_least_one=at_least_one
-        )
-        is_full = is_full or has_more
-    return leased, is_full
 
 
 def _received(leased: Sequence[Leased], push_settings: PushSettings, *, ends_ms: int) -> list[Received]:
@@ -249,7 +230,7 @@ def _read(
     max_bytes: int,
     at_least_one: bool,
 ) -> tuple[list[Leased], bool]:
-    """Return the first messages that fit into `max_bytes`, and whether there were others, which are given back.
+    """Return the first messages that fit into `max_bytes`, transformed, and whether others were given back.
 
     Spent messages are forwarded to the dead-letter topic; expired ones, and those whose payload has left the database,
     are forgotten. `ack_id` takes a message id, the number of leases and the attempt.
@@ -275,7 +256,12 @@ def _read(
         else:
             leased.append(Leased(ack_id(message_id, times, attempt, seek=seek), message, sizes[message_id]))
     _forget(lane, candidates, gone, generation=leases.generation)
-    return leased, bool(surplus)
+    has_more = False
+    if push_settings.transforms and leased:
+        leased, has_more = transform_leased(
+            push_settings, leased, ends_ms=leases.ends_ms, max_bytes=max_bytes, at_least_one=at_least_one
+        )
+    return leased, bool(surplus) or has_more
 
 
 def _candidate(task_message: bytes, times: int, leased_attempts: int) -> _Candidate:

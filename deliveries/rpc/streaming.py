@@ -113,11 +113,9 @@ class Stream:
                         if stopping().is_set():
                             raise Unavailable("The server is going away; open another stream.")
                         for answer in [*self._noted(), *await self._messages(rings)]:
-                            count_request(kinds.STREAM_RESPONSES, self.subscription.pk)
                             yield answer
                     # A client that sends no more still waits for the confirmations of its last requests.
                     for answer in self._noted():
-                        count_request(kinds.STREAM_RESPONSES, self.subscription.pk)
                         yield answer
             hearing.result()
         finally:
@@ -304,6 +302,7 @@ async def streaming_pull(requests: AsyncIterator[Any], call: Call) -> AsyncItera
     stream = Stream(call, first, await in_thread(_subscription, first.subscription))
     try:
         async for answer in stream.answers(requests):
+            count_request(kinds.STREAM_RESPONSES, stream.subscription.pk)
             yield answer
     except PushHubError as error:
         count_request(kinds.STREAM_RESPONSES, stream.subscription.pk, code=error.code.lower())

@@ -24,8 +24,6 @@ DEFAULT_ADDRESS = "127.0.0.1:8085"
 ANONYMOUS = "user:developer@localhost"
 #: Settings that the emulator has of its own, whatever a server's environment says, in which it may be started.
 OWN_STORES = ("DATABASE_URL", "REPLICA_URL", "REDIS_URL", "BROKER_URL")
-#: The exit status after Ctrl-C while it starts, as shells have it.
-INTERRUPTED = 130
 
 EPILOG = """\
 Projects in short form: PROJECT,TOPIC:SUBSCRIPTION:SUBSCRIPTION,TOPIC,...
@@ -85,7 +83,7 @@ def main(arguments: Sequence[str]) -> int:
         except OSError as error:
             return _refuse(f"{error.strerror}: {error.filename}" if error.filename else str(error))
         except KeyboardInterrupt:
-            return INTERRUPTED
+            return 128 + signal.SIGINT  # as shells have it
 
 
 def prepare_environment(options: argparse.Namespace, cleanup: ExitStack, *, grpc: socket, http: socket) -> None:

@@ -109,6 +109,16 @@ def readiness(pushhub: Running) -> tuple[int, dict[str, Any]]:
     return answer.status_code, component
 
 
+def assert_told_behind(pushhub: Running, settings: dict[str, str]) -> None:
+    status, component = readiness(pushhub)
+    assert (status, component["status"]) == (200, "degraded")
+    assert component["reason"].startswith("it is behind by ")
+    doctor = run("-m", "pushhub.doctor", variables=settings)
+    assert "it is behind by" in doctor, doctor
+    check = run("-m", "pushhub.runtime.processes", "web", "--check", variables=settings)
+    assert check.startswith("read replica: it is behind by "), check
+
+
 def series(pushhub: Running) -> int:
     """Return how many time series the metric of outstanding messages has."""
     metric = "pubsub.googleapis.com/subscription/num_outstanding_messages"
@@ -157,14 +167,7 @@ def test_the_console_and_metrics_read_the_replica_and_do_without_it(
         form = console.get("/admin/subscriptions/subscription/1/change/")
         assert NOTICE not in form.text
         # and it is ready, but says what is wrong, as do the doctor and the health check
-        status, component = readiness(pushhub)
-        assert (status, component["status"]) == (200, "degraded")
-        assert component["reason"].startswith("it is behind by ")
-        settings = variables | DEVELOPMENT_DEFAULTS
-        doctor = run("-m", "pushhub.doctor", variables=settings)
-        assert "it is behind by" in doctor, doctor
-        check = run("-m", "pushhub.runtime.processes", "web", "--check", variables=settings)
-        assert check.startswith("read replica: it is behind by "), check
+        assert_told_behind(pushhub, variables | DEVELOPMENT_DEFAULTS)
         # When it goes on
         standby.execute("SELECT pg_wal_replay_resume()")
         wait_for(lambda: (*console.live(), series(pushhub)) == ("5", False, 1), what="the standby that goes on")
