@@ -26,12 +26,13 @@ from deliveries.deadletters import jobs
 from deliveries.deadletters.listing import Summary, summaries, unsettled
 from deliveries.deadletters.moving import METHODS, Action, check_redrivable, letter_original, move_letters
 from deliveries.inspection import words
-from deliveries.inspection.contents import sees_originals, wire_of
+from deliveries.inspection.contents import sees_originals, topic_of, wire_of
 from deliveries.inspection.status import MAX_COUNTED
 from deliveries.models import DeadLetter, DeadLetterJob, Message
 from deliveries.rules.ids import publish_time
 from deliveries.rules.payload import wire_message
 from deliveries.store.statements import LAST_ID
+from pushhub.common import names
 from pushhub.common.clock import time_text
 from pushhub.common.decimals import read_decimal
 from pushhub.common.errors import PushHubError
@@ -44,7 +45,7 @@ from subscriptions.console.tabs import tabs_of
 from subscriptions.iam import access
 from subscriptions.iam.methods import may_call
 from subscriptions.iam.visible import rows_callable
-from subscriptions.models import Subscription
+from subscriptions.models import Subscription, Topic
 
 LIST = "pushhub.v1.DeadLetters.ListDeadLetters"
 GET = "pushhub.v1.DeadLetters.GetDeadLetter"
@@ -159,12 +160,13 @@ class DeadLetterAdmin(ReadOnlyAdmin):
         """A dead letter with its content."""
         if object_id > LAST_ID or not self.has_view_permission(request):
             raise Http404
-        letter = row_or_none(self.get_queryset(request).filter(pk=object_id).select_related("message__topic__project"))
+        letter = row_or_none(self.get_queryset(request).filter(pk=object_id))
         if letter is None:
             raise Http404
         source = self._source(request, letter.subscription_id)
         check_row(request, source, GET, {"subscription": source.name})
-        payload = _payload(letter)
+        payload = row_or_none(Message.objects.filter(pk=object_id))
+        topic = topic_of(payload) if payload is not None else None
         is_settled = not unsettled(source).filter(pk=object_id).exists()
         return self.render(
             request,
@@ -172,9 +174,9 @@ class DeadLetterAdmin(ReadOnlyAdmin):
             title=str(object_id),
             source=source,
             letter=_letter_shown(letter),
-            topic=payload.topic if payload is not None else "",
+            topic=payload and (topic or names.DELETED_TOPIC),
             ordering_key=payload.ordering_key if payload is not None else "",
-            content=_content_shown(caller_of(request), source, letter, payload) if payload is not None else None,
+            content=payload and _content_shown(caller_of(request), source, letter, payload, topic),
             is_settled=is_settled,
             **({} if is_settled else _offered(caller_of(request), source)),
         )
@@ -364,17 +366,11 @@ def _rate(request: HttpRequest) -> int | None:
     return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 
-def _payload(letter: DeadLetter) -> Any:
-    """Return the message of a dead letter, or None if it is not kept any more."""
-    try:
-        return letter.message
-    except DeadLetter.message.RelatedObjectDoesNotExist:
-        return None
-
-
-def _content_shown(caller: Principal, source: Subscription, letter: DeadLetter, payload: Message) -> dict[str, Any]:
+def _content_shown(
+    caller: Principal, source: Subscription, letter: DeadLetter, payload: Message, topic: Topic | None
+) -> dict[str, Any]:
     """Return the dead letter or, for a reader who may not see it, what its subscription would have got."""
-    if sees_originals(caller, source.topic, [source]) or sees_originals(caller, payload.topic, []):
+    if sees_originals(caller, source.topic, [source]) or sees_originals(caller, topic, []):
         return content_shown(wire_of(payload))
     original = letter_original(letter, payload)
     message = wire_message(letter.source_id, original.data, original.attributes, original.ordering_key)

@@ -22,13 +22,14 @@ from deliveries.deadletters.settling import METHODS as SETTLE_METHODS
 from deliveries.deadletters.settling import Settlement, settle_messages
 from deliveries.inspection import words
 from deliveries.inspection.attempts import Attempt
-from deliveries.inspection.contents import as_delivered, sees_originals, wire_of
+from deliveries.inspection.contents import as_delivered, sees_originals, topic_of, wire_of
 from deliveries.inspection.messages import Place, Way, Ways, message_ways, why_missing, why_waiting
 from deliveries.models import Message
 from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage, parse_attributes
 from deliveries.store.statements import LAST_ID
 from deliveries.transforming import Wire
+from pushhub.common import names
 from pushhub.common.clock import time_text
 from pushhub.common.decimals import read_decimal
 from pushhub.common.errors import InvalidArgument, PushHubError, ResourceExhausted
@@ -76,7 +77,8 @@ class MessagePages:
         if message_id > LAST_ID:
             raise Http404
         caller = caller_of(request)
-        row = row_or_none(self._page.get_queryset(request).filter(pk=message_id).select_related("topic__project"))
+        row = row_or_none(self._page.get_queryset(request).filter(pk=message_id))
+        topic = topic_of(row) if row is not None else None
         try:
             page = message_ways(message_id, _pullable(caller), token=request.GET.get("page", ""))
         except InvalidArgument:
@@ -86,12 +88,13 @@ class MessagePages:
         ids = [way.subscription_id for way in page.ways]
         rows = Subscription.objects.filter(pk__in=ids).select_related("project", "dead_letter_topic__project")
         visible = set(rows_callable(caller, GET_SUBSCRIPTION, rows).values_list("pk", flat=True))
-        contents = _contents(caller, row, rows) if row is not None else {}
+        contents = _contents(caller, row, topic, rows) if row is not None else {}
         by_pk = {subscription.pk: subscription for subscription in rows}
         context = {
             "title": str(message_id),
             "published": publish_time_shown(message_id),
             "row": row,
+            "topic": topic or names.DELETED_TOPIC,
             "original": contents.get(None),
             "ways": [
                 _shown(way, visible, page)
@@ -100,7 +103,7 @@ class MessagePages:
                 for way in page.ways
             ],
             "next_page": page.next_token,
-            "may_publish": row is not None and may_call(caller, PUBLISH, row.topic),
+            "may_publish": topic is not None and may_call(caller, PUBLISH, topic),
         }
         return self._page.render(request, "admin/deliveries/message_way.html", **context)
 
@@ -136,12 +139,13 @@ class MessagePages:
         """Publish a message that is still kept once more, under a new id."""
         if message_id > LAST_ID or not self._page.has_view_permission(request):
             raise PermissionDenied
-        row = row_or_none(self._page.get_queryset(request).filter(pk=message_id).select_related("topic__project"))
-        if row is None or not may_call(caller_of(request), PUBLISH, row.topic):
+        row = row_or_none(self._page.get_queryset(request).filter(pk=message_id))
+        topic = topic_of(row) if row is not None else None
+        if row is None or topic is None or not may_call(caller_of(request), PUBLISH, topic):
             raise PermissionDenied
         copy = NewMessage(bytes(row.data), parse_attributes(row.attributes), row.ordering_key)
         try:
-            [new_id] = publish_message(topic=row.topic, messages=[copy])
+            [new_id] = publish_message(topic=topic, messages=[copy])
         except PushHubError as error:
             messages.error(request, error.message)
             return HttpResponseRedirect(reverse("admin:deliveries_message_way", args=[message_id]))
@@ -155,10 +159,9 @@ def _pullable(caller: Principal) -> Any:
 
 
 def _contents(
-    caller: Principal, row: Message, subscriptions: Iterable[Subscription]
+    caller: Principal, row: Message, topic: Topic | None, subscriptions: Iterable[Subscription]
 ) -> dict[int | None, dict[str, Any]]:
     """Return the original under None, or for readers who may not see it, what each subscription gets."""
-    topic = row_or_none(Topic.objects.select_related("project").filter(pk=row.topic_id))
     if sees_originals(caller, topic, list(subscriptions)):
         return {None: content_shown(wire_of(row))}
     return {subscription.pk: delivered_shown(wire_of(row), subscription) for subscription in subscriptions}

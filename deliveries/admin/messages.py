@@ -60,7 +60,7 @@ class MessageAdmin(ReadOnlyAdmin):
     project_path = "topic__project"
     list_display = ("way", "topic", "region", "size", "publish_time", "ordering_key")
     list_display_links = None
-    list_select_related = ("topic__project",)
+    list_select_related = ()
     search_fields = ("=id", "=ordering_key")
     search_help_text = gettext_lazy("Id; or ordering key or attribute=value, among the newest 50,000")
     ordering = ("-id",)
@@ -76,6 +76,10 @@ class MessageAdmin(ReadOnlyAdmin):
         subscriptions = rows_held(caller, needed.permission, Subscription.objects.order_by())
         waiting = Delivery.objects.filter(message=OuterRef("pk"), subscription__in=subscriptions)
         return rows.filter(Q(topic__in=topics) | Exists(waiting))
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Message]:
+        # A join would leave out the messages of deleted topics.
+        return super().get_queryset(request).prefetch_related("topic__project")
 
     def get_urls(self) -> list[URLPattern]:
         return [*MessagePages(self).urls(), *super().get_urls()]

@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from deliveries.inspection.attempts import Attempt
-from deliveries.inspection.contents import as_delivered, sees_originals, wire_of
+from deliveries.inspection.contents import as_delivered, sees_originals, topic_of, wire_of
 from deliveries.inspection.messages import Way, Ways, message_ways, why_missing, why_waiting
 from deliveries.models import Message
 from deliveries.rules.payload import publish_time_text
 from deliveries.store.statements import LAST_ID
 from deliveries.transforming import Wire
+from pushhub.common import names
 from pushhub.common.errors import InvalidArgument, NotFound
 from pushhub.common.principals import Principal
 from pushhub.common.protojson import format_duration, format_timestamp
@@ -74,13 +75,13 @@ def _sees_topic(caller: Principal, row: Message | None, events: Sequence[Attempt
 
 def _contents(caller: Principal, row: Message, ways: Sequence[Way]) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
     """Return the original or, for a caller who may not see it, what each subscription gets, by primary key."""
-    topic = row_or_none(Topic.objects.select_related("project").filter(pk=row.topic_id))
-    original: dict[str, Any] = {"topic": topic.name if topic is not None else "_deleted-topic_"}
+    topic = topic_of(row)
+    original: dict[str, Any] = {"topic": topic.name if topic is not None else names.DELETED_TOPIC}
     rows = Subscription.objects.select_related("project").in_bulk([way.subscription_id for way in ways])
     message = wire_of(row)
     if sees_originals(caller, topic, rows.values()):
-        names = ("data", "attributes", "orderingKey")
-        return original | {name: message[name] for name in names if name in message}, {}
+        shown = ("data", "attributes", "orderingKey")
+        return original | {name: message[name] for name in shown if name in message}, {}
     return original, {pk: _outcome(as_delivered(message, subscription)) for pk, subscription in rows.items()}
 
 

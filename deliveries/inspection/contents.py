@@ -10,6 +10,7 @@ from deliveries.models import Delivery, Message
 from deliveries.rules.payload import parse_attributes, wire_message
 from deliveries.transforming import Wire, transform_wire_messages
 from pushhub.common.principals import Principal
+from pushhub.common.rows import row_or_none
 from subscriptions.iam import access
 from subscriptions.iam.methods import GET_TOPIC, METHODS, PULL, may_call
 from subscriptions.iam.visible import rows_callable, rows_held
@@ -20,6 +21,11 @@ from subscriptions.transforms.results import Failed, Filtered
 [_PULL] = METHODS[PULL]
 #: Why a function fails is not told: an error may quote the message.
 FAILED = Failed("The message transforms of the subscription fail with the message.")
+
+
+def topic_of(row: Message) -> Topic | None:
+    """Return the topic of a message, or None for a deleted one: a join would leave out the message itself then."""
+    return row_or_none(Topic.objects.select_related("project").filter(pk=row.topic_id))
 
 
 def wire_of(row: Message) -> Wire:

@@ -59,6 +59,30 @@ def test_the_page_of_a_dead_letter_shows_its_content_and_links_its_message(api: 
     assert client.get(f"{LIST}{letter}/change/").status_code == 404
 
 
+def test_a_dead_letter_and_its_page_outlive_the_dead_letter_topic(api: Api, client: Client) -> None:
+    """Its subscription keeps the dead letter, which can be redriven."""
+    source = source_create(api)
+    [letter] = letters_create(api, source, 1)
+    api.delete("topics/letters")
+    assert f"{LIST}{letter}/change/" in client.get(page_of(source)).content.decode()
+    page = client.get(f"{LIST}{letter}/change/")
+    assert page.context["content"]["text"] == "0"
+    assert (page.context["topic"], page.context["may_redrive"]) == ("_deleted-topic_", True)
+
+
+def test_a_message_of_a_deleted_topic_is_listed_and_shown_while_it_waits(api: Api, client: Client) -> None:
+    source = source_create(api)
+    [letter] = letters_create(api, source, 1)
+    api.delete("topics/letters")
+    way = f"/admin/deliveries/message/way/{letter}/"
+    assert way in client.get("/admin/deliveries/message/").content.decode()
+    page = client.get(way)
+    assert page.context["original"]["text"] == "0"
+    assert (page.context["topic"], page.context["may_publish"]) == ("_deleted-topic_", False)
+    assert [shown["state"] for shown in page.context["ways"]] == ["waiting"]
+    assert client.post(f"/admin/deliveries/message/replay/{letter}/").status_code == 403
+
+
 def test_chosen_dead_letters_are_redriven_at_once_and_discarded_after_a_confirmation(api: Api, client: Client) -> None:
     source = source_create(api)
     first, second, third = letters_create(api, source, 3)
