@@ -273,18 +273,18 @@ def _candidate(task_message: bytes, times: int, leased_attempts: int) -> _Candid
 def _unpullable(
     lane: Lane, push_settings: PushSettings, candidates: Mapping[int, _Candidate], *, generation: str
 ) -> set[int]:
-    """Forward spent messages to the dead-letter topic and forget expired ones. Return the ids of both."""
+    """Forward spent messages to the dead-letter topic and forget what is no longer owed. Return the ids of both."""
     # The attempt of a lease counts from 1, so the attempt before it was the last that the policy allowed.
     spent = [i for i, candidate in candidates.items() if is_spent(push_settings, attempts=candidate.attempt - 1)]
     forwarded: set[int] = set()
     for seek, message_ids in grouped(spent, lambda message_id: candidates[message_id].seek).items():
         attempts = {message_id: candidates[message_id].attempt - 1 for message_id in message_ids}
         forwarded |= dead_letter_deliveries(Origin(lane, generation, seek), attempts)
-    others = [message_id for message_id in candidates if message_id not in forwarded]
+    others = {message_id: candidates[message_id] for message_id in candidates if message_id not in forwarded}
     owed = _still_owed(lane, push_settings, others)
-    expired = [message_id for message_id in others if message_id not in owed]
-    _forget(lane, candidates, expired, generation=generation)
-    return forwarded.union(expired)
+    gone = [message_id for message_id in others if message_id not in owed]
+    _forget(lane, candidates, gone, generation=generation)
+    return forwarded.union(gone)
 
 
 def _forget(lane: Lane, candidates: Mapping[int, _Candidate], message_ids: Sequence[int], *, generation: str) -> None:
@@ -293,13 +293,19 @@ def _forget(lane: Lane, candidates: Mapping[int, _Candidate], message_ids: Seque
         forget_deliveries(Origin(lane, generation, seek), ids)
 
 
-def _still_owed(lane: Lane, push_settings: PushSettings, message_ids: list[int]) -> set[int]:
-    """Return the messages within their retention and, with exactly-once delivery, still in the database."""
+def _still_owed(lane: Lane, push_settings: PushSettings, candidates: Mapping[int, _Candidate]) -> set[int]:
+    """Return the messages within their retention that are still in the database.
+
+    The database is asked about all with exactly-once delivery, and otherwise about those that were leased before: Redis
+    may have missed that one was dead-lettered or skipped, and a subscriber that nacks it would get it for ever.
+    """
     oldest_ms = time.time_ns() // 1_000_000 - push_settings.retention_seconds * 1000
-    owed = [message_id for message_id in message_ids if publish_time_ms(message_id) >= oldest_ms]
-    if push_settings.exactly_once and owed:
-        owed = lanerows.still_waiting(subscription_id=push_settings.id, region=lane.region, message_ids=owed)
-    return set(owed)
+    owed = {message_id for message_id in candidates if publish_time_ms(message_id) >= oldest_ms}
+    asked = [message_id for message_id in owed if push_settings.exactly_once or candidates[message_id].times > 1]
+    if asked:
+        waiting = lanerows.still_waiting(subscription_id=push_settings.id, region=lane.region, message_ids=asked)
+        owed.difference_update(set(asked).difference(waiting))
+    return owed
 
 
 def _sizes(candidates: Mapping[int, _Candidate]) -> dict[int, int]:

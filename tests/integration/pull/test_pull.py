@@ -8,8 +8,10 @@ import threading
 from typing import Any
 
 import pytest
+import redis
 from django.db import OperationalError, connection
 
+from deliveries.backlog import late
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import Lane
@@ -206,6 +208,31 @@ def test_a_message_is_dead_lettered_by_its_last_nack_without_another_pull(api: A
     assert (again["message"]["messageId"], again["deliveryAttempt"]) == (other["message"]["messageId"], 2)
     puller.ack(again)
     assert Delivery.objects.count() == 1, "only the dead letter is still owed"
+
+
+def test_a_dead_letter_of_which_redis_was_not_told_comes_no_more(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The subscriber would nack it again and again: the database no longer owes it, so it has no last attempt."""
+    api.put("topics/dead", {})
+    dead = Puller(api, "dead", topic="projects/shop/topics/dead")
+    policy = {"deadLetterTopic": "projects/shop/topics/dead", "maxDeliveryAttempts": 5}
+    puller = Puller(api, deadLetterPolicy=policy)
+    publish(1)
+    for _ in range(4):
+        puller.nack(*puller.pull())
+    [last] = puller.pull()
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise redis.ConnectionError("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(late, "release", fail)
+        assert puller.nack(last).status == 503
+    assert len(dead.pull()) == 1, "the dead letter is offered whatever becomes of Redis' note of the message"
+    puller.lapse()
+    assert puller.pull() == []
+    assert default_backlog().known(Lane(Subscription.objects.get(subscription_id="pull").pk, "local"), ids([last])) == [
+        False
+    ]
 
 
 def test_a_retry_policy_holds_back_a_nacked_message(api: Api) -> None:
