@@ -9,7 +9,7 @@ from functools import partial
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import Lane
 from deliveries.deadletters.forwarding import dead_letter_topic_usable, forward_dead_letters
-from deliveries.deadletters.moving import Moved
+from deliveries.deadletters.moving import Moved, batches
 from deliveries.models import Delivery
 from deliveries.rules.regions import require_transit
 from deliveries.store import lanerows, statements
@@ -54,7 +54,11 @@ def settle_messages(source: Subscription, ids: Sequence[int], *, settlement: Set
     if settlement is Settlement.DEAD_LETTER and topic is not None:
         for region, _ in groups:
             require_transit(topic.message_storage_policy, region, call="DeadLetterMessages")
-    count = sum(_settle(source, region, seek, rows, settlement) for (region, seek), rows in groups.items())
+    count = sum(
+        _settle(source, region, seek, {message_id: rows[message_id] for message_id in batch}, settlement)
+        for (region, seek), rows in groups.items()
+        for batch in batches(list(rows))
+    )
     audit.carried_out(
         method=METHODS[settlement],
         row=source,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from deliveries.backlog import late
 from deliveries.backlog.default import default_backlog
 from deliveries.deadletters.forwarding import forward_dead_letters, usable_topic_id
+from deliveries.deadletters.moving import batches
 from deliveries.pull.leases import Origin, ack_ids_of, leases_by_origin, leases_ended, read_ack_ids, require_settings
 from deliveries.pull.reporting import report_outcomes
 from deliveries.rules.ackids import AckId
@@ -71,14 +72,21 @@ def dead_letter_deliveries(origin: Origin, attempts: Mapping[int, int]) -> set[i
     """Forward messages, with the attempts of each, to the dead-letter topic. Return the ids of the forwarded ones."""
     lane, generation, seek = origin
     topic_id = usable_topic_id(lane.subscription_id)
-    with write_transaction():
-        forwarded = forward_dead_letters(
-            subscription_id=lane.subscription_id, region=lane.region, attempts=attempts, topic_id=topic_id, seek=seek
-        )
-    # Without Redis, the publish of the dead letters is counted all the same, and the next lease finds them gone.
-    forwarded.announce_all()
-    late.release(lane, sorted(forwarded.message_ids), generation=generation)
-    return forwarded.message_ids
+    forwarded_ids: set[int] = set()
+    for batch in batches(list(attempts)):
+        with write_transaction():
+            forwarded = forward_dead_letters(
+                subscription_id=lane.subscription_id,
+                region=lane.region,
+                attempts={message_id: attempts[message_id] for message_id in batch},
+                topic_id=topic_id,
+                seek=seek,
+            )
+        # Without Redis, the publish of the dead letters is counted all the same, and the next lease finds them gone.
+        forwarded.announce_all()
+        late.release(lane, sorted(forwarded.message_ids), generation=generation)
+        forwarded_ids |= forwarded.message_ids
+    return forwarded_ids
 
 
 def refuse_ended(leases: Sequence[AckId], ended: set[AckId]) -> None:

@@ -15,9 +15,11 @@ from deliveries.backlog import late
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import Lane
+from deliveries.deadletters import moving
+from deliveries.deadletters.forwarding import forward_dead_letters
 from deliveries.models import Delivery, Message
 from deliveries.publish.service import publish_message
-from deliveries.pull import leasing
+from deliveries.pull import leasing, settling
 from deliveries.rules.ackids import AckId, ack_id_text, parse_ack_id
 from deliveries.rules.payload import NewMessage
 from subscriptions.models import Subscription
@@ -233,6 +235,27 @@ def test_a_dead_letter_of_which_redis_was_not_told_comes_no_more(api: Api, monke
     assert default_backlog().known(Lane(Subscription.objects.get(subscription_id="pull").pk, "local"), ids([last])) == [
         False
     ]
+
+
+def test_a_transaction_that_makes_dead_letters_is_bounded(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request nacks thousands of messages of any size, which would all be in memory at once."""
+    api.put("topics/dead", {})
+    dead = Puller(api, "dead", topic="projects/shop/topics/dead")
+    policy = {"deadLetterTopic": "projects/shop/topics/dead", "maxDeliveryAttempts": 5}
+    puller = Puller(api, deadLetterPolicy=policy)
+    publish(7, data=b"x" * 1000)
+    sizes: list[int] = []
+
+    def forward(**values: Any) -> Any:
+        sizes.append(len(values["attempts"]))
+        return forward_dead_letters(**values)
+
+    monkeypatch.setattr(settling, "forward_dead_letters", forward)
+    monkeypatch.setattr(moving, "BATCH_BYTES", 3500)
+    for _ in range(5):
+        puller.nack(*puller.pull())
+    assert sizes == [3, 3, 1]
+    assert len(dead.pull()) == 7
 
 
 def test_a_retry_policy_holds_back_a_nacked_message(api: Api) -> None:
