@@ -248,11 +248,15 @@ local function forget_deliveries(key, state, ids, where)
     end
   end)
   each_chunk(kept, function(part) redis.call('HDEL', key .. ':m', unpack(part)) end)
+  -- Counts are left of deliveries that were to be read again, and left the database before that.
+  if had_leases and state.spilled == 0 and redis.call('EXISTS', key .. ':d') == 0 then
+    redis.call('DEL', key .. ':a', key .. ':e')
+  end
 end
 
 -- Forgets all waiting deliveries, which the database has too, and returns the lowest of their ids, or nil. Deliveries with a
--- token or a lease stay, and so do those that are being retried if `keeps_retries`. A page on its way to the lane is dropped,
--- because the rows before it must be read again first.
+-- token or a lease stay, and so do those that are being retried if `keeps_retries`. How often each was leased is in no database,
+-- and stays. A page on its way to the lane is dropped, because the rows before it must be read again first.
 local function clear_waiting(key, state, keeps_retries)
   local kept, gone, lowest = {}, {}, nil
   local all = redis.call('HGETALL', key .. ':d')
@@ -269,8 +273,6 @@ local function clear_waiting(key, state, keeps_retries)
   each_chunk(gone, function(part)
     redis.call('HDEL', key .. ':d', unpack(part))
     redis.call('HDEL', key .. ':m', unpack(part))
-    redis.call('HDEL', key .. ':a', unpack(part))
-    redis.call('HDEL', key .. ':e', unpack(part))
     redis.call('HDEL', key .. ':o', unpack(part))
   end)
   redis.call('DEL', key .. ':b')

@@ -8,12 +8,13 @@ import pytest
 
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.elsewhere import hear_of_elsewhere
 from deliveries.backlog.reconcile import audit, rebuild
 from deliveries.backlog.records import Lane
-from deliveries.models import Delivery, Message
+from deliveries.models import Delivery, LostOffer, Message
 from deliveries.publish.service import publish_message
 from deliveries.pull.deadlines import give_back_leases, hand_over_keys, modify_ack_deadlines
-from deliveries.pull.leases import leases_by_origin, read_ack_ids
+from deliveries.pull.leases import ack_ids_ended, leases_by_origin, read_ack_ids
 from deliveries.pull.leasing import Received, pull_messages
 from deliveries.pull.settling import acknowledge_messages, forget_deliveries
 from deliveries.retention.seeking import seek_subscription
@@ -264,6 +265,26 @@ def test_only_the_message_that_was_nacked_is_charged_an_attempt_and_dead_lettere
     assert '"CloudPubSubDeadLetterSourceDeliveryCount":"5"' in Message.objects.latest("pk").attributes
     puller.ack("k3", "k4")
     assert owed() == 0
+
+
+def test_attempts_count_on_when_the_lane_reads_the_database_again(redis_url: str) -> None:
+    """An ordered lane does so whenever it was not told of a message: with a Redis per region, at others' publishes."""
+    puller = Puller(ordered(deadLetterPolicy={"deadLetterTopic": DEAD, "maxDeliveryAttempts": 5}))
+    publish("k", 2)
+    lane = Lane(puller.subscription.pk, "local")
+    early = ""
+    for attempt in range(1, 6):
+        assert puller.pull() == ["k1", "k2"]
+        assert puller.attempts == {"k1": attempt, "k2": 1}
+        early = early or puller.ack_ids["k1"]
+        puller.nack("k1")
+        LostOffer.objects.create(subscription_id=lane.subscription_id, region=lane.region, message_id=1)
+        hear_of_elsewhere(lane.region)
+        assert ack_ids_ended(subscription=puller.subscription, ack_ids=[early]) == {early}
+    assert puller.pull() == ["k2"]
+    assert '"CloudPubSubDeadLetterSourceDeliveryCount":"5"' in Message.objects.latest("pk").attributes
+    puller.ack("k2")
+    assert not default_backlog().client.exists(f"{lane.root}:a", f"{lane.root}:e")
 
 
 def test_messages_of_a_key_go_to_one_puller_at_a_time(puller: Puller) -> None:
