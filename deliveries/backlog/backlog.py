@@ -290,6 +290,15 @@ class Backlog(WorkerVerbs):
         places = self.client.hmget(lane.places_key, [str(message_id) for message_id in message_ids])
         return [place is not None for place in places]
 
+    def leases_spent(self, lane: Lane, message_ids: Sequence[int]) -> dict[int, int]:
+        """Return how many leases have cost each delivery an attempt, one that still holds included."""
+        names = [str(message_id) for message_id in message_ids]
+        pipe = self.client.pipeline(transaction=False)
+        pipe.hmget(f"{lane.root}:a", names)
+        pipe.hmget(f"{lane.root}:e", names)
+        counts = zip(message_ids, *pipe.execute(), strict=True)
+        return {message_id: int(times or 0) - int(taken_back or 0) for message_id, times, taken_back in counts}
+
     def state(self, lane: Lane) -> LaneState | None:
         """Return a lane's state; None for a lane that Redis does not know."""
         return self.states([lane])[0]

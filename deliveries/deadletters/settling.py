@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 
+import redis
+
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import Lane
 from deliveries.deadletters.forwarding import dead_letter_topic_usable, forward_dead_letters
@@ -17,6 +19,7 @@ from deliveries.store.writelock import write_transaction
 from deliveries.telemetry.events import Settled, Source
 from deliveries.telemetry.sinks.observing import observe
 from pushhub.common.errors import FailedPrecondition
+from pushhub.common.outages import outage_or_raise
 from subscriptions import audit
 from subscriptions.models import Subscription
 
@@ -70,12 +73,15 @@ def settle_messages(source: Subscription, ids: Sequence[int], *, settlement: Set
 def _settle(source: Subscription, region: str, seek: int, rows: Mapping[int, Delivery], settlement: Settlement) -> int:
     announce: list[Callable[[], None]]
     topic = dead_letter_topic_usable(source)
+    lane = Lane(source.pk, region)
+    leases = _leases_spent(lane, list(rows))
+    attempts = {message_id: row.attempts + leases.get(message_id, 0) for message_id, row in rows.items()}
     with write_transaction():
         if settlement is Settlement.DEAD_LETTER:
             forwarded = forward_dead_letters(
                 subscription_id=source.pk,
                 region=region,
-                attempts={message_id: row.attempts for message_id, row in rows.items()},
+                attempts=attempts,
                 topic_id=topic.pk if topic is not None else None,
                 seek=seek,
                 results={message_id: row.last_result for message_id, row in rows.items()},
@@ -84,9 +90,17 @@ def _settle(source: Subscription, region: str, seek: int, rows: Mapping[int, Del
         else:
             ids = lanerows.still_waiting(subscription_id=source.pk, region=region, message_ids=list(rows), seek=seek)
             statements.delete_deliveries(subscription_id=source.pk, region=region, message_ids=ids)
-            attempts = [rows[message_id].attempts for message_id in ids]
-            skipped = Settled(Source.of(source, region), ids, attempts, event="drop", outcome="drop", reason="skipped")
+            made = [attempts[message_id] for message_id in ids]
+            skipped = Settled(Source.of(source, region), ids, made, event="drop", outcome="drop", reason="skipped")
             announce = [partial(observe, [skipped])]
-    lane = Lane(source.pk, region)
     Moved(len(ids), [partial(default_backlog().release, lane, ids), *announce]).announce_all()
     return len(ids)
+
+
+def _leases_spent(lane: Lane, ids: Sequence[int]) -> dict[int, int]:
+    """Return the attempts by leases, which Redis alone counts; none if it is away."""
+    try:
+        return default_backlog().leases_spent(lane, ids)
+    except redis.RedisError as error:
+        outage_or_raise(error)
+        return {}

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from deliveries.models import DeadLetter, Delivery
+from deliveries.models import DeadLetter, Delivery, Message
 from subscriptions.cli import main as cli
 from subscriptions.models import Subscription, Topic
 from subscriptions.models.iam import AuditEntry
+from tests.integration.deadletters.letters import pull_messages
 from tests.ports import wait_for
 from tests.receiver import Receiver, Request
 from tests.restapi import Api, root_client
@@ -84,6 +85,21 @@ def test_a_poison_message_is_dead_lettered_before_its_last_attempt(redis_url: st
         wait_for(lambda: not Delivery.objects.exists(), what="the message behind it")
     letter = DeadLetter.objects.get()
     assert (str(letter.source_id), letter.result) == (first, "500") and letter.attempts >= 3
+
+
+def test_a_pulled_message_that_is_dead_lettered_by_hand_tells_its_attempts(api: Api, redis_url: str) -> None:
+    api.create("topics/orders")
+    api.create("topics/dead")
+    policy = {"deadLetterTopic": "projects/shop/topics/dead", "maxDeliveryAttempts": 5}
+    api.create("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": policy})
+    [message_id] = api.post("topics/orders:publish", {"messages": [{"data": POISON}]}).body["messageIds"]
+    for _ in range(3):
+        [received] = pull_messages(api, "worker")
+        body = {"ackIds": [received["ackId"]], "ackDeadlineSeconds": 0}
+        api.post("subscriptions/worker:modifyAckDeadline", body)
+    assert api.post("subscriptions/worker:deadLetterMessages", {"messageIds": [message_id]}).body == {"messages": 1}
+    assert DeadLetter.objects.get().attempts == 3
+    assert '"CloudPubSubDeadLetterSourceDeliveryCount":"3"' in Message.objects.latest("pk").attributes
 
 
 def test_in_a_region_that_the_topic_excludes_nothing_is_dead_lettered(redis_url: str, receiver: Receiver) -> None:
