@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import configure_lane
 from deliveries.backlog.reconcile import settings_of
 from deliveries.backlog.records import Lane, grouped
 from deliveries.models import LostOffer
-from deliveries.store import regionholds
+from deliveries.store import lanerows, regionholds
 from deliveries.store.lostoffers import OTHER_BACKLOG, OTHER_SETTINGS, forget_lost, lost_of, note_lost
 
 
@@ -20,6 +22,17 @@ def tell_elsewhere(subscription_id: int, *, what: int = OTHER_SETTINGS) -> None:
         for hold in regionholds.read_holds()
         if not regionholds.holds_now(hold.region)
     )
+
+
+def forget_ended(lane: Lane, message_ids: Sequence[int]) -> None:
+    """Forget deliveries that have left the database, or note it for the region that holds the lane.
+
+    May raise errors of the database and of Redis.
+    """
+    if regionholds.holds(lane.region):
+        default_backlog().release(lane, message_ids)
+    else:
+        note_lost(LostOffer(**lane._asdict(), message_id=message_id) for message_id in message_ids)
 
 
 def hear_of_elsewhere(region: str) -> None:
@@ -36,4 +49,7 @@ def hear_of_elsewhere(region: str) -> None:
             default_backlog().forget(lane)
         if settings is not None:
             configure_lane(lane, settings, action="spill", from_id=max(min(ids), 0))
+            owed = lanerows.still_waiting(**lane._asdict(), message_ids=ids)
+            if ended := sorted(set(ids).difference(owed, [OTHER_SETTINGS, OTHER_BACKLOG])):
+                default_backlog().release(lane, ended)
     forget_lost([row.pk for row in rows])

@@ -15,7 +15,7 @@ from functools import partial
 
 import redis
 
-from deliveries.backlog.default import default_backlog
+from deliveries.backlog.elsewhere import forget_ended
 from deliveries.backlog.records import Lane
 from deliveries.deadletters.forwarding import ATTRIBUTES, CONSUME
 from deliveries.models import DeadLetter, DeadLetterJob, Delivery, Message
@@ -155,4 +155,4 @@ def _acknowledge(waiting: Sequence[Delivery], *, caller: Principal) -> list[Call
             lanes.setdefault(Lane(delivery.subscription_id, delivery.region), []).append(delivery.message_id)
     for lane, message_ids in lanes.items():
         statements.delete_deliveries(subscription_id=lane.subscription_id, region=lane.region, message_ids=message_ids)
-    return [partial(default_backlog().release, lane, message_ids) for lane, message_ids in lanes.items()]
+    return [partial(forget_ended, lane, message_ids) for lane, message_ids in lanes.items()]

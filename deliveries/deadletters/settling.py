@@ -9,6 +9,7 @@ from functools import partial
 import redis
 
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.elsewhere import forget_ended
 from deliveries.backlog.records import Lane
 from deliveries.deadletters.forwarding import dead_letter_topic_usable, forward_dead_letters
 from deliveries.deadletters.moving import Moved, batches
@@ -93,7 +94,7 @@ def _settle(source: Subscription, region: str, seek: int, rows: Mapping[int, Del
             made = [attempts[message_id] for message_id in ids]
             skipped = Settled(Source.of(source, region), ids, made, event="drop", outcome="drop", reason="skipped")
             announce = [partial(observe, [skipped])]
-    Moved(len(ids), [partial(default_backlog().release, lane, ids), *announce]).announce_all()
+    Moved(len(ids), [partial(forget_ended, lane, ids), *announce]).announce_all()
     return len(ids)
 
 

@@ -7,7 +7,8 @@ here after reading the rows: the row here is then as visible as the next message
 that a lane reads the next message from the database: it may have had one of the key that was published meanwhile.
 
 Where each region has a Redis of its own, nobody else reaches it. So rows here say to its push workers, which look each
-second, what has come from another region: messages, and with an id of OTHER_SETTINGS or OTHER_BACKLOG, changes.
+second, what has come from another region: messages, also such as were ended there, and with an id of OTHER_SETTINGS or
+OTHER_BACKLOG, changes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from django.db.models import Exists, OuterRef
 
 from deliveries.models import Delivery, LostOffer
+from deliveries.store.regionholds import is_alone
 from deliveries.store.sql import Statement, fetch_rows, in_chunks, rows_table
 from deliveries.store.statements import LAST_ID
 from deliveries.store.writelock import write_transaction
@@ -86,7 +88,12 @@ def lost_of(region: str) -> list[LostOffer]:
 
 
 def sweep_settled() -> int:
-    """Forget what was settled, because the lane or its audit has found it. Return how many there were."""
+    """Forget what was settled, because the lane or its audit has found it. Return how many there were.
+
+    Where each region has a Redis of its own, its push workers forget what they have heard.
+    """
+    if not is_alone():
+        return 0
     delivery = Delivery.objects.filter(
         subscription=OuterRef("subscription_id"), region=OuterRef("region"), message=OuterRef("message_id")
     )

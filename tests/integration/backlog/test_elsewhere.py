@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.elsewhere import hear_of_elsewhere
 from deliveries.backlog.records import Lane
 from deliveries.models import Delivery, LostOffer
+from deliveries.store import lostoffers, regionholds
 from deliveries.store.lostoffers import OTHER_BACKLOG, OTHER_SETTINGS
 from subscriptions.models import Subscription
 from tests.restapi import Api
@@ -47,6 +50,24 @@ def test_a_seek_elsewhere_forgets_what_waits_and_a_change_does_not(lane: Lane, w
     # The rows are read again
     state = default_backlog().state(lane)
     assert state is not None and state.spilled
+    assert not LostOffer.objects.exists()
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_message_that_was_skipped_elsewhere_is_forgotten(
+    lane: Lane, api: Api, settings: Any, monkeypatch: pytest.MonkeyPatch, is_held: bool
+) -> None:
+    skipped_id, *others = Delivery.objects.order_by("message_id").values_list("message_id", flat=True)
+    monkeypatch.setattr(regionholds, "holds", lambda region: is_held)
+    api.post("subscriptions/push:skipMessages", {"messageIds": [str(skipped_id)]})
+    settings.REGION_REDIS = True
+    lostoffers.sweep_settled()
+    notes = list(LostOffer.objects.values_list("subscription_id", "region", "message_id"))
+    assert notes == ([] if is_held else [(*lane, skipped_id)])
+
+    hear_of_elsewhere(lane.region)
+
+    assert default_backlog().known(lane, [skipped_id, *others]) == [False, True, True]
     assert not LostOffer.objects.exists()
 
 
