@@ -58,6 +58,8 @@ def begin_job(
             raise FailedPrecondition(
                 f"Dead letters are being moved already; stop that first (resource={source.subscription_id})."
             )
+        # Only the latest is shown, and the audit log has them all.
+        DeadLetterJob.objects.filter(subscription=source).delete()
         job = DeadLetterJob.objects.create(
             subscription=source,
             action=action,
@@ -137,8 +139,8 @@ def _advance_batch(
 ) -> int | None:
     """Move the next batch and note how far the order is; None if it has ended."""
     with write_transaction():
-        current = DeadLetterJob.objects.select_for_update().get(pk=job.pk)
-        if current.finished_at is not None:
+        current = row_or_none(DeadLetterJob.objects.select_for_update().filter(pk=job.pk, finished_at=None))
+        if current is None:
             return None
         letters = _ordered(unsettled(source), current.chosen_ids)
         letters = letters.filter(message_id__gt=current.position, message_id__lte=current.last_id)

@@ -242,6 +242,23 @@ def test_a_job_can_be_stopped_and_only_one_runs_at_a_time(api: Api) -> None:
     assert refused.value.field == "messagesPerSecond"
 
 
+def test_only_the_latest_job_of_a_subscription_is_kept(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a tick that has read an earlier one moves nothing for it."""
+    source = source_create(api)
+    letters_create(api, source, 2)
+    earlier = jobs.begin_job(source, action=Action.DISCARD, rate=2, caller=OPERATOR)
+
+    def authorize(*_: Any) -> None:
+        monkeypatch.undo()
+        jobs.stop_job(source)
+        jobs.begin_job(source, action=Action.REDRIVE, rate=2, caller=OPERATOR)
+
+    monkeypatch.setattr(jobs, "authorize", authorize)
+    assert jobs.advance_jobs(clock=lambda: earlier.created_at) == 0
+    assert DeadLetterJob.objects.get().action == Action.REDRIVE
+    assert len(owed_to("reader")) == 2
+
+
 def test_a_job_ends_when_its_owner_loses_the_permission(api: Api) -> None:
     source = source_create(api)
     letters_create(api, source, 3)
