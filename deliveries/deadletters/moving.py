@@ -69,9 +69,10 @@ def move_letters(source: Subscription, ids: Sequence[int], *, action: str, calle
     for batch in batches(ids):
         with write_transaction():
             moved = move_batch(source, batch, action=action, caller=caller)
+            if moved.count:
+                audit.carried_out(method=METHODS[Action(action)], row=source, after={"messages": moved.count})
         moved.announce_all()
         count += moved.count
-    audit.carried_out(method=METHODS[Action(action)], row=source, after={"messages": count})
     return count
 
 

@@ -58,17 +58,11 @@ def settle_messages(source: Subscription, ids: Sequence[int], *, settlement: Set
     if settlement is Settlement.DEAD_LETTER and topic is not None:
         for region, _ in groups:
             require_transit(topic.message_storage_policy, region, call="DeadLetterMessages")
-    count = sum(
+    return sum(
         _settle(source, region, seek, {message_id: rows[message_id] for message_id in batch}, settlement)
         for (region, seek), rows in groups.items()
         for batch in batches(list(rows))
     )
-    audit.carried_out(
-        method=METHODS[settlement],
-        row=source,
-        after={"messages": count, "messageIds": [str(message_id) for message_id in ids]},
-    )
-    return count
 
 
 def _settle(source: Subscription, region: str, seek: int, rows: Mapping[int, Delivery], settlement: Settlement) -> int:
@@ -94,6 +88,9 @@ def _settle(source: Subscription, region: str, seek: int, rows: Mapping[int, Del
             made = [attempts[message_id] for message_id in ids]
             skipped = Settled(Source.of(source, region), ids, made, event="drop", outcome="drop", reason="skipped")
             announce = [partial(observe, [skipped])]
+        if ids:
+            after = {"messages": len(ids), "messageIds": [str(message_id) for message_id in ids]}
+            audit.carried_out(method=METHODS[settlement], row=source, after=after)
     Moved(len(ids), [partial(forget_ended, lane, ids), *announce]).announce_all()
     return len(ids)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deliveries.deadletters import jobs, listing
+from deliveries.deadletters import jobs, listing, moving
 from deliveries.deadletters.moving import Action, move_letters
 from deliveries.models import DeadLetter, DeadLetterJob, Delivery, Message
 from deliveries.retention import sweep
@@ -149,6 +149,18 @@ def test_a_dead_letter_that_no_longer_passes_the_filter_stays(api: Api) -> None:
     assert DeadLetter.objects.count() == 1
 
 
+def test_what_was_moved_before_a_failure_is_in_the_audit_log(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = source_create(api)
+    passing = letters_create(api, source, 1, attributes={"lang": "en"})
+    letters = [*passing, *letters_create(api, source, 1)]
+    Subscription.objects.filter(pk=source.pk).update(filter='attributes.lang = "en"')
+    monkeypatch.setattr(moving, "BATCH", 1)
+    with pytest.raises(FailedPrecondition, match="filter"):
+        move_letters(source, letters, action=Action.REDRIVE, caller=OPERATOR)
+    assert owed_to("worker") == ["0"]
+    assert AuditEntry.objects.get(action="RedriveDeadLetters").after == {"messages": 1}
+
+
 class Ticks:
     """A clock that a test moves, and that advances the jobs with each move."""
 
@@ -274,8 +286,6 @@ def test_a_job_ends_when_its_owner_loses_the_permission(api: Api) -> None:
 
 
 def test_large_dead_letters_are_moved_in_small_transactions(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    from deliveries.deadletters import moving
-
     source = source_create(api)
     letters = letters_create(api, source, 4)
     monkeypatch.setattr(moving, "BATCH_BYTES", 2 * 250)
