@@ -30,7 +30,7 @@ from deliveries.rules.regions import require_transit
 from deliveries.rules.taskmessage import DeliverTask, parse_any, parse_body, parse_own, seek_of
 from deliveries.store import lanerows, statements
 from deliveries.store.payloads import read_payloads
-from deliveries.telemetry.events import Sent
+from deliveries.telemetry.events import Sent, Settled, Source
 from deliveries.telemetry.sinks.observing import observe
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
 from pushhub.common.outages import outage_or_raise
@@ -283,8 +283,19 @@ def _unpullable(
     others = {message_id: candidates[message_id] for message_id in candidates if message_id not in forwarded}
     owed = _still_owed(lane, push_settings, others)
     gone = [message_id for message_id in others if message_id not in owed]
+    _report_expired(lane, push_settings, candidates, gone)
     _forget(lane, candidates, gone, generation=generation)
     return forwarded.union(gone)
+
+
+def _report_expired(
+    lane: Lane, push_settings: PushSettings, candidates: Mapping[int, _Candidate], gone: Sequence[int]
+) -> None:
+    """Report those that this pull takes out of the database, which has only what is past its retention."""
+    expired = lanerows.still_waiting(**lane._asdict(), message_ids=gone)
+    if expired:
+        attempts = [candidates[message_id].attempt - 1 for message_id in expired]
+        observe([Settled.as_expired(Source.of(push_settings, lane.region), expired, attempts)])
 
 
 def _forget(lane: Lane, candidates: Mapping[int, _Candidate], message_ids: Sequence[int], *, generation: str) -> None:

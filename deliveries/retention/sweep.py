@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import redis
 from django.conf import settings
 from django.db.models import Max
 
 from deliveries.backlog import reconcile
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import Lane
 from deliveries.models import ArchivedMessage
 from deliveries.retention.retained import kept_from
 from deliveries.rules.ids import first_id_at
 from deliveries.store import lanerows, messagerows, statements
+from deliveries.store.regionholds import holds
 from deliveries.store.writelock import write_transaction
-from subscriptions.selectors import push_settings_of
+from deliveries.telemetry.events import Settled, Source
+from deliveries.telemetry.sinks.observing import observe
+from pushhub.common.outages import outage_or_raise
+from subscriptions.selectors import PushSettings, push_settings_of
+
+logger = logging.getLogger(__name__)
 
 #: A younger message may belong to a publish that has not committed its deliveries yet.
 SETTLED_GRACE_MS = 5_000
@@ -95,25 +105,40 @@ def archived_before() -> int:
 def sweep_expired(*, shard: int | None = None) -> int:
     """Delete deliveries past their retention, or those of a shard, and return their number.
 
-    Workers drop those that Redis still holds.
+    Redis forgets those that wait there. Workers and pullers drop the others.
     """
     now_ms = time.time_ns() // 1_000_000
-    oldest_ids: dict[int, int] = {}
-    for lane in lanerows.all_lanes_waiting(shard=shard):
-        oldest_ids[lane.subscription_id] = min(lane.oldest_id, oldest_ids.get(lane.subscription_id, lane.oldest_id))
+    oldest_ids = {
+        Lane(row.subscription_id, row.region): row.oldest_id
+        for row in lanerows.all_lanes_waiting(shard=shard)
+        if holds(row.region)
+    }
+    settings_by_id = reconcile.settings_of({lane.subscription_id for lane in oldest_ids})
     deleted = 0
-    for subscription_id, push_settings in reconcile.settings_of(oldest_ids).items():
-        while oldest_ids[subscription_id] < first_id_at(now_ms - push_settings.retention_seconds * 1000):
+    for lane, oldest_id in oldest_ids.items():
+        push_settings = settings_by_id.get(lane.subscription_id)
+        while push_settings is not None and oldest_id < first_id_at(now_ms - push_settings.retention_seconds * 1000):
             with write_transaction():
                 # Somebody may have prolonged the retention meanwhile.
-                current = push_settings_of(subscription_id)
-                if current is None:
+                push_settings = push_settings_of(lane.subscription_id)
+                if push_settings is None:
                     break
-                before_id = first_id_at(now_ms - current.retention_seconds * 1000)
-                count = messagerows.delete_expired_deliveries(
-                    subscription_id=subscription_id, before_id=before_id, limit=statements.DELETE_CHUNK
+                before_id = first_id_at(now_ms - push_settings.retention_seconds * 1000)
+                rows = messagerows.delete_expired_deliveries(
+                    **lane._asdict(), before_id=before_id, limit=statements.DELETE_CHUNK
                 )
-            deleted += count
-            if count < statements.DELETE_CHUNK:
+            if rows:
+                _report_expired(lane, push_settings, rows)
+            deleted += len(rows)
+            if len(rows) < statements.DELETE_CHUNK:
                 break
     return deleted
+
+
+def _report_expired(lane: Lane, push_settings: PushSettings, rows: Sequence[tuple[int, int]]) -> None:
+    ids, attempts = [message_id for message_id, _ in rows], [count for _, count in rows]
+    observe([Settled.as_expired(Source.of(push_settings, lane.region), ids, attempts)])
+    try:
+        default_backlog().release(lane, ids, only_waiting=True)
+    except redis.RedisError as error:
+        logger.warning("Redis was not told of expired messages: %s", outage_or_raise(error))

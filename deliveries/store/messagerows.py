@@ -197,10 +197,13 @@ def include_snapshot(*, snapshot_id: int, subscription_id: int, before_id: int) 
     )
 
 
-def delete_expired_deliveries(*, subscription_id: int, before_id: int, limit: int) -> int:
-    """Delete deliveries of a subscription that are past their retention; return how many were deleted."""
-    return execute(
+def delete_expired_deliveries(
+    *, subscription_id: int, region: str, before_id: int, limit: int
+) -> list[tuple[int, int]]:
+    """Delete deliveries of a lane that are past their retention; return the message id and the attempts of each."""
+    rows = fetch_rows(
         "DELETE FROM deliveries_delivery WHERE id IN (SELECT id FROM deliveries_delivery"
-        " WHERE subscription_id = %s AND message_id < %s LIMIT %s)",
-        [subscription_id, before_id, limit],
+        " WHERE subscription_id = %s AND region = %s AND message_id < %s LIMIT %s) RETURNING message_id, attempts",
+        [subscription_id, region, before_id, limit],
     )
+    return [(message_id, attempts) for message_id, attempts in rows]

@@ -131,12 +131,17 @@ class Settled:
     source: Source
     ids: Sequence[int]
     attempts: Sequence[int]
-    #: The journal's event: `pull` or `streaming_pull` for a puller's answer, `filter`, or `drop` for an operator's.
+    #: The journal's event: `pull` or `streaming_pull` for a puller's answer, `filter`, or `drop`.
     event: str
     outcome: str
     reason: str | None = None
     #: How long the leases that are acknowledged had lasted.
     ages_ms: Sequence[int] = ()
+
+    @classmethod
+    def as_expired(cls, source: Source, ids: Sequence[int], attempts: Sequence[int]) -> Settled:
+        """Return that these are past their retention."""
+        return cls(source, ids, attempts, event="drop", outcome="drop", reason="expired")
 
 
 @dataclass(frozen=True, slots=True)

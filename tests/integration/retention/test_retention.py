@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 
+from deliveries.backlog import reconcile
+from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import Lane
 from deliveries.models import ArchivedMessage, ArchiveLeftover, Delivery, Message
+from deliveries.pull import leasing
 from deliveries.retention import sweep
 from deliveries.rules.ids import first_id_at
 from deliveries.store import messagerows, statements
+from deliveries.telemetry.events import Settled
 from subscriptions.models import Subscription
 from tests.restapi import Api
 
@@ -87,6 +92,38 @@ def test_a_delivery_past_its_subscriptions_retention_is_dropped(api: Api) -> Non
     assert sweep.sweep_expired() == 1
     assert list(Delivery.objects.filter(subscription=short).values_list("message_id", flat=True)) == [fresh]
     assert Delivery.objects.filter(subscription=long).count() == 1
+
+
+@pytest.mark.parametrize("is_pulled", [True, False])
+def test_messages_that_nobody_pulled_in_time_are_reported(
+    api: Api, monkeypatch: pytest.MonkeyPatch, is_pulled: bool
+) -> None:
+    """The console would say that nothing was lost."""
+    events: list[Any] = []
+    monkeypatch.setattr(leasing if is_pulled else sweep, "observe", events.extend)
+    short = subscribe(api, "short", messageRetentionDuration="600s")
+    expired = stored(HOUR_MS, short, count=3)
+    [fresh] = stored(60_000, short)
+    reconcile.audit()
+    lane = Lane(short.pk, "local")
+    pull = {"maxMessages": 10, "returnImmediately": True}
+    if not is_pulled:
+        # So that Redis has them
+        monkeypatch.setattr(leasing, "_still_owed", lambda lane, push_settings, candidates: set(candidates))
+        [received, *_] = api.post("subscriptions/short:pull", pull).body["receivedMessages"]
+        nack = {"ackIds": [received["ackId"]], "ackDeadlineSeconds": 0}
+        api.post("subscriptions/short:modifyAckDeadline", nack)
+        monkeypatch.undo()
+        monkeypatch.setattr(sweep, "observe", events.extend)
+        assert sweep.sweep_expired() == 3
+        assert default_backlog().known(lane, expired) == [False, True, True], "leases go on"
+    else:
+        [received] = api.post("subscriptions/short:pull", pull).body["receivedMessages"]
+        assert received["message"]["messageId"] == str(fresh)
+    [event] = [event for event in events if isinstance(event, Settled)]
+    assert sorted(event.ids) == expired
+    assert (event.event, event.reason) == ("drop", "expired")
+    assert list(Delivery.objects.values_list("message_id", flat=True)) == [fresh]
 
 
 def test_with_archiving_on_only_archived_messages_are_deleted(api: Api, settings: Any) -> None:
