@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db.models import QuerySet
 
@@ -124,10 +124,13 @@ def _advance(job: DeadLetterJob, now: datetime) -> int:
     caller = Principal(job.member, is_superuser=job.is_superuser, unique_id=job.unique_id)
     authorize(caller, METHODS[Action(job.action)], {"subscription": source.name})
     seconds = min((now - (job.advanced_at or job.created_at)).total_seconds(), CATCH_UP_SECONDS)
-    allowance = int(job.rate * (seconds if job.advanced_at else max(seconds, 1.0)))
+    seconds = seconds if job.advanced_at else max(seconds, 1.0)
+    allowance = int(job.rate * seconds)
+    # The next tick makes up for the part of a message that this one may not move.
+    advanced_to = now - timedelta(seconds=seconds - allowance / job.rate)
     moved, until = 0, time.monotonic() + TICK_SECONDS
     while moved < allowance and time.monotonic() < until:
-        count = _advance_batch(job, source, caller, limit=allowance - moved, now=now)
+        count = _advance_batch(job, source, caller, limit=allowance - moved, now=advanced_to)
         if count is None:
             break
         moved += count

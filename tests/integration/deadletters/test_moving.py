@@ -190,6 +190,14 @@ def test_a_job_moves_all_at_its_rate_and_leaves_later_dead_letters(api: Api) -> 
     assert list(DeadLetter.objects.values_list("message_id", flat=True)) == [later_id]
 
 
+def test_a_job_keeps_its_rate_on_average(api: Api) -> None:
+    source = source_create(api)
+    letters_create(api, source, 9)
+    ticks = Ticks()
+    jobs.begin_job(source, action=Action.DISCARD, rate=1, caller=OPERATOR)
+    assert [ticks.later(seconds) for seconds in (1, 1.75, 1.75, 0.5, 1.75)] == [1, 1, 2, 1, 1]
+
+
 def test_a_job_for_chosen_dead_letters_moves_only_those_at_its_rate(api: Api) -> None:
     source = source_create(api)
     letters = letters_create(api, source, 5)
