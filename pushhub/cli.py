@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -44,14 +45,27 @@ COMMAND_PACKAGES = (
 )
 #: The exit statuses after Ctrl-C and SIGTERM, as shells have them.
 INTERRUPTED, TERMINATED = 130, 143
+#: That after SIGPIPE, which Python ignores.
+PIPE_CLOSED = 141
 
 
 def main() -> None:
-    """Run the command that the arguments name. After Ctrl-C nothing is printed."""
+    """Run the command that the arguments name.
+
+    After Ctrl-C nothing is printed, nor if the reader of the output, such as `head`, has enough.
+    """
     try:
-        run(*(sys.argv[1:] or ["--help"]))
+        try:
+            run(*(sys.argv[1:] or ["--help"]))
+        finally:
+            sys.stdout.flush()  # at its end, Python would print a traceback of what fails
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ENOSPC):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(PIPE_CLOSED if error.errno == errno.EPIPE else f"pushhub: {error.strerror}")
 
 
 def run(name: str, *arguments: str) -> None:

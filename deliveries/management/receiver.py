@@ -42,17 +42,18 @@ class Receiver(ThreadingTCPServer):
         self.status = status
         self.delay_seconds = delay_seconds
         self.verifier = verifier
-        self._sightings: OrderedDict[str, int] = OrderedDict()
+        self._sightings: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._lock = threading.Lock()
 
-    def times_seen(self, message_id: str) -> int:
-        """Count how often a message came. Requests have the attempt only if there is a dead-letter policy."""
+    def times_seen(self, pushed: Pushed) -> int:
+        """Count how often a subscription sent a message. Only a dead-letter policy makes requests tell the attempt."""
+        delivery = pushed.subscription, pushed.message_id
         with self._lock:
-            self._sightings[message_id] = self._sightings.get(message_id, 0) + 1
-            self._sightings.move_to_end(message_id)
+            self._sightings[delivery] = self._sightings.get(delivery, 0) + 1
+            self._sightings.move_to_end(delivery)
             if len(self._sightings) > REMEMBERED_MESSAGES:
                 self._sightings.popitem(last=False)
-            return self._sightings[message_id]
+            return self._sightings[delivery]
 
     def show(self, *lines: str) -> None:
         """Print the lines of one push together."""
@@ -99,7 +100,7 @@ class Handler(BaseHTTPRequestHandler):
         return True, f"verified {text_for_people(email.encode())}, audience {self.server.verifier.audience}"
 
     def _lines(self, pushed: Pushed, *, proof: str, status: int) -> list[str]:
-        attempt = self.server.times_seen(pushed.message_id)
+        attempt = self.server.times_seen(pushed)
         what = f"{pushed.subscription} message {pushed.message_id} attempt {pushed.delivery_attempt or attempt}"
         lines = [proof, f"{text_for_people(what.encode())}, answered {status}"]
         if pushed.ordering_key:

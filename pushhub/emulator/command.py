@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from socket import socket
@@ -18,6 +18,7 @@ from pushhub.common import environment as env
 from pushhub.common.listening import listen
 from pushhub.emulator import StartError, stop_signals
 from pushhub.emulator.resources import ResourcesError, read_resources
+from subscriptions.cli.program import Parser
 
 DEFAULT_ADDRESS = "127.0.0.1:8085"
 #: The principal of every caller.
@@ -41,7 +42,7 @@ A resources file is YAML. Bodies are those of the REST API:
 
 
 def parser() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser(
+    options = Parser(
         prog="pushhub emulator",
         description="PushHub in one process, for development and tests. Callers need no credentials.",
         epilog=EPILOG,
@@ -57,9 +58,16 @@ def parser() -> argparse.ArgumentParser:
     add("--data-dir", type=Path, help="keep everything in this folder; without it nothing outlives the process")
     add("--project", action="append", default=[], metavar="PROJECT,TOPIC:SUB,...", help="create these at the start")
     add("--resources", type=Path, help="a YAML file of resources to create at the start")
-    add("--time-scale", type=float, default=1.0, help="multiply backoffs by this, for instance 0.01 (default 1)")
+    add("--time-scale", type=_time_scale, default=1.0, help="multiply backoffs by this, for instance 0.01 (default 1)")
     add("--log-level", default="WARNING", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="(default WARNING)")
     return options
+
+
+def _time_scale(text: str) -> float:
+    with suppress(ValueError):
+        if 0 < float(text) <= 1:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r}: give a number above 0 and up to 1")
 
 
 def main(arguments: Sequence[str]) -> int:

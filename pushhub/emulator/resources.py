@@ -61,7 +61,10 @@ def _add_file(resources: StartResources, path: Path) -> None:
         raise ResourcesError(f"{path}: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ResourcesError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
-    for project, kinds in _mapping(path, "projects", _mapping(path, "the file", content).get("projects", {})).items():
+    content = _mapping(path, "the file", content)
+    if unknown := sorted(content.keys() - {"projects"}):
+        raise ResourcesError(f"{path}: {unknown[0]}: give projects, which have the resources")
+    for project, kinds in _mapping(path, "projects", content.get("projects")).items():
         resources.add_project(project)
         kinds = _mapping(path, f"projects.{project}", kinds)
         bodies_of = {

@@ -240,7 +240,7 @@ class Crew:
             return
         prefix = f" {name:<{NAME_WIDTH}} | "
         try:
-            if colour and self._printed.isatty():
+            if colour and self._printed.isatty() and "NO_COLOR" not in os.environ:
                 prefix = f"\033[{colour}m{prefix}\033[0m"
             print(f"{prefix}{line}", file=self._printed, flush=True)
         except OSError:  # nobody reads the output any more

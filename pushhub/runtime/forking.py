@@ -134,6 +134,8 @@ def _be_child(call: Callable[[], int], *, parent: int, output: int) -> NoReturn:
         if isinstance(end.code, str):
             sys.stderr.write(f"{end.code}\n")
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except KeyboardInterrupt:  # a Ctrl-C that came before the child had a session of its own
+        status = 128 + signal.SIGINT
     except BaseException:
         traceback.print_exc(file=sys.__stderr__)
     finally:

@@ -138,11 +138,13 @@ def wait_for_redis(crew: Crew) -> None:
 
 def wait_for_database(crew: Crew, preparation: Child) -> None:
     """Wait until the database is up to date; on the first run, show the admin login, once."""
+    config = connections["default"].settings_dict
     try:
         password = wait_for_preparation(preparation, crew.say)
     except PreparationError as error:
-        raise StartError(f"the database cannot be used ({error}); PUSHHUB_DATABASE_URL names it") from None
-    config = connections["default"].settings_dict
+        is_file = connections["default"].vendor == "sqlite"
+        named = f"it is {config['NAME']}" if is_file else "PUSHHUB_DATABASE_URL names it"
+        raise StartError(f"the database cannot be used ({error}); {named}") from None
     crew.say(f"ready: database {config['NAME']}" + (f" at {config['HOST']}" if config["HOST"] else ""))
     if password:
         say(f"\n  The admin login, shown this once:  admin  {password}\n")

@@ -49,7 +49,10 @@ def main(arguments: Sequence[str]) -> int:
         path = [PUBSUB, word]
     parser = Parser(prog=" ".join(("pushhub", *path[path[0] == PUBSUB and word != PUBSUB :])))
     add_parsers(parser, tree_of(path[-1]), path)
-    return run_verb(vars(parser.parse_args(rest)))
+    options, unknown = parser.parse_known_args(rest)
+    if unknown:
+        options.parser.refuse(unknown)
+    return run_verb(vars(options))
 
 
 def candidates(words: Sequence[str], *, commands: Sequence[str] = ()) -> list[str]:

@@ -26,6 +26,11 @@ class Parser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} ({self.prog} --help says more)\n")
 
+    def refuse(self, unknown: Sequence[str]) -> NoReturn:
+        """Exit, as these arguments are none that this parser has."""
+        hint = nearest(unknown[0].partition("=")[0], self._option_string_actions)
+        self.error(f"unknown arguments: {' '.join(unknown)}{': ' if hint else ''}{hint}")
+
     def _check_value(self, action: Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
             return
@@ -52,7 +57,7 @@ def add_parsers(parser: ArgumentParser, tree: Tree, path: Sequence[str]) -> None
             for flag in node.flags:
                 flag.add(child)
             _add_common(child)
-            child.set_defaults(verb=node, path=[*path, name])
+            child.set_defaults(verb=node, path=[*path, name], parser=child)
         else:
             add_parsers(child, node, [*path, name])
 
@@ -71,6 +76,9 @@ def run_verb(options: dict[str, Any]) -> int:
             sys.stdout.write(text + "\n")
     except CliError as error:
         sys.stderr.write(f"ERROR: ({'.'.join(options['path'])}) {error}\n")
+        return 1
+    except UnicodeEncodeError:
+        sys.stderr.write(f"ERROR: ({'.'.join(options['path'])}) an argument is not UTF-8\n")
         return 1
     for failure in result.failures:
         sys.stderr.write(f"ERROR: ({'.'.join(options['path'])}) {failure}\n")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from subscriptions.cli.client import Client
+from subscriptions.cli.errors import CliError
 
 Options = dict[str, Any]
 
@@ -60,3 +61,19 @@ def switch(name: str, help: str) -> Flag:
     from argparse import BooleanOptionalAction
 
     return Flag(name, help, {"action": BooleanOptionalAction, "default": None})
+
+
+def check_needs(options: Options, name: str, flags: Sequence[Flag], *, why: str = "") -> None:
+    """Raise CliError if one of these flags is set without the one that it belongs to: it would be ignored."""
+    if options[Flag(name).key]:
+        return
+    for other in flags:
+        if options[other.key]:
+            raise CliError(f"{other.name} needs {name}{why}")
+
+
+def mask_of(fields: Sequence[str]) -> str:
+    """Return the update mask of the fields that an update changes. Raises CliError if there are none."""
+    if not fields:
+        raise CliError("nothing to change: give a flag for what is to change")
+    return ",".join(fields)

@@ -7,6 +7,7 @@ also send what protoc makes of a definition, with its imports.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -86,8 +87,14 @@ def compile_proto(definition: str) -> bytes:
         except subprocess.TimeoutExpired:
             raise invalid_definition("it takes too long to compile.") from None
         if done.returncode:
-            raise invalid_definition(done.stderr.decode(errors="replace").replace(f"{folder}/", "").strip())
+            raise invalid_definition(_reasons(done.stderr.decode(errors="replace").replace(f"{folder}/", "")))
         return _only_file(Path(folder, "compiled").read_bytes())
+
+
+def _reasons(stderr: str) -> str:
+    """Return protoc's errors in one line, without what its libraries log in between."""
+    errors = re.findall(r"^\S+\.proto:.*", stderr, re.MULTILINE)
+    return "; ".join(errors) or " ".join(stderr.split())
 
 
 def _only_file(descriptor_set: bytes) -> bytes:

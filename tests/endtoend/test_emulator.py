@@ -257,7 +257,7 @@ def test_a_warning_is_printed_for_an_address_that_other_machines_reach() -> None
         ("--host-port=127.0.0.1:²", "--host-port=127.0.0.1:²: give HOST:PORT"),
         ("--project=demo,orders:b!d", "projects/demo/subscriptions/b!d: "),
         ("--resources=/nowhere.yaml", "/nowhere.yaml: No such file or directory"),
-        ("--time-scale=0", "PUSHHUB_TIME_SCALE='0.0': give a number above 0"),
+        ("--time-scale=0", "--time-scale: '0': give a number above 0"),
     ],
 )
 def test_a_wrong_option_is_reported_in_one_line(option: str, reason: str) -> None:

@@ -251,7 +251,19 @@ def test_a_database_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
     )
     assert process.returncode == 1
     assert "PushHub cannot start: the database cannot be used (" in process.stderr
+    assert "; PUSHHUB_DATABASE_URL names it" in process.stderr
     assert "Traceback" not in process.stdout + process.stderr
+
+
+def test_a_database_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "data" / "pushhub.sqlite3"
+    file.parent.mkdir()
+    file.write_text("this is no database" * 100)
+    process = subprocess.run(
+        COMMAND, env=environment(file.parent), cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert process.returncode == 1
+    assert f"PushHub cannot start: the database cannot be used (file is not a database); it is {file}" in process.stderr
 
 
 def test_an_existing_data_folder_is_closed_to_others(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from subscriptions.cli.client import Client
 from subscriptions.cli.policies import policy_verbs
 from subscriptions.cli.resources import delete_each, describe_by, list_all, name_by
 from subscriptions.cli.values import full_name
-from subscriptions.cli.verbs import Options, Result, Verb, flag
+from subscriptions.cli.verbs import Options, Result, Verb, flag, mask_of
 
 SNAPSHOT = flag("snapshot", "an id, or projects/shop/snapshots/before")
 SNAPSHOTS = flag("snapshots", "ids, or full names", nargs="+", metavar="snapshot")
@@ -26,8 +26,9 @@ def create(client: Client, options: Options) -> Result:
 
 def update(client: Client, options: Options) -> Result:
     name = snapshot_name(options)
+    mask = mask_of(["labels"] if labels.are_changed(options) else [])
     new_labels = labels.changed(client.call("GET", name).get("labels", {}), options)
-    body = {"snapshot": {"labels": new_labels}, "updateMask": "labels"}
+    body = {"snapshot": {"labels": new_labels}, "updateMask": mask}
     return Result(client.call("PATCH", name, body), note=f"Updated snapshot [{name}].")
 
 

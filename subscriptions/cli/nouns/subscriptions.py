@@ -16,17 +16,22 @@ from subscriptions.cli.formats import table
 from subscriptions.cli.policies import policy_verbs
 from subscriptions.cli.resources import call_each, create_each, delete_each, list_all, name_by, names_in
 from subscriptions.cli.values import NEVER, count, duration, duration_or_never, full_name, pairs, seconds, words
-from subscriptions.cli.verbs import Options, Result, Verb, flag, switch
+from subscriptions.cli.verbs import Options, Result, Verb, check_needs, flag, mask_of, switch
 
 SUBSCRIPTION = flag("subscription", "an id such as worker, or projects/shop/subscriptions/worker")
 SUBSCRIPTIONS = flag("subscriptions", "ids, or full names", nargs="+", metavar="subscription")
+WRITE_METADATA = switch("--push-no-wrapper-write-metadata", "write the metadata of unwrapped messages as headers")
 PUSH = (
     flag("--push-endpoint", "the URL that messages are pushed to; empty: a pull subscription", metavar="URL"),
     flag("--push-auth-service-account", "account whose token pushes carry", metavar="EMAIL"),
     flag("--push-auth-token-audience", "the token's audience (default: the endpoint's URL)", metavar="AUDIENCE"),
     switch("--push-no-wrapper", "push the data itself, without the JSON wrapper"),
-    switch("--push-no-wrapper-write-metadata", "write the metadata of unwrapped messages as headers"),
+    WRITE_METADATA,
     flag("--push-attributes", "such as x-goog-version or x-pushhub-rate", type=pairs, metavar="KEY=VALUE,..."),
+)
+DEAD_LETTER_SETTINGS = (
+    flag("--dead-letter-topic-project", metavar="PROJECT"),
+    flag("--max-delivery-attempts", "5 to 100", type=int),
 )
 SETTINGS = (
     flag("--ack-deadline", "seconds, 10 to 600", type=seconds, metavar="SECONDS"),
@@ -36,8 +41,7 @@ SETTINGS = (
     flag("--min-retry-delay", "minimum backoff of a message", type=duration, metavar="DURATION"),
     flag("--max-retry-delay", "maximum backoff of a message", type=duration, metavar="DURATION"),
     flag("--dead-letter-topic", "where messages go after the last attempt", metavar="TOPIC"),
-    flag("--dead-letter-topic-project", metavar="PROJECT"),
-    flag("--max-delivery-attempts", "5 to 100", type=int),
+    *DEAD_LETTER_SETTINGS,
     transforms.FILE,
 )
 ON_CREATE = (
@@ -60,10 +64,8 @@ subscription_name = name_by("subscription")
 
 def push_config(options: Options) -> dict[str, Any]:
     """Return the PushConfig that the flags set."""
-    if not options["push_endpoint"]:
-        for option in PUSH[1:]:
-            if options[option.key]:
-                raise CliError(f"{option.name} needs --push-endpoint: the --push flags make a whole push configuration")
+    check_needs(options, "--push-endpoint", PUSH[1:], why=": the --push flags make a whole push configuration")
+    check_needs(options, "--push-no-wrapper", [WRITE_METADATA])
     token = {
         "serviceAccountEmail": options["push_auth_service_account"],
         "audience": options["push_auth_token_audience"],
@@ -81,6 +83,7 @@ def push_config(options: Options) -> dict[str, Any]:
 
 def fields_of(options: Options) -> dict[str, Any]:
     """Return the fields of a subscription that the flags set. A field that is None is cleared."""
+    check_needs(options, "--dead-letter-topic", DEAD_LETTER_SETTINGS)
     fields: dict[str, Any] = {
         "ackDeadlineSeconds": options["ack_deadline"],
         "messageRetentionDuration": options["message_retention_duration"],
@@ -126,7 +129,7 @@ def update(client: Client, options: Options) -> Result:
     if labels.are_changed(options):
         fields["labels"] = labels.changed(present.get("labels", {}), options)
     mask = [*fields, *(field for field, is_cleared in cleared.items() if is_cleared and field not in fields)]
-    body = {"subscription": fields, "updateMask": ",".join(mask)}
+    body = {"subscription": fields, "updateMask": mask_of(mask)}
     return Result(client.call("PATCH", name, body), note=f"Updated subscription [{name}].")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import sys
 from typing import Any
 
@@ -11,17 +12,20 @@ from subscriptions.cli.client import Client
 from subscriptions.cli.policies import policy_verbs
 from subscriptions.cli.resources import LIMIT, create_each, delete_each, describe_by, list_all, name_by, names_in
 from subscriptions.cli.values import duration, full_name, pairs, words
-from subscriptions.cli.verbs import Options, Result, Verb, flag
+from subscriptions.cli.verbs import Options, Result, Verb, check_needs, flag, mask_of
 
 TOPIC = flag("topic", "an id such as orders, or projects/shop/topics/orders")
 TOPICS = flag("topics", "ids, or full names", nargs="+", metavar="topic")
-SETTINGS = (
-    flag("--message-retention-duration", "how long messages are kept for seeks: 10m to 31d", type=duration),
-    flag("--schema", "what messages must fit: an id, or a full name"),
+SCHEMA_SETTINGS = (
     flag("--schema-project", "the project of --schema", metavar="PROJECT"),
     flag("--message-encoding", "of messages with a schema: json or binary", type=str.upper, metavar="ENCODING"),
     flag("--first-revision-id", "the oldest revision of --schema that messages may fit", metavar="REVISION"),
     flag("--last-revision-id", "the newest revision of --schema that messages may fit", metavar="REVISION"),
+)
+SETTINGS = (
+    flag("--message-retention-duration", "how long messages are kept for seeks: 10m to 31d", type=duration),
+    flag("--schema", "what messages must fit: an id, or a full name"),
+    *SCHEMA_SETTINGS,
     flag("--message-storage-policy-allowed-regions", "where messages may be stored", type=words, metavar="REGION,..."),
     transforms.FILE,
 )
@@ -45,6 +49,7 @@ topic_name = name_by("topic")
 
 def fields_of(options: Options) -> dict[str, Any]:
     """Return the fields of a topic that the flags set."""
+    check_needs(options, "--schema", SCHEMA_SETTINGS)
     settings = {
         "encoding": options["message_encoding"],
         "firstRevisionId": options["first_revision_id"],
@@ -73,7 +78,7 @@ def update(client: Client, options: Options) -> Result:
     if labels.are_changed(options):
         fields["labels"] = labels.changed(client.call("GET", name).get("labels", {}), options)
     cleared = {field for option, field in CLEARED.items() if options[option]}
-    body = {"topic": fields, "updateMask": ",".join([*fields, *sorted(cleared - fields.keys())])}
+    body = {"topic": fields, "updateMask": mask_of([*fields, *sorted(cleared - fields.keys())])}
     return Result(client.call("PATCH", name, body), note=f"Updated topic [{name}].")
 
 
@@ -82,9 +87,9 @@ def list_subscriptions(client: Client, options: Options) -> Result:
 
 
 def publish(client: Client, options: Options) -> Result:
-    text = sys.stdin.read() if options["message"] == "-" else options["message"] or ""
+    data = sys.stdin.buffer.read() if options["message"] == "-" else os.fsencode(options["message"] or "")
     message = {
-        "data": base64.b64encode(text.encode()).decode(),
+        "data": base64.b64encode(data).decode(),
         "attributes": options["attribute"],
         "orderingKey": options["ordering_key"],
     }

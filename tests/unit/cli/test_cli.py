@@ -117,6 +117,28 @@ def test_flags_of_a_new_subscription(flags: list[str], fields: Fields) -> None:
 
 
 @pytest.mark.parametrize(
+    ("verbs", "words", "said"),
+    [
+        (subscriptions.VERBS, ["create", *CREATE, "--max-delivery-attempts=5"], "--max-.* needs --dead-letter-topic$"),
+        (subscriptions.VERBS, ["update", "worker", "--dead-letter-topic-project=q"], "needs --dead-letter-topic$"),
+        (
+            subscriptions.VERBS,
+            ["create", *CREATE, ENDPOINT, "--push-no-wrapper-write-metadata"],
+            "--push-no-wrapper-write-metadata needs --push-no-wrapper$",
+        ),
+        (topics.VERBS, ["create", "orders", "--message-encoding=json"], "--message-encoding needs --schema$"),
+        (topics.VERBS, ["update", "orders", "--schema-project=q"], "--schema-project needs --schema$"),
+        (topics.VERBS, ["update", "orders"], "nothing to change"),
+        (subscriptions.VERBS, ["update", "worker"], "nothing to change"),
+        (snapshots.VERBS, ["update", "before"], "nothing to change"),
+    ],
+)
+def test_a_flag_that_would_be_ignored_is_refused(verbs: dict[str, Verb], words: list[str], said: str) -> None:
+    with pytest.raises(CliError, match=said):
+        run(verbs, *words)
+
+
+@pytest.mark.parametrize(
     ("flags", "fields", "mask"),
     [
         (["--ack-deadline=60"], {"ackDeadlineSeconds": 60}, "ackDeadlineSeconds"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
 import signal
@@ -10,6 +11,7 @@ import sys
 from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.core.management import get_commands
@@ -223,6 +225,10 @@ def test_a_program_loads_nothing_that_it_does_not_need(words: str, absent: str, 
         (["topics", "lst"], "pushhub topics: unknown word 'lst': did you mean list? (pushhub topics --help says more)"),
         (["subscriptions", "pull", "s", "--limit", "x"], "argument --limit: 'x': give a whole number from 1 on"),
         (["topics", "list", "--limit=-1"], "argument --limit: '-1': give a whole number from 1 on"),
+        (
+            ["topics", "create", "t", "--mesage-encoding=json"],
+            "pushhub topics create: unknown arguments: --mesage-encoding=json: did you mean --message-encoding?",
+        ),
     ],
 )
 def test_a_mistake_gets_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -253,6 +259,36 @@ def test_an_address_that_is_none_is_named(
     monkeypatch.setenv(variable, "nonsense")
     assert main(["topics", "list", "--project=p", *flags]) == 1
     assert capsys.readouterr().err == f"ERROR: (pubsub.topics.list) {said}\n"
+
+
+def test_a_name_that_is_not_utf_8_gets_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["topics", "describe", "\udcff", "--project=p", "--url=http://127.0.0.1:1"]) == 1
+    assert capsys.readouterr().err == "ERROR: (pubsub.topics.describe) an argument is not UTF-8\n"
+
+
+def test_a_message_may_have_any_bytes() -> None:
+    client = Mock()
+    options = dict.fromkeys([flag.key for flag in topics.VERBS["publish"].flags])
+    topics.publish(client, options | {"topic": "t", "project": "p", "message": os.fsdecode(b"\xff\0")})
+    assert client.call.call_args.args[2] == {"messages": [{"data": base64.b64encode(b"\xff\0").decode()}]}
+
+
+@pytest.mark.parametrize(
+    ("open_output", "status", "said"),
+    [
+        ("os.dup2(os.pipe()[1], 1)", 141, ""),
+        ("os.dup2(os.open('/dev/full', os.O_WRONLY), 1)", 1, "pushhub: No space left on device\n"),
+    ],
+)
+@pytest.mark.parametrize("words", [["--help"], ["completion", "bash"]])
+def test_output_that_cannot_be_written_brings_no_traceback(
+    words: list[str], open_output: str, status: int, said: str
+) -> None:
+    code = (
+        f"import os, sys; {open_output}; os.closerange(3, 9); sys.argv[1:] = {words}; import pushhub.cli as c; c.main()"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (status, said)
 
 
 @pytest.mark.parametrize("command", ["up", "doctor", "emulator", "completion", "capacity", "backup", "receive"])

@@ -66,6 +66,7 @@ def test_a_short_form_with_a_gap_is_refused(text: str) -> None:
         ("projects: {demo: {topics: {orders: 5}}}", "projects.demo.topics.orders: give a mapping"),
         ("projects: {demo: {topics: {7: {}}}}", "projects.demo.topics: give a mapping of names"),
         ("projects: {", "is not YAML"),
+        ("topics: {orders: {}}", "topics: give projects"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_refused_with_the_place(tmp_path: Path, content: str, reason: str) -> None:

@@ -45,6 +45,14 @@ assert written == b"['0', '1', '2', '3'] (True, True)", written  # the last file
 os.kill(started.pid, signal.SIGTERM)
 assert started.wait_for_exit() == -signal.SIGTERM
 
+# Ctrl-C at a terminal reaches a fork until it has a session of its own.
+def interrupted() -> int:
+    signal.raise_signal(signal.SIGINT)
+    return 0
+started = fork_and_call(interrupted)
+assert os.read(started.output, 1000) == b""
+assert started.wait_for_exit() == 130
+
 # Forks draw numbers of their own for message ids.
 node = storing._message_ids._node
 read, write = os.pipe()

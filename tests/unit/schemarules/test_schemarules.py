@@ -209,6 +209,16 @@ def test_the_compiler_gets_nothing_of_pushhub_s_environment(monkeypatch: pytest.
     assert [*run.call_args.kwargs["env"]] == ["PYTHONPATH"]
 
 
+def test_a_protocol_buffer_definition_is_refused_with_each_of_its_errors_in_one_line() -> None:
+    """Without a syntax, protoc's library logs a warning of several lines before them."""
+    with pytest.raises(InvalidArgument) as refused:
+        compile_definition("PROTOCOL_BUFFER", "message M { optional strin a = 1; optional nope b = 2; }")
+    said = str(refused.value)
+    assert said.endswith(
+        'invalid: schema.proto:1:22: "strin" is not defined.; schema.proto:1:44: "nope" is not defined.'
+    )
+
+
 def test_a_protocol_buffer_message_needs_its_required_fields() -> None:
     compiled = compile_definition("PROTOCOL_BUFFER", PROTO2)
     checks = validators("PROTOCOL_BUFFER", PROTO2, compiled)
