@@ -161,6 +161,14 @@ def test_entries_hold_no_secrets(api: Api) -> None:
     assert signing_key.kid in log
 
 
+def test_a_text_with_something_like_a_url_is_logged(api: Api) -> None:
+    created = {"serviceAccount": {"description": "x://[?a"}, "accountId": "reader"}
+    assert api.post("serviceAccounts", created).status == 200
+    [entry] = entries("projects/shop/serviceAccounts/reader@shop.iam.gserviceaccount.com")
+    assert entry.after is not None
+    assert entry.after["description"] == "x://[?…"
+
+
 def test_the_projects_of_a_perimeter_are_part_of_it(api: Api) -> None:
     perimeter = Perimeter.objects.create(title="crown jewels")
     perimeter.projects.add(Project.objects.get())
