@@ -167,7 +167,7 @@ def _store(
         method=who.method[:200],
         action=action[:100],
         kind=kind,
-        resource=resource[:700],
+        resource=resource[:700].replace("\0", ""),  # strangers choose it, and PostgreSQL holds none
         before=before,
         after=after,
         outcome=outcome,
