@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from django.conf import settings
 from django.core.serializers.json import DjangoJSONEncoder
@@ -147,10 +146,8 @@ def _shown(name: str, value: Any) -> Any:
 
 def _without_query(text: str) -> str:
     """Remove the query of a URL, which may contain shared secrets."""
-    if "://" not in text or "?" not in text:
-        return text
-    parts = urlsplit(text)
-    return urlunsplit(parts._replace(query=HIDDEN))
+    before, mark, _ = text.partition("?")
+    return before + mark + HIDDEN if "://" in before and mark else text
 
 
 def _store(
@@ -170,7 +167,7 @@ def _store(
         method=who.method[:200],
         action=action[:100],
         kind=kind,
-        resource=resource[:700],
+        resource=resource[:700].replace("\0", ""),  # strangers choose it, and PostgreSQL holds none
         before=before,
         after=after,
         outcome=outcome,

@@ -144,6 +144,7 @@ class Stream:
                 for field in ("subscription", "client_id", "max_outstanding_messages", "max_outstanding_bytes"):
                     if getattr(request, field):
                         raise _invalid(field, "must be set in the first request of a stream only")
+                await self._authorize()  # the other task doesn't while the client reads no responses
                 await self._take(request)
                 while self._note_bytes > NOTE_BYTES:
                     self._notes_taken.clear()

@@ -49,6 +49,8 @@ class ApiView(APIView):
         if "HTTP_TRANSFER_ENCODING" in request.META and not request.META.get("CONTENT_LENGTH"):
             # WSGI hides a body without a length. To treat it as empty would lose it silently.
             raise InvalidArgument("The request has a body without a Content-Length.", field="body")
+        if any("\0" in segment for segment in kwargs.values()):  # PostgreSQL can't even look it up
+            raise names.invalid_name(self.resource_name(**kwargs))
         self.check_access(request, kwargs)
 
     def check_access(self, request: Request, kwargs: Mapping[str, str]) -> None:

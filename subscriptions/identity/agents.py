@@ -29,10 +29,12 @@ def grant_agent(account: ServiceAccount, *, caller: Principal = OPERATOR) -> Non
     grants.grant_role(account, role=TOKEN_CREATOR, member=service_agent(account.project).member, caller=caller)
 
 
-def accounts_signable(emails: Iterable[str]) -> set[str]:
-    """Return the accounts that exist, are enabled and may be signed for. The answer is at most one second old."""
+def accounts_signable(emails: Iterable[str]) -> dict[str, str]:
+    """Return the unique ids, by email, of accounts that are enabled and may be signed for, as of the last second."""
     accounts = ServiceAccount.objects.filter(email__in=list(emails)).select_related("project")
-    return {account.email for account in accounts if not account.is_disabled and can_agent_mint(account)}
+    return {
+        account.email: account.unique_id for account in accounts if not account.is_disabled and can_agent_mint(account)
+    }
 
 
 def check_references(

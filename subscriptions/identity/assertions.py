@@ -20,6 +20,7 @@ from pushhub.common.rows import row_or_none
 from subscriptions.identity.account_keys import MAX_KEYS
 from subscriptions.identity.keys import certificate_public_key
 from subscriptions.identity.libraries import jwt, rsa
+from subscriptions.identity.pairs import is_key_id
 from subscriptions.models import ServiceAccount
 from subscriptions.models.credentials import ServiceAccountKey
 
@@ -93,7 +94,7 @@ def _unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
 def _account(issuer: object) -> ServiceAccount:
     """Return the account with this email or unique id. Google's clients send the email."""
     refused = AssertionRefused("Invalid grant: account not found.")
-    if not isinstance(issuer, str) or "\0" in issuer:
+    if not isinstance(issuer, str) or not issuer.isascii() or "\0" in issuer:
         raise refused
     accounts = ServiceAccount.objects.filter(Q(email=issuer) | Q(unique_id=issuer), deleted_at=None)
     account = row_or_none(accounts.select_related("project"))
@@ -106,7 +107,7 @@ def _signer(token: str, account: ServiceAccount, key_id: object) -> ServiceAccou
     """Return the key in use that signed the token. Google's client for Node doesn't name it; then all are tried."""
     keys = account.keys.filter(disabled=False, expires_at__gt=utcnow())
     if key_id is not None:
-        keys = keys.filter(key_id=str(key_id)[:40])
+        keys = keys.filter(key_id=key_id) if is_key_id(key_id) else keys.none()
     for key in keys[:MAX_KEYS]:
         if _is_signed_by(token, key):
             return key

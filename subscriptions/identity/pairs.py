@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from datetime import datetime, timedelta
 
 from pushhub.common.clock import utcnow
 from subscriptions.identity.libraries import hashes, oid, rsa, serialization, x509
 
 KEY_BITS = 2048
+KEY_ID = re.compile(r"[0-9a-f]{40}", re.ASCII)
 
 
 def key_id_of(key: rsa.RSAPublicKey) -> str:
     """Return forty hexadecimal digits, as Google's ids have. They depend on the key only."""
     public_bytes = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     return hashlib.sha256(public_bytes).hexdigest()[:40]
+
+
+def is_key_id(key_id: object) -> bool:
+    """Whether a key may have this id. Strangers send others, which a database may be unable to look up."""
+    return isinstance(key_id, str) and KEY_ID.fullmatch(key_id) is not None
 
 
 def certificate_of(private_key: rsa.RSAPrivateKey, common_name: str, *, until: datetime) -> str:

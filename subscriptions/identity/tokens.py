@@ -15,6 +15,7 @@ from subscriptions.iam.roles import GET_OPEN_ID_TOKEN
 from subscriptions.identity.agents import service_agent
 from subscriptions.identity.keys import certificate_public_key, signing_key
 from subscriptions.identity.libraries import jwt
+from subscriptions.identity.pairs import is_key_id
 from subscriptions.models import ServiceAccount
 from subscriptions.models.iam import SigningKey
 
@@ -89,7 +90,8 @@ def id_token_claims(token: str) -> dict[str, Any]:
         raise refused
     try:
         header = jwt.get_unverified_header(token)
-        key = row_or_none(SigningKey.objects.filter(kid=str(header.get("kid", ""))[:40], retired_at=None))
+        kid = header.get("kid")
+        key = row_or_none(SigningKey.objects.filter(kid=kid, retired_at=None)) if is_key_id(kid) else None
         if key is None:
             raise refused
         claims: dict[str, Any] = jwt.decode(

@@ -104,6 +104,23 @@ def test_a_denied_call_is_logged_with_its_caller(api: Api) -> None:
     assert (entry.action, entry.address) == ("DeleteTopic", "127.0.0.1")
 
 
+def test_a_denied_call_about_a_name_that_no_database_holds_is_logged(api: Api) -> None:
+    with audit.origin(audit.Origin(caller="user:eve@example.com")):
+        audit.denied(method="google.pubsub.v1.Publisher.CreateTopic", resource="projects/shop/topics/a\0b")
+    [entry] = entries_of("user:eve@example.com")
+    assert entry.resource == "projects/shop/topics/ab"
+
+
+@pytest.mark.parametrize("address", ["topics/a%00b", "roles/a%00b", "serviceAccounts/a%00b/keys/c%00d"])
+def test_an_address_with_a_name_that_no_database_holds_is_refused(api: Api, address: str) -> None:
+    for caller in ("root", "eve@example.com"):
+        if caller != "root":
+            api.sign_in(caller)
+        for verb in ("GET", "DELETE"):
+            answer = api.call(verb, address)
+            assert (answer.status, answer.body["error"]["status"]) == (400, "INVALID_ARGUMENT")
+
+
 def test_denied_calls_create_a_bounded_number_of_entries_per_caller(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "DENIED_ENTRIES", 3)
     api.sign_in("eve@example.com")
@@ -159,6 +176,14 @@ def test_entries_hold_no_secrets(api: Api) -> None:
         assert secret not in log, secret
     assert str(User.objects.get(username="ada").password) not in log
     assert signing_key.kid in log
+
+
+def test_a_text_with_something_like_a_url_is_logged(api: Api) -> None:
+    created = {"serviceAccount": {"description": "x://[?a"}, "accountId": "reader"}
+    assert api.post("serviceAccounts", created).status == 200
+    [entry] = entries("projects/shop/serviceAccounts/reader@shop.iam.gserviceaccount.com")
+    assert entry.after is not None
+    assert entry.after["description"] == "x://[?…"
 
 
 def test_the_projects_of_a_perimeter_are_part_of_it(api: Api) -> None:

@@ -272,7 +272,7 @@ def test_no_push_is_signed_in_the_name_of_the_old_account(look_alike: tuple[Serv
 
     with pytest.raises(tokens.TokenDenied, match="account_disabled"):
         tokens.mint_id_token(email=account.email, audience="https://shop.example")
-    assert agents.accounts_signable([account.email]) == set()
+    assert agents.accounts_signable([account.email]) == {}
     assert account_keys.certificates_of(account.email) == {}
 
 

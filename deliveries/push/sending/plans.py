@@ -38,6 +38,8 @@ JSON_HEADER = ("Content-Type", "application/json")
 class Right:
     """That an account may be signed for. All plans that push as the account share it."""
 
+    #: Of the account. Its email may become that of another one.
+    unique_id: str
     #: On the clock of `time.monotonic`; 0 once it was revoked.
     valid_until: float
 
@@ -74,7 +76,8 @@ class PlanBook:
         self._renewing: set[int] = set()
         #: The rights of accounts.
         self._rights: dict[str, Right] = {}
-        self._tokens: dict[tuple[str, str], IdToken] = {}
+        #: By unique id of the account, "" without a right, and by email and audience.
+        self._tokens: dict[tuple[str, str, str], IdToken] = {}
         #: The last known name of each subscription, deleted or not.
         self._names: dict[int, str] = {}
         self._monotonic = time.monotonic
@@ -130,10 +133,11 @@ class PlanBook:
         asked = {email for email in emails if email not in rights or rights[email].valid_until - now <= RENEWED_SECONDS}
         usable = accounts_signable(asked - {""})
         for email in asked:
-            if email in usable:
-                rights.setdefault(email, Right(0)).valid_until = now + RIGHT_SECONDS
-            elif revoked := rights.pop(email, None):
-                revoked.valid_until = 0
+            unique_id = usable.get(email)
+            if email in rights and rights[email].unique_id != unique_id:
+                rights.pop(email).valid_until = 0
+            if unique_id is not None:
+                rights.setdefault(email, Right(unique_id, 0)).valid_until = now + RIGHT_SECONDS
 
     def _make_all(self, ids: set[int]) -> None:
         if not ids:
@@ -163,7 +167,7 @@ class PlanBook:
         right, valid_until, refusal = None, now + PLAN_SECONDS, ""
         if settings.service_account_email:
             right = self._rights.get(settings.service_account_email)
-            token = self._token(settings, is_usable=right is not None)
+            token = self._token(settings, right)
             if right is None:
                 valid_until = now + RIGHT_SECONDS
             if token is None:
@@ -176,17 +180,18 @@ class PlanBook:
             return PushPlan(settings, None, valid_until, right, refusal=Reason.INVALID_ENDPOINT)
         return PushPlan(settings, endpoint, valid_until, right, refusal, () if refusal else settings.transforms)
 
-    def _token(self, settings: PushSettings, *, is_usable: bool) -> IdToken | None:
+    def _token(self, settings: PushSettings, right: Right | None) -> IdToken | None:
         """Return the token of a subscription, reused until shortly before it expires; None if it may not have one."""
-        key = (settings.service_account_email, settings.audience)
+        email, audience = settings.service_account_email, settings.audience
+        key = (right.unique_id if right is not None else "", email, audience)
         cached = self._tokens.get(key)
-        if cached is not None and is_usable and cached.expires_at - time.time() > TOKEN_MARGIN_SECONDS:
+        if cached is not None and right is not None and cached.expires_at - time.time() > TOKEN_MARGIN_SECONDS:
             return cached
         self._tokens.pop(key, None)
         if len(self._tokens) >= MAX_TOKENS:
             self._tokens.clear()
         try:
-            token = self._tokens[key] = mint_id_token(email=key[0], audience=key[1])
+            token = self._tokens[key] = mint_id_token(email=email, audience=audience)
         except PushHubError as denied:
             if count := self._denials.count((settings.id, denied.message)):
                 often = f" ({count} times in the last minute or longer)" if count > 1 else ""

@@ -88,6 +88,8 @@ def forged(key: dict[str, Any], claims: dict[str, Any], kind: str) -> str:
         return jwt.encode(claims, stranger, algorithm="RS256", headers={"kid": kid, "jwk": jwk})
     if kind == "an unknown key id":
         return signed(key, claims, kid="f" * 40)
+    if kind in KEY_IDS_OF_NO_KEY:
+        return signed(key, claims, kid=KEY_IDS_OF_NO_KEY[kind])
     if kind == "a critical header":
         return jwt.encode(
             claims, key["private_key"], algorithm="RS256", headers={"kid": kid, "crit": ["b64"], "b64": True}
@@ -97,7 +99,10 @@ def forged(key: dict[str, Any], claims: dict[str, Any], kind: str) -> str:
     return f"{header}.{_part(claims | {'exp': claims['exp'] - 1})}.{signature}"
 
 
+#: JSON may have them, and databases can't look them up.
+KEY_IDS_OF_NO_KEY = {"half a character as the key id": "\ud800", "a NUL in the key id": "a\0b"}
 FORGERIES = [
+    *KEY_IDS_OF_NO_KEY,
     "alg none",
     "alg none in other letters",
     "no signature",
@@ -153,6 +158,7 @@ BAD_CLAIMS: list[dict[str, Any]] = [
     {"iss": "nobody@shop.iam.gserviceaccount.com"},
     {"iss": ""},
     {"iss": "a\0b"},
+    {"iss": "\ud800"},
     {"iss": [EMAIL]},
     {"iss": EMAIL.upper()},
     {"iss": "x" * 5000},

@@ -179,7 +179,12 @@ def test_tokeninfo_returns_the_claims_as_text(api: Api, account: dict[str, Any])
     }
 
 
-@pytest.mark.parametrize("token", ["", "x", "a.b.c", "é", "." * 10_000, "eyJhbGciOiJSUzI1NiJ9.e30."])
+NUL_KEY_ID = base64.urlsafe_b64encode(orjson.dumps({"alg": "RS256", "kid": "a\0b"})).decode().rstrip("=")
+
+
+@pytest.mark.parametrize(
+    "token", ["", "x", "a.b.c", "é", "." * 10_000, "eyJhbGciOiJSUzI1NiJ9.e30.", f"{NUL_KEY_ID}.e30.AAAA"]
+)
 def test_tokeninfo_refuses_malformed_tokens(api: Api, token: str) -> None:
     answer = api.get(f"/tokeninfo?id_token={token}")
 

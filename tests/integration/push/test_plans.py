@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator
 
+import jwt
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -141,6 +142,35 @@ def test_a_revoked_right_ends_the_plans_of_all_subscriptions_of_the_account(book
     assert book.get(signed[0], now=now) is None
     book.load(signed)
     assert {plan.refusal for pk in signed if (plan := book.get(pk, now=now))} == {""}
+
+
+def test_an_account_made_anew_pushes_with_no_token_of_the_one_that_was_deleted(
+    book: PlanBook, signed: list[int], api: Api
+) -> None:
+    now = time.monotonic()
+    book._monotonic = lambda: now
+    book.load(signed[:1])
+    before = ServiceAccount.objects.get()
+    assert subject(book, signed[0], now=now) == before.unique_id
+
+    assert api.delete(f"serviceAccounts/{before.email}").status == 200
+    assert api.post("serviceAccounts", {"accountId": "pusher"}).status == 200
+    again = ServiceAccount.objects.get(email=before.email)
+    now += plans.PLAN_SECONDS
+    book.load(signed[:1])
+
+    assert again.unique_id != before.unique_id
+    assert subject(book, signed[0], now=now) == again.unique_id
+
+
+def subject(book: PlanBook, subscription_id: int, *, now: float) -> str:
+    """Return whose token a subscription pushes with."""
+    plan = book.get(subscription_id, now=now)
+    assert plan is not None
+    assert plan.endpoint is not None
+    headers = plan.endpoint.headers.decode()  # type: ignore[attr-defined]
+    token = headers.partition("Bearer ")[2].partition("\r")[0]
+    return str(jwt.decode(token, options={"verify_signature": False})["sub"])
 
 
 def test_settings_are_read_again_however_often_rights_are_renewed(book: PlanBook, signed: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""What a stream keeps for a client that sends requests and doesn't read the responses."""
+"""A stream whose client sends requests and doesn't read the responses: what is kept for it, and what is taken."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from deliveries.rpc import streaming
 from deliveries.rpc.streaming import NOTE_BYTES, Request, Stream
+from pushhub.common.errors import PermissionDenied
 from subscriptions.models import Subscription
 
 ACK_IDS = ["x" * 100] * 1000
@@ -40,6 +41,7 @@ def test_requests_wait_while_a_client_reads_no_responses(
 
     async def run() -> None:
         monkeypatch.setattr(streaming, "in_thread", at_once)
+        monkeypatch.setattr(streaming, "AUTHORIZE_SECONDS", 1e6)
         monkeypatch.setattr(streaming, "count_request", Mock())
         client = Client(iter([request_] * count))
         stream = Stream(Mock(), Request(protocol_version=1), Subscription(pk=1, enable_exactly_once_delivery=True))
@@ -58,3 +60,27 @@ def test_requests_wait_while_a_client_reads_no_responses(
         assert answered == client.taken == count
 
     asyncio.run(run())
+
+
+def test_nothing_is_taken_from_a_caller_who_may_no_longer_pull(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody yields responses here, as while the client reads none: the stream's other task waits for that."""
+
+    async def directly(work: Any, *arguments: object) -> Any:
+        return work(*arguments)
+
+    monkeypatch.setattr(streaming, "in_thread", directly)
+    monkeypatch.setattr(streaming, "AUTHORIZE_SECONDS", 0.0)
+    acknowledged, modified = Mock(return_value=set()), Mock(return_value=set())
+    monkeypatch.setattr(streaming, "_acknowledged", acknowledged)
+    monkeypatch.setattr(streaming, "_modified", modified)
+    call = Mock()
+    call.authorized.side_effect = PermissionDenied("revoked")
+    stream = Stream(call, Request(), Subscription(pk=1))
+    acks = Request(ack_ids=["a"])
+    extension = Request(modify_deadline_ack_ids=["b"], modify_deadline_seconds=[600])
+
+    for request in (acks, extension):
+        with pytest.raises(PermissionDenied):
+            asyncio.run(stream._hear(Client(iter([request])).requests()))
+
+    assert (acknowledged.call_count, modified.call_count) == (0, 0)
