@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 
+from deliveries.backlog.backlog import WHICHEVER
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import Lane
 from deliveries.deadletters.forwarding import dead_letter_topic_usable, forward_dead_letters
@@ -83,6 +84,17 @@ def _settle(source: Subscription, region: str, seek: int, rows: Mapping[int, Del
             attempts = [rows[message_id].attempts for message_id in ids]
             skipped = Settled(Source.of(source, region), ids, attempts, event="drop", outcome="drop", reason="skipped")
             announce = [partial(observe, [skipped])]
-    lane = Lane(source.pk, region)
-    Moved(len(ids), [partial(default_backlog().release, lane, ids), *announce]).announce_all()
+    Moved(len(ids), [partial(_release, Lane(source.pk, region), ids, seek=seek), *announce]).announce_all()
     return len(ids)
+
+
+def _release(lane: Lane, ids: Sequence[int], *, seek: int) -> None:
+    """Have Redis forget what has left the database, and both forget acknowledged messages that waited for that."""
+    settled, _ = default_backlog().acknowledge(lane, [(message_id, WHICHEVER) for message_id in ids], generation="")
+    behind = sorted(settled.difference(ids))
+    if behind:
+        with write_transaction():
+            statements.delete_deliveries(
+                subscription_id=lane.subscription_id, region=lane.region, message_ids=behind, seek=seek
+            )
+    default_backlog().release(lane, [*ids, *behind])
