@@ -14,6 +14,7 @@ from deliveries.rules.payload import publish_time_text
 from deliveries.store.statements import LAST_ID
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.principals import Principal
+from pushhub.common.protojson import known_fields
 from subscriptions import selectors
 from subscriptions.api.routes import SUBSCRIPTION, listed, serve
 from subscriptions.paging import Page, paged
@@ -87,7 +88,7 @@ def skip_messages(name: str, body: object) -> Any:
 
 def _move(name: str, body: object, action: Action, caller: Principal) -> dict[str, int]:
     source = selectors.get_subscription(name=name)
-    fields = body if isinstance(body, dict) else {}
+    fields = known_fields(body, IDS | RATE)
     ids, is_all, rate = _ids(fields), fields.get("all", False), fields.get("messagesPerSecond")
     if not isinstance(is_all, bool):
         raise InvalidArgument("Give true or false.", field="all")
@@ -109,7 +110,7 @@ def _move(name: str, body: object, action: Action, caller: Principal) -> dict[st
 
 def _settle(name: str, body: object, settlement: Settlement) -> dict[str, int]:
     source = selectors.get_subscription(name=name)
-    ids = _ids(body if isinstance(body, dict) else {})
+    ids = _ids(known_fields(body, IDS))
     if not ids:
         raise InvalidArgument("Name the messages.", field="messageIds")
     return {"messages": settle_messages(source, ids, settlement=settlement)}

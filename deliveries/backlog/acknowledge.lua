@@ -5,7 +5,7 @@
 -- the delivery already waits behind an earlier one of its key, was leased again, or was leased in another generation: then
 -- earlier ones of its key may be delivered again.
 --   KEYS[1]  the lane   ARGV[1]  the generation in which they were leased
---   ARGV[2..]  delivery, and how often it had been leased when it was handed out
+--   ARGV[2..]  delivery, and how often it had been leased when it was handed out, or 0 for an ack of whichever lease it has
 -- Owns every key of the lane (common.lua).
 local key = KEYS[1]
 local now = now_ms()
@@ -44,7 +44,7 @@ each_chunk(ids, function(part)
   local keys = redis.call('HMGET', key .. ':o', unpack(part))
   for i, id in ipairs(part) do
     if keys[i] then
-      take_ack(id, newest[i] == times[id], where[i], keys[i])
+      take_ack(id, times[id] == '0' or newest[i] == times[id], where[i], keys[i])
     else
       owed_no_more[#owed_no_more + 1] = id
     end

@@ -50,6 +50,8 @@ LANES_TOGETHER, MAX_CONFIGURED, SCANNED = 4000, 200, 10_000
 LANES_AT_ONCE = 8
 #: Lanes at which it looks in one, each for about 0.01 ms.
 LOOKS_AT_ONCE = 100
+#: In place of how often a delivery had been leased: an ack of whichever lease it has (acknowledge.lua).
+WHICHEVER = 0
 
 
 class Backlog(WorkerVerbs):
@@ -256,7 +258,10 @@ class Backlog(WorkerVerbs):
     def acknowledge(
         self, lane: Lane, leases: Iterable[tuple[int, int]], *, generation: str
     ) -> tuple[set[int], set[int]]:
-        """Take acks of an ordered lane; return what the database may forget now, and what came too late."""
+        """Take acks of an ordered lane; return what the database may forget now, and what came too late.
+
+        `leases` has deliveries, and how often each had been leased then, or `WHICHEVER`.
+        """
         owed_no_more, late = self.scripts.acknowledge(keys=[lane.root], args=[generation, *_flat(leases)])
         return _ids(owed_no_more), _ids(late)
 

@@ -8,6 +8,7 @@ from functools import partial
 
 import redis
 
+from deliveries.backlog.backlog import WHICHEVER
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.elsewhere import forget_ended
 from deliveries.backlog.records import Lane
@@ -16,6 +17,7 @@ from deliveries.deadletters.moving import Moved, batches
 from deliveries.models import Delivery
 from deliveries.rules.regions import require_transit
 from deliveries.store import lanerows, statements
+from deliveries.store.regionholds import holds
 from deliveries.store.writelock import write_transaction
 from deliveries.telemetry.events import Settled, Source
 from deliveries.telemetry.sinks.observing import observe
@@ -91,7 +93,7 @@ def _settle(source: Subscription, region: str, seek: int, rows: Mapping[int, Del
         if ids:
             after = {"messages": len(ids), "messageIds": [str(message_id) for message_id in ids]}
             audit.carried_out(method=METHODS[settlement], row=source, after=after)
-    Moved(len(ids), [partial(forget_ended, lane, ids), *announce]).announce_all()
+    Moved(len(ids), [partial(_release, lane, ids, seek=seek), *announce]).announce_all()
     return len(ids)
 
 
@@ -102,3 +104,17 @@ def _leases_spent(lane: Lane, ids: Sequence[int]) -> dict[int, int]:
     except redis.RedisError as error:
         outage_or_raise(error)
         return {}
+
+
+def _release(lane: Lane, ids: Sequence[int], *, seek: int) -> None:
+    """Have Redis forget what has left the database, and both forget acknowledged messages that waited for that."""
+    behind: list[int] = []
+    if holds(lane.region):
+        settled, _ = default_backlog().acknowledge(lane, [(message_id, WHICHEVER) for message_id in ids], generation="")
+        behind = sorted(settled.difference(ids))
+    if behind:
+        with write_transaction():
+            statements.delete_deliveries(
+                subscription_id=lane.subscription_id, region=lane.region, message_ids=behind, seek=seek
+            )
+    forget_ended(lane, [*ids, *behind])

@@ -23,6 +23,7 @@ from subscriptions.models import Snapshot, Subscription
 from subscriptions.resources import bounds, fields
 from subscriptions.services.projects import ensure_project
 from subscriptions.services.rows import check_free, check_name, insert
+from subscriptions.services.snapshots import sweep_snapshots
 
 LIFETIME = timedelta(days=7)
 SHORTEST_LIFETIME = timedelta(hours=1)
@@ -42,6 +43,7 @@ def create_snapshot(*, name: str, request: object, caller: Principal = OPERATOR)
         messagerows.lock_settled()
         project = ensure_project(project=project_id, caller=caller)
         source = selectors.get_subscription(name=snapshot_fields["subscription"], lock=True)
+        sweep_snapshots(project=project, snapshot_id=snapshot_id)  # the name of one that has expired is free
         check_free(Snapshot.objects.filter(project=project, snapshot_id=snapshot_id), snapshot_id)
         _refuse_too_many(project.pk, source.topic_id)
         row = Snapshot(project=project, snapshot_id=snapshot_id, labels=labels, tags=snapshot_fields.get("tags", {}))
@@ -57,7 +59,7 @@ def _refuse_too_many(project_pk: int, topic_pk: int | None) -> None:
         ("project", Snapshot.objects.filter(project_id=project_pk)),
         ("topic", Snapshot.objects.filter(topic_pk=topic_pk or 0)),
     ):
-        if rows.count() >= MAX_SNAPSHOTS:
+        if rows.filter(expire_at__gt=utcnow()).count() >= MAX_SNAPSHOTS:
             raise ResourceExhausted(f"The {what} has {MAX_SNAPSHOTS} snapshots, and may not have more.")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import binascii
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
@@ -349,11 +349,7 @@ class Message(Kind):
     def _field_of(self, spelling: str, spellings: dict[str, str], path: str) -> str:
         field = self.spellings.get(spelling)
         if field is None:
-            where = f" at '{path}'" if path else ""
-            raise InvalidArgument(
-                f'Invalid JSON payload received. Unknown name "{clipped(spelling)}"{where}: Cannot find field.',
-                field=clipped(f"{path}.{spelling}" if path else spelling),
-            )
+            raise unknown_field(spelling, path=path)
         if field in spellings:
             raise InvalidArgument(
                 f'Invalid JSON payload received. "{spellings[field]}" and "{spelling}" are two spellings of one field.',
@@ -376,3 +372,23 @@ class Message(Kind):
         if path:
             self.refuse(value, path)
         raise InvalidArgument("Invalid JSON payload received. The body must be a JSON object.", field="body")
+
+
+def unknown_field(name: str, *, path: str = "") -> InvalidArgument:
+    """Return the error for a field that a request, or its message at `path`, doesn't have."""
+    where = f" at '{path}'" if path else ""
+    return InvalidArgument(
+        f'Invalid JSON payload received. Unknown name "{clipped(name)}"{where}: Cannot find field.',
+        field=clipped(f"{path}.{name}" if path else name),
+    )
+
+
+def known_fields(body: object, names: Collection[str]) -> dict[str, Any]:
+    """Return the fields of a request that no message describes; none if it is not an object.
+
+    Raises InvalidArgument for other fields than these.
+    """
+    fields = body if isinstance(body, dict) else {}
+    for name in sorted(fields.keys() - set(names)):
+        raise unknown_field(name)
+    return fields

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import transaction
 
 from pushhub.common import names
@@ -36,9 +38,9 @@ def delete_snapshot(*, name: str) -> None:
         selectors.get_snapshot(name=name, lock=True).delete()
 
 
-def sweep_snapshots() -> int:
-    """Delete the snapshots that have expired. Returns how many."""
-    expired = list(Snapshot.objects.filter(expire_at__lte=utcnow()).select_related("project"))
+def sweep_snapshots(**which: Any) -> int:
+    """Delete the snapshots that have expired, of those that a filter names. Returns how many."""
+    expired = list(Snapshot.objects.filter(expire_at__lte=utcnow(), **which).select_related("project"))
     for row in expired:
         row.delete()
     return len(expired)

@@ -42,6 +42,8 @@ MOST_WAITING = 1_000
 WAIT_SECONDS = 10.0
 #: After this time a turn ends with the next message.
 TURN_SECONDS = 0.1
+#: How long a thread pauses after no sandbox could be started.
+START_PAUSE_SECONDS = 0.1
 #: A sandbox that writes nothing for this long is ended. Its own limits are in CPU time, and shorter.
 SILENCE_SECONDS = 30.0
 #: Bytes of one line of an answer: 10 MB of data, each byte of which may take six in JSON.
@@ -59,22 +61,30 @@ class SandboxEnded(Exception):
     """The process of a sandbox ended, or had to be ended, before it had answered."""
 
 
+class SandboxNotStarted(ResourceExhausted):
+    """This machine has no room for another process now, which says nothing about the messages."""
+
+
 class Sandbox:
     """One process. It serves one call at a time."""
 
     def __init__(self) -> None:
         self._socket, other_end = socket.socketpair()
         self._socket.settimeout(SILENCE_SECONDS)
-        with other_end:
-            self._process = subprocess.Popen(  # noqa: S603 - PushHub's own program
-                [sys.executable, "-I", str(PROGRAM), _engine_folder()],
-                stdin=other_end.fileno(),
-                stdout=other_end.fileno(),
-                stderr=subprocess.DEVNULL,
-                env={},
-                cwd="/",
-                start_new_session=True,
-            )
+        try:
+            with other_end:
+                self._process = subprocess.Popen(  # noqa: S603 - PushHub's own program
+                    [sys.executable, "-I", str(PROGRAM), _engine_folder()],
+                    stdin=other_end.fileno(),
+                    stdout=other_end.fileno(),
+                    stderr=subprocess.DEVNULL,
+                    env={},
+                    cwd="/",
+                    start_new_session=True,
+                )
+        except OSError:
+            self._socket.close()
+            raise
         self._answers = self._socket.makefile("rb")
 
     @property
@@ -231,7 +241,11 @@ class _Call:
         began = time.monotonic()
         if began > self._ends:
             raise _busy()
-        self._take_turn()
+        try:
+            self._take_turn()
+        except SandboxNotStarted:
+            time.sleep(START_PAUSE_SECONDS)
+            raise Again from None
         self._seconds -= time.monotonic() - began
         is_failed = self._needs_all and any(isinstance(result, Failed) for result in self._results[-1:])
         is_over = bool(self._results) and (self._seconds <= 0 or is_failed)
@@ -262,8 +276,13 @@ class Lease:
         self.process = process
 
     def sandbox(self) -> Sandbox:
+        """Return the process. Raises SandboxNotStarted."""
         if self.process is None:
-            self.process = Sandbox()
+            try:
+                self.process = Sandbox()
+            except OSError as error:
+                logger.warning("no sandbox of message transforms can be started: %s", error)
+                raise SandboxNotStarted("No message transform can be run now. Try again later.") from error
         return self.process
 
     def end(self) -> None:

@@ -34,6 +34,10 @@ def test_an_instance_runs_the_process_of_its_name(instance: str) -> None:
         assert name == instance
 
 
+def test_a_database_that_comes_up_late_is_migrated_nevertheless() -> None:
+    assert service("pushhub-migrate.service")["Restart"] == "on-failure"
+
+
 def test_their_settings_are_read() -> None:
     read = settings_read()
     for line in (UNITS / "pushhub.env").read_text(encoding="utf-8").splitlines():

@@ -14,6 +14,7 @@ from deliveries.telemetry.counting import ledger
 from deliveries.telemetry.counting.fetching import fetch_waiting
 from deliveries.telemetry.journal import files, shipping
 from deliveries.telemetry.journal.columns import event_schema
+from deliveries.telemetry.journal.parquetfiles import is_not_of_content
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +92,10 @@ def segments(folder: Path) -> list[Path]:
 
 
 def fault(path: Path) -> str:
-    """Return what is wrong with a segment, or "" for a good one. Reads only the footer. Raises FileNotFoundError."""
+    """Return what is wrong with a segment, or "" for a good one. Reads only the footer.
+
+    Raises OSError if the content is not the cause, for instance for a missing file.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -99,9 +103,9 @@ def fault(path: Path) -> str:
         return "foreign: not a name of ours"
     try:
         schema = pq.read_schema(path)
-    except FileNotFoundError:
-        raise
     except (pa.ArrowException, OSError) as error:
+        if is_not_of_content(error):
+            raise
         return f"not a whole Parquet file: {str(error).splitlines()[0]}"
     for column in event_schema():
         # Columns are only ever added: an older segment may lack the last ones, but the types are the same.

@@ -26,11 +26,13 @@ def damage(path: Path | str, *, rows: int | None = None, filesystem: Any = None)
         with pq.ParquetFile(path, filesystem=filesystem) as file:
             for batch in file.iter_batches(batch_size=BATCH_ROWS):
                 count += batch.num_rows
-    except OSError as error:
-        # Arrow raises it for damaged pages as well, without a number.
-        if error.errno not in (None, errno.EIO):
+    except (pa.ArrowException, OSError) as error:
+        if is_not_of_content(error):
             raise
         return f"it cannot be read: {first_line(error)}"
-    except pa.ArrowException as error:
-        return f"it cannot be read: {first_line(error)}"
     return "" if rows in (None, count) else f"it has {count} rows instead of {rows}"
+
+
+def is_not_of_content(error: Exception) -> bool:
+    """Return whether the system refused to read a file. Arrow raises OSError for damage too, without a number."""
+    return isinstance(error, OSError) and error.errno not in (None, errno.EIO)

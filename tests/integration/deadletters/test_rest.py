@@ -41,6 +41,15 @@ def test_dead_letters_are_redriven_and_discarded_by_id_or_all_at_a_rate(api: Api
     assert api.get(f"{WORKER}/deadLetters").body == {}
 
 
+@pytest.mark.parametrize("method", ["redriveDeadLetters", "discardDeadLetters", "deadLetterMessages", "skipMessages"])
+def test_a_field_that_a_method_does_not_have_is_refused_and_nothing_is_moved(api: Api, method: str) -> None:
+    [letter] = letters_create(api, source_create(api), 1)
+    answer = api.post(f"{WORKER}:{method}", {"messageIds": [str(letter)], "dryRun": True})
+    assert (answer.error["status"], answer.fields) == ("INVALID_ARGUMENT", ["dryRun"])
+    assert 'Unknown name "dryRun"' in answer.error["message"]
+    assert len(api.get(f"{WORKER}/deadLetters").body["deadLetters"]) == 1
+
+
 def test_the_timed_task_sends_one_for_each_shard_that_has_orders(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[int] = []
     monkeypatch.setattr(tasks.advance_dead_letters, "apply_async", lambda args, **_: sent.extend(args))

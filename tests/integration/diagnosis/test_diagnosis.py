@@ -511,6 +511,8 @@ def test_viewers_may_not_diagnose(setup: SetUp) -> None:
 def test_send_probe_must_be_true_or_false(setup: SetUp) -> None:
     answer = setup.api.post("subscriptions/hello:diagnose", {"sendProbe": "yes"})
     assert (answer.status, answer.fields) == (400, ["sendProbe"])
+    answer = setup.api.post("subscriptions/hello:diagnose", {"sendprobe": True})
+    assert (answer.status, answer.fields) == (400, ["sendprobe"])
 
 
 def test_a_server_that_answers_no_tls_handshake_does_not_hold_up_the_diagnosis(setup: SetUp) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -155,6 +156,24 @@ def test_a_disk_that_fails_leaves_the_segments_for_later(tmp_path: Path, monkeyp
         broken.setattr(embedded, "segment_sums", fail)
         with pytest.raises(PermissionError):
             counter.turn()
+    counter.turn()
+
+    assert_counted(paths)
+
+
+def test_a_footer_that_cannot_be_read_now_is_read_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a process without free file handles, then no segment is quarantined, and the next turn counts all."""
+    paths = segments_make(tmp_path, range(2), seed=6)
+    counter = EmbeddedCounter(tmp_path)
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(pq, "read_schema", fail)
+        with pytest.raises(OSError, match="Too many open files"):
+            counter.turn()
+    assert not Segment.objects.exists()
     counter.turn()
 
     assert_counted(paths)

@@ -11,6 +11,7 @@ from deliveries.backlog.default import default_backlog
 from deliveries.backlog.elsewhere import hear_of_elsewhere
 from deliveries.backlog.reconcile import audit, rebuild
 from deliveries.backlog.records import Lane
+from deliveries.deadletters.settling import Settlement, settle_messages
 from deliveries.models import Delivery, LostOffer, Message
 from deliveries.publish.service import publish_message
 from deliveries.pull.deadlines import give_back_leases, hand_over_keys, modify_ack_deadlines
@@ -169,6 +170,21 @@ def test_an_ack_of_a_later_message_counts_when_the_earlier_ones_are_acknowledged
     assert owed() == 3
     puller.ack("k1")
     assert owed() == 0
+
+
+def test_a_message_that_is_skipped_keeps_no_later_ones_owed_that_are_acknowledged(puller: Puller) -> None:
+    publish("k", 4)
+    puller.pull()
+    first, second, _, fourth = Delivery.objects.order_by("message_id").values_list("message_id", flat=True)
+    puller.ack("k3")
+    # When one is skipped behind another that is leased, then what comes later is still owed
+    settle_messages(puller.subscription, [second], settlement=Settlement.SKIP)
+    assert owed() == 3
+    # And when the first one is skipped, then only what nobody acknowledged
+    settle_messages(puller.subscription, [first], settlement=Settlement.SKIP)
+    assert list(Delivery.objects.values_list("message_id", flat=True)) == [fourth]
+    puller.lapse("k4")
+    assert puller.pull() == ["k4"]
 
 
 def test_a_nack_delivers_later_messages_again_although_they_were_acknowledged(puller: Puller) -> None:

@@ -229,6 +229,19 @@ def test_expired_snapshots_are_deleted(api: Api) -> None:
     assert not Snapshot.objects.exists()
 
 
+def test_the_name_and_the_place_of_an_expired_snapshot_are_free_at_once(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "MAX_SNAPSHOTS", 1)
+    subscribe(api)
+    snapshot(api)
+    Snapshot.objects.update(expire_at=utcnow() - datetime.timedelta(seconds=1))
+    assert snapshot(api, "another")["name"].endswith("/another")
+    Snapshot.objects.filter(snapshot_id="another").update(expire_at=utcnow() - datetime.timedelta(seconds=1))
+    assert snapshot(api)["name"] == KEPT
+    assert api.get("snapshots/before").status == 200
+
+
 def test_a_snapshot_lives_seven_days_less_the_age_of_the_oldest_unacknowledged_message(api: Api) -> None:
     subscribe(api)
     publish(api, "old")

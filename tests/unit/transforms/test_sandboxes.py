@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pushhub.common.errors import ResourceExhausted
+from subscriptions.transforms import sandboxes as module
 from subscriptions.transforms.functions import Function
 from subscriptions.transforms.results import FILTERED, Failed, Input, Transformed
 from subscriptions.transforms.sandboxes import GROUP_MESSAGES, Sandboxes
@@ -221,3 +224,31 @@ def test_a_process_that_dies_is_replaced(sandboxes: Sandboxes) -> None:
 
     assert isinstance(result, Failed | Transformed)
     assert run(sandboxes, "function f(m) { return m; }", message(b"y")) == [Transformed(b"y", {})]
+
+
+def test_without_room_for_a_process_messages_wait_and_none_fails(
+    sandboxes: Sandboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a machine that cannot start a process twice, then the messages get their results from the third."""
+    real, failures = module.subprocess.Popen, [OSError(errno.EAGAIN, "no more processes")] * 2
+
+    def start(*args: Any, **kwargs: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(module.subprocess, "Popen", start)
+    code = "function f(message) { return message; }"
+    assert run(sandboxes, code, message(b"a")) == [Transformed(b"a", {})]
+    assert not failures
+
+
+def test_without_room_for_a_process_code_cannot_be_checked_now(
+    sandboxes: Sandboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOMEM, "no memory")
+
+    monkeypatch.setattr(module.subprocess, "Popen", start)
+    with pytest.raises(ResourceExhausted, match="Try again later"):
+        sandboxes.check("shop", Function("f", "function f(message) { return message; }"))
