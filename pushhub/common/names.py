@@ -28,6 +28,8 @@ NEW_PROJECT_PATTERN = re.compile(
 )
 #: What the emulator takes as a project's id, as Google's does: visible ASCII without slashes, and blanks inside.
 EMULATED_PROJECT_PATTERN = re.compile(r"[!-.0-~](?:[ -.0-~]{0,98}[!-.0-~])?")
+#: The largest number of a project, a folder or an organization in a name.
+LAST_NUMBER = 10**18 - 1
 #: Whether this process is the emulator.
 _emulated = False
 

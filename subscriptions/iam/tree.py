@@ -9,6 +9,7 @@ from django.apps import apps
 from django.db.models import Model
 
 from pushhub.common import names
+from pushhub.common.decimals import read_decimal
 from pushhub.common.errors import InvalidArgument, NotFound, clipped
 from pushhub.common.replica import from_primary, primary_row
 from pushhub.common.rows import row_or_none
@@ -144,12 +145,13 @@ def _project(name: str, field: str) -> Resource:
 
 def _numbered(model: type[Organization] | type[Folder]) -> Callable[[str, str], Resource]:
     def get(name: str, field: str) -> Resource:
-        number = name.partition("/")[2]
-        if not (number.isascii() and number.isdecimal() and len(number) < 19):
+        text = name.partition("/")[2]
+        number = read_decimal(text, most=names.LAST_NUMBER)
+        if number is None:
             raise names.invalid_name(name, field=field)
-        row = row_or_none(model.objects.filter(number=int(number)))
+        row = row_or_none(model.objects.filter(number=number))
         if row is None:
-            raise selectors.resource_missing(number, field=field)
+            raise selectors.resource_missing(text, field=field)
         return row
 
     return get
