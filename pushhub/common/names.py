@@ -28,6 +28,8 @@ NEW_PROJECT_PATTERN = re.compile(
 )
 #: What the emulator takes as a project's id, as Google's does: visible ASCII without slashes, and blanks inside.
 EMULATED_PROJECT_PATTERN = re.compile(r"[!-.0-~](?:[ -.0-~]{0,98}[!-.0-~])?")
+#: The largest number of a project, a folder or an organization in a name.
+LAST_NUMBER = 10**18 - 1
 #: Whether this process is the emulator.
 _emulated = False
 
@@ -211,17 +213,17 @@ def check_new_project(project_id: str, *, field: str) -> None:
 
 def parse_topic(name: str, *, field: str = "name") -> tuple[str, str]:
     """Return the (project, topic id) of a topic's full name; InvalidArgument if it is malformed."""
-    return _parse(name, collection="topics", field=field)
+    return parse_owned(name, collection="topics", field=field)
 
 
 def parse_subscription(name: str, *, field: str = "name") -> tuple[str, str]:
     """Return the (project, subscription id) of a subscription's full name; InvalidArgument if it is malformed."""
-    return _parse(name, collection="subscriptions", field=field)
+    return parse_owned(name, collection="subscriptions", field=field)
 
 
 def parse_snapshot(name: str, *, field: str = "name") -> tuple[str, str]:
     """Return the (project, snapshot id) of a snapshot's full name; InvalidArgument if it is malformed."""
-    return _parse(name, collection="snapshots", field=field)
+    return parse_owned(name, collection="snapshots", field=field)
 
 
 def parse_project(name: str, *, field: str = "project") -> str:
@@ -249,15 +251,11 @@ def parse_schema(name: str, *, field: str = "name") -> tuple[str, str, str]:
     schema, _, revision = name.partition("@")
     if revision and not REVISION_PATTERN.fullmatch(revision):
         raise invalid_name(name, field=field)
-    return *_parse(schema, collection="schemas", field=field), revision
+    return *parse_owned(schema, collection="schemas", field=field), revision
 
 
 def parse_owned(name: str, *, collection: str, field: str = "name") -> tuple[str, str]:
     """Return the (project, id) of a full name in any of a project's collections; InvalidArgument if it is malformed."""
-    return _parse(name, collection=collection, field=field)
-
-
-def _parse(name: str, *, collection: str, field: str) -> tuple[str, str]:
     parts = name.split("/")
     if len(parts) != 4 or parts[0] != "projects" or parts[2] != collection:
         raise invalid_name(name, field=field)

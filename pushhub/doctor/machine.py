@@ -186,14 +186,14 @@ def _read(path: str) -> datetime | str:
         return "it is no certificate in PEM that can be read"
 
 
-def server_end(host: str, port: int, *, address: str = "") -> datetime | str:
+def server_end(host: str, port: int) -> datetime | str:
     """Return when the certificate of a server ends, whoever signed it, or why it was not seen."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:
         with (
-            socket.create_connection((address or host, port), timeout=TLS_SECONDS) as plain,
+            socket.create_connection((host, port), timeout=TLS_SECONDS) as plain,
             context.wrap_socket(plain, server_hostname=host) as secured,
         ):
             der = secured.getpeercert(binary_form=True)

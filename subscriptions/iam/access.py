@@ -8,6 +8,8 @@ from functools import cache
 from django.conf import settings
 from django.db.models import Q
 
+from pushhub.common import names
+from pushhub.common.decimals import read_decimal
 from pushhub.common.errors import PermissionDenied
 from pushhub.common.expiring import ExpiringCache
 from pushhub.common.principals import Principal
@@ -186,6 +188,5 @@ def find_role(name: str) -> RoleResource | None:
     roles = RoleResource.objects.select_related("project", "organization").filter(role_id=parts[3])
     if parts[0] == "projects":
         return row_or_none(roles.filter(project__project_id=parts[1]))
-    if parts[0] == "organizations" and parts[1].isascii() and parts[1].isdecimal() and len(parts[1]) < 19:
-        return row_or_none(roles.filter(organization__number=int(parts[1])))
-    return None
+    number = read_decimal(parts[1], most=names.LAST_NUMBER) if parts[0] == "organizations" else None
+    return None if number is None else row_or_none(roles.filter(organization__number=number))

@@ -38,10 +38,8 @@ PUBSUB_EDITOR = (
     | _of("pubsub.snapshots", "create delete update")
     | _of("pubsub.schemas", "attach commit create delete rollback")
 )
-PUBSUB_POLICIES = frozenset(
-    f"pubsub.{collection}.{verb}"
-    for collection in ("topics", "subscriptions", "snapshots", "schemas")
-    for verb in _POLICY.split()
+PUBSUB_POLICIES = frozenset().union(
+    *(_of(f"pubsub.{collection}", _POLICY) for collection in ("topics", "subscriptions", "snapshots", "schemas"))
 )
 PUBSUB_ADMIN = PUBSUB_EDITOR | PUBSUB_POLICIES
 
@@ -65,14 +63,8 @@ ORGANIZATION_READ = _of("resourcemanager.organizations", "get")
 ORGANIZATION_POLICY = _of("resourcemanager.organizations", _POLICY)
 PERIMETER_READ = _of("accesscontextmanager.servicePerimeters", "get list")
 PERIMETER_WRITE = _of("accesscontextmanager.servicePerimeters", "create delete update")
-AUDIT_READ = frozenset(
-    {
-        "logging.logEntries.list",
-        "monitoring.metricDescriptors.get",
-        "monitoring.metricDescriptors.list",
-        "monitoring.timeSeries.list",
-    }
-)
+MONITORING_READ = _of("monitoring.metricDescriptors", "get list") | {"monitoring.timeSeries.list"}
+AUDIT_READ = MONITORING_READ | {"logging.logEntries.list"}
 RUN_INVOKE = frozenset({"run.routes.invoke", "run.jobs.run"})
 
 #: Reading all policies without changing them.
@@ -162,18 +154,7 @@ _ROLES = (
         PERIMETER_READ | PERIMETER_WRITE,
     ),
     Role("roles/accesscontextmanager.policyReader", "Access Context Manager Reader", PERIMETER_READ),
-    Role(
-        "roles/monitoring.viewer",
-        "Monitoring Viewer",
-        frozenset(
-            {
-                "monitoring.metricDescriptors.get",
-                "monitoring.metricDescriptors.list",
-                "monitoring.timeSeries.list",
-                "resourcemanager.projects.get",
-            }
-        ),
-    ),
+    Role("roles/monitoring.viewer", "Monitoring Viewer", MONITORING_READ | {"resourcemanager.projects.get"}),
     Role("roles/run.invoker", "Cloud Run Invoker", RUN_INVOKE),
 )
 

@@ -9,11 +9,13 @@ from django.apps import apps
 from django.db.models import Model
 
 from pushhub.common import names
+from pushhub.common.decimals import read_decimal
 from pushhub.common.errors import InvalidArgument, NotFound, clipped
 from pushhub.common.replica import from_primary, primary_row
 from pushhub.common.rows import row_or_none
 from subscriptions import selectors
-from subscriptions.models import Folder, Organization, Project
+from subscriptions.models import Folder, Organization, Project, Snapshot, Subscription, Topic
+from subscriptions.models.schemas import Schema
 
 #: A row that has a policy, a name and a place in the tree.
 Resource = Model
@@ -42,16 +44,7 @@ KINDS = {
     "ServiceAccount": Kind("serviceAccount", "iam", "iam.serviceAccounts"),
 }
 #: By the collection in a full name: the first part of a short name, the part behind the project in a longer one.
-KIND_OF_COLLECTION = {
-    "organizations": KINDS["Organization"],
-    "folders": KINDS["Folder"],
-    "projects": KINDS["Project"],
-    "topics": KINDS["Topic"],
-    "subscriptions": KINDS["Subscription"],
-    "snapshots": KINDS["Snapshot"],
-    "schemas": KINDS["Schema"],
-    "serviceAccounts": KINDS["ServiceAccount"],
-}
+KIND_OF_COLLECTION = {f"{kind.word}s": kind for kind in KINDS.values()}
 
 
 def kind_of(resource: Resource) -> Kind:
@@ -152,27 +145,26 @@ def _project(name: str, field: str) -> Resource:
 
 def _numbered(model: type[Organization] | type[Folder]) -> Callable[[str, str], Resource]:
     def get(name: str, field: str) -> Resource:
-        number = name.partition("/")[2]
-        if not (number.isascii() and number.isdecimal() and len(number) < 19):
+        text = name.partition("/")[2]
+        number = read_decimal(text, most=names.LAST_NUMBER)
+        if number is None:
             raise names.invalid_name(name, field=field)
-        row = row_or_none(model.objects.filter(number=int(number)))
+        row = row_or_none(model.objects.filter(number=number))
         if row is None:
-            raise selectors.resource_missing(number, field=field)
+            raise selectors.resource_missing(text, field=field)
         return row
 
     return get
 
 
-def _owned(model_name: str, id_field: str, collection: str) -> Callable[[str, str], Resource]:
-    """Return the getter of the kinds whose ids follow the rule of topics."""
+def _owned(model: type[Model]) -> Callable[[str, str], Resource]:
+    """Return the getter of a kind whose ids follow the rule of topics."""
+    word = KINDS[model.__name__].word
 
     def get(name: str, field: str) -> Resource:
         name = name.partition("@")[0]  # a schema's revision shares the schema's policy
-        project, resource_id = names.parse_owned(name, collection=collection, field=field)
-        model: type[Model] | None = apps.get_app_config("subscriptions").models.get(model_name.lower())
-        if model is None:
-            raise selectors.resource_missing(resource_id, field=field)
-        row = selectors.owned_row(model, project=project, **{id_field: resource_id})
+        project, resource_id = names.parse_owned(name, collection=f"{word}s", field=field)
+        row = selectors.owned_row(model, project=project, **{f"{word}_id": resource_id})
         if row is None:
             raise selectors.resource_missing(resource_id, field=field)
         return row
@@ -184,9 +176,9 @@ _GETTERS: dict[str, Callable[[str, str], Resource]] = {
     "organization": _numbered(Organization),
     "folder": _numbered(Folder),
     "project": _project,
-    "topic": _owned("Topic", "topic_id", "topics"),
-    "subscription": _owned("Subscription", "subscription_id", "subscriptions"),
-    "snapshot": _owned("Snapshot", "snapshot_id", "snapshots"),
-    "schema": _owned("Schema", "schema_id", "schemas"),
+    "topic": _owned(Topic),
+    "subscription": _owned(Subscription),
+    "snapshot": _owned(Snapshot),
+    "schema": _owned(Schema),
     "serviceAccount": lambda name, field: selectors.get_service_account(name=name),
 }

@@ -15,6 +15,7 @@ from django.db.models.lookups import Exact
 
 from pushhub.common import names
 from pushhub.common.clock import utcnow
+from pushhub.common.decimals import read_decimal
 from pushhub.common.errors import FailedPrecondition, InvalidArgument, clipped
 from pushhub.common.principals import OPERATOR, Principal
 from pushhub.common.protojson import format_timestamp
@@ -183,8 +184,8 @@ def _state(value: str) -> Q:
 
 def _number(column: str) -> Callable[[str], Q]:
     def condition(value: str) -> Q:
-        is_number = value.isascii() and value.isdecimal() and len(value) < 19
-        return Q(**{column: int(value)}) if is_number else Q(pk__in=[])
+        number = read_decimal(value, most=names.LAST_NUMBER)
+        return Q(pk__in=[]) if number is None else Q(**{column: number})
 
     return condition
 

@@ -18,7 +18,7 @@ from subscriptions.models import ServiceAccount
 from subscriptions.resources import fields, masks
 from subscriptions.resources.render import service_account_resource
 from subscriptions.services.projects import ensure_project
-from subscriptions.services.rows import check_name
+from subscriptions.services.rows import update_request
 
 MUTABLE = frozenset({"displayName", "description"})
 #: How long a deleted account can be undeleted, as at Google.
@@ -62,10 +62,7 @@ def create_service_account(*, project: str, request: object, caller: Principal =
 
 def update_service_account(*, name: str, request: object) -> ServiceAccount:
     """Update an account. `request` is a PatchServiceAccountRequest with the account and a mask."""
-    parsed = fields.PATCH_SERVICE_ACCOUNT.read(request)
-    values = parsed.get("serviceAccount", {})
-    paths = masks.mask_paths(parsed.get("updateMask", ""), fields.SERVICE_ACCOUNT, mutable=MUTABLE)
-    check_name(values, name)
+    values, paths = update_request(request, name, fields.PATCH_SERVICE_ACCOUNT, "serviceAccount", MUTABLE)
     with transaction.atomic():
         account = selectors.get_service_account(name=name)
         merged = masks.masked(service_account_resource(account), values, paths, fields.SERVICE_ACCOUNT)

@@ -12,7 +12,7 @@ from subscriptions import selectors
 from subscriptions.models import Snapshot
 from subscriptions.resources import bounds, fields, masks
 from subscriptions.resources.render import snapshot_resource
-from subscriptions.services.rows import check_name
+from subscriptions.services.rows import update_request
 
 SNAPSHOT_MUTABLE = frozenset({"labels"})
 
@@ -20,10 +20,7 @@ SNAPSHOT_MUTABLE = frozenset({"labels"})
 def update_snapshot(*, name: str, request: object) -> Snapshot:
     """Update the labels of a snapshot. `request` is an UpdateSnapshotRequest; nothing else can change."""
     names.parse_snapshot(name)
-    parsed = fields.UPDATE_SNAPSHOT.read(request)
-    values = parsed.get("snapshot", {})
-    paths = masks.mask_paths(parsed.get("updateMask", ""), fields.SNAPSHOT, mutable=SNAPSHOT_MUTABLE)
-    check_name(values, name)
+    values, paths = update_request(request, name, fields.UPDATE_SNAPSHOT, "snapshot", SNAPSHOT_MUTABLE)
     with transaction.atomic():
         row = selectors.get_snapshot(name=name, lock=True)
         merged = masks.masked(snapshot_resource(row), values, paths, fields.SNAPSHOT)

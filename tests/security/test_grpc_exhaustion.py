@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import grpc
@@ -84,19 +84,26 @@ def test_the_request_of_a_stranger_is_never_read(
     assert peak_mb(strict) - before < 30
 
 
-def test_a_stranger_is_refused_before_the_request_is_complete(channel: grpc.Channel) -> None:
-    never = threading.Event()
+@contextmanager
+def silent_requests() -> Iterator[Callable[[], Iterator[bytes]]]:
+    """Yield what makes the requests of a client that sends nothing during the block."""
+    ended = threading.Event()
 
     def requests() -> Iterator[bytes]:
-        never.wait()
+        ended.wait()
         yield from ()
 
     try:
+        yield requests
+    finally:
+        ended.set()
+
+
+def test_a_stranger_is_refused_before_the_request_is_complete(channel: grpc.Channel) -> None:
+    with silent_requests() as requests:
         for method in (PUBLISH, STREAM):
             answers = channel.stream_stream(method)(requests(), timeout=60)
             assert answers.code() == grpc.StatusCode.UNAUTHENTICATED
-    finally:
-        never.set()
 
 
 def test_a_known_caller_cannot_make_millions_of_objects(
@@ -200,15 +207,9 @@ def test_calls_without_a_request_cost_their_caller_alone(strict: GrpcServer) -> 
         grants.grant_role(get_resource(TOPIC), role="roles/pubsub.viewer", member=member)
         tokens.append(access_tokens.create_access_token(member=member).token)
     ada, bob = [(("authorization", f"Bearer {token}"),) for token in tokens]
-    never = threading.Event()
-
-    def requests() -> Iterator[bytes]:
-        never.wait()
-        yield from ()
-
     request = pubsub.GetTopicRequest.pb()(topic=TOPIC).SerializeToString()
     method = "/google.pubsub.v1.Publisher/GetTopic"
-    with grpc.insecure_channel(strict.address) as channel:
+    with grpc.insecure_channel(strict.address) as channel, silent_requests() as requests:
         hanging = [channel.stream_unary(method).future(requests(), metadata=ada) for _ in range(40)]
         try:
             for _ in range(5):
@@ -216,7 +217,6 @@ def test_calls_without_a_request_cost_their_caller_alone(strict: GrpcServer) -> 
         finally:
             for call in hanging:
                 call.cancel()
-            never.set()
         assert code_of(channel.unary_unary(method), request, metadata=ada) == "OK"
 
 
@@ -224,23 +224,15 @@ def test_calls_without_a_request_cost_their_caller_alone(strict: GrpcServer) -> 
 def test_a_request_that_does_not_come_in_time_is_given_up(
     transactional_db: None, redis_url: str, live_server: LiveServer, count: int
 ) -> None:
-    never = threading.Event()
-
-    def requests() -> Iterator[bytes]:
-        never.wait()
-        yield from ()
-
     limits = {"PUSHHUB_BODY_SECONDS": "1", "PUSHHUB_GRPC_CALLER_CALLS": "1"}
     with (
         GrpcServer(redis_url, rest=live_server.url, **limits) as server,
         grpc.insecure_channel(server.address) as channel,
+        silent_requests() as requests,
     ):
-        try:
-            publish = channel.stream_unary(PUBLISH)
-            calls = [publish.future(requests(), timeout=60) for _ in range(count)]
-            assert {call.code() for call in calls} == {grpc.StatusCode.DEADLINE_EXCEEDED}
-        finally:
-            never.set()
+        publish = channel.stream_unary(PUBLISH)
+        calls = [publish.future(requests(), timeout=60) for _ in range(count)]
+        assert {call.code() for call in calls} == {grpc.StatusCode.DEADLINE_EXCEEDED}
 
 
 @pytest.mark.parametrize("method", [STREAM, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"])
@@ -248,21 +240,13 @@ def test_streams_without_a_first_request_end(
     transactional_db: None, redis_url: str, live_server: LiveServer, method: str
 ) -> None:
     """Given 200 streams whose clients send nothing, then each of them ends, and says why."""
-    never = threading.Event()
-
-    def requests() -> Iterator[bytes]:
-        never.wait()
-        yield from ()
-
     with (
         GrpcServer(redis_url, rest=live_server.url, PUSHHUB_HEAD_SECONDS="1") as server,
         grpc.insecure_channel(server.address) as channel,
+        silent_requests() as requests,
     ):
         streams = [channel.stream_stream(method)(requests(), timeout=60) for _ in range(200)]
-        try:
-            ends = {(stream.code(), stream.details()) for stream in streams}
-        finally:
-            never.set()
+        ends = {(stream.code(), stream.details()) for stream in streams}
     assert ends == {(grpc.StatusCode.DEADLINE_EXCEEDED, "The first request of the stream did not arrive in time.")}
 
 

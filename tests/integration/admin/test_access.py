@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from subscriptions.iam import grants
 from subscriptions.iam.tree import get_resource
 from subscriptions.models import Organization, Project, ServiceAccount, Subscription, Topic
 from tests.integration.admin.test_resources import errors, form
-from tests.restapi import Api, root_client
+from tests.restapi import Api, root_client, staff_client
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -26,11 +25,7 @@ def ada(redis_url: str) -> Client:
     api = Api()
     api.create("topics/orders")
     api.post("serviceAccounts", {"accountId": "pusher"})
-    user = User.objects.create_user("ada", "ada@example.com", is_staff=True)
-    user.user_permissions.set(Permission.objects.all())
-    client = Client()
-    client.force_login(user)
-    return client
+    return staff_client("ada")
 
 
 def grant(resource: str, role: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -15,7 +14,7 @@ from deliveries.models import DeadLetter, DeadLetterJob, Delivery, Message
 from subscriptions.iam import grants
 from subscriptions.models import Project, Subscription, Topic
 from tests.integration.deadletters.letters import letters_create, owed_to, source_create
-from tests.restapi import Api, root_client
+from tests.restapi import Api, root_client, staff_client
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_url")]
 
@@ -160,12 +159,8 @@ def test_chosen_dead_letters_are_moved_at_the_rate_of_the_form(api: Api, client:
 
 
 def person(name: str, role: str, resource: Any) -> Client:
-    user = User.objects.create(username=name, email=f"{name}@example.com", is_staff=True)
-    user.user_permissions.set(Permission.objects.all())
     grants.grant_role(resource, role=role, member=f"user:{name}@example.com")
-    client = Client()
-    client.force_login(user)
-    return client
+    return staff_client(name)
 
 
 def test_a_viewer_sees_no_button_and_no_content(api: Api) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from django.contrib.admin import ModelAdmin
-from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from deliveries.models import Delivery, Message
@@ -20,7 +19,7 @@ from subscriptions.iam import grants
 from subscriptions.models import Subscription
 from tests.ports import wait_for
 from tests.receiver import Answer, Receiver
-from tests.restapi import Api, root_client
+from tests.restapi import Api, root_client, staff_client
 from tests.workers import Worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -167,10 +166,7 @@ def test_a_reader_sees_the_way_only_to_subscriptions_that_it_may_pull(
     with Worker(redis_url):
         wait_for(lambda: receiver.requests)
     seal_closed(folder)
-    user = User.objects.create(username="ada", email="ada@example.com", is_staff=True)
-    user.user_permissions.set(Permission.objects.all())
-    ada = Client()
-    ada.force_login(user)
+    ada = staff_client("ada")
     assert ada.get(f"/admin/deliveries/message/way/{message_id}/").status_code == 404
     pull = Subscription.objects.get(subscription_id="pull")
     grants.grant_role(pull, role="roles/pubsub.subscriber", member="user:ada@example.com")

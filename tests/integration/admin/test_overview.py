@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 import requests
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -25,7 +25,7 @@ from subscriptions.iam import grants
 from subscriptions.models import Project, Subscription, Topic
 from tests.demoreceivers import stop_receiver
 from tests.ports import wait_for
-from tests.restapi import Api
+from tests.restapi import Api, staff_client
 from tests.workers import Worker
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("redis_url")]
@@ -325,10 +325,7 @@ def test_a_reader_sees_only_the_figures_of_its_own_projects(api: Api, client: Cl
     failing_subscription(api)
     gauge(undelivered=7, backoff_ms=500)
     Project.objects.create(project_id="other")
-    user = User.objects.create(username="ada", email="ada@example.com", is_staff=True)
-    user.user_permissions.set(Permission.objects.all())
-    ada = Client()
-    ada.force_login(user)
+    ada = staff_client("ada")
     grants.grant_role(Project.objects.get(project_id="other"), role="roles/owner", member="user:ada@example.com")
     page = ada.get("/admin/")
     assert page.context["failing"] == [] and page.context["health"] == []

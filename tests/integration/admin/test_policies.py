@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from subscriptions.iam import grants
@@ -15,7 +14,7 @@ from subscriptions.models import ServiceAccount, Subscription
 from subscriptions.models.credentials import AccessToken, ServiceAccountKey
 from subscriptions.models.iam import RoleResource
 from tests.integration.admin.test_resources import errors, form
-from tests.restapi import Api
+from tests.restapi import Api, staff_client
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("api")]
 
@@ -37,11 +36,7 @@ def api(redis_url: str) -> Api:
 @pytest.fixture
 def ada(api: Api) -> Client:
     """A member of staff with all of Django's permissions, to whom no policy has granted anything."""
-    user = User.objects.create_user("ada", "ada@example.com", is_staff=True)
-    user.user_permissions.set(Permission.objects.all())
-    client = Client()
-    client.force_login(user)
-    return client
+    return staff_client("ada")
 
 
 def bindings() -> list[Any]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from subscriptions.iam import grants
 from subscriptions.models import Project, Subscription, Topic
-from tests.restapi import Api, root_client
+from tests.restapi import Api, root_client, staff_client
 
 pytestmark = pytest.mark.django_db
 
@@ -59,10 +58,7 @@ def test_words_that_look_like_markup_or_large_numbers_are_only_words(client: Cli
 
 
 def test_a_reader_finds_only_what_it_may_see(client: Client) -> None:
-    user = User.objects.create(username="ada", email="ada@example.com", is_staff=True)
-    user.user_permissions.set(Permission.objects.all())
-    ada = Client()
-    ada.force_login(user)
+    ada = staff_client("ada")
     assert found(ada, "orders") == []
     grants.grant_role(Topic.objects.get(topic_id="orders"), role="roles/pubsub.viewer", member="user:ada@example.com")
     pk = Topic.objects.get(topic_id="orders").pk

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -14,7 +13,8 @@ from subscriptions.iam import access, grants
 from subscriptions.identity import agents
 from subscriptions.models import Project, ServiceAccount, Subscription, Topic
 from subscriptions.models.iam import AuditEntry, Policy
-from tests.restapi import Api
+from tests.integration.admin.test_resources import errors
+from tests.restapi import Api, staff_client
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database, pytest.mark.usefixtures("api")]
 
@@ -34,14 +34,10 @@ def api(redis_url: str) -> Api:
 
 def person(name: str, *roles: tuple[str, Any]) -> Client:
     """Sign in a new user who has these roles and all of Django's own permissions."""
-    user = User.objects.create(username=name, email=f"{name}@example.com", is_staff=True)
-    user.user_permissions.set(Permission.objects.all())
     for role, resource in roles:
         grants.grant_role(resource, role=role, member=f"user:{name}@example.com")
     access.forget_decisions()
-    client = Client()
-    client.force_login(user)
-    return client
+    return staff_client(name)
 
 
 def form(**fields: Any) -> dict[str, Any]:
@@ -57,11 +53,6 @@ def form(**fields: Any) -> dict[str, Any]:
         "labels": "{}",
     }
     return {name: value for name, value in {**base, **fields}.items() if value is not None}
-
-
-def errors(response: Any) -> dict[str, list[str]]:
-    assert response.status_code == 200, response.status_code
-    return {field: list(texts) for field, texts in response.context["adminform"].form.errors.items()}
 
 
 def messages_of(response: Any) -> list[str]:

@@ -7,14 +7,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from deliveries.models import Message, MetricMinute
 from pushhub.common.clock import utcnow
 from subscriptions.iam import grants
 from subscriptions.models import Subscription, Topic
-from tests.restapi import Api
+from tests.restapi import Api, staff_client
 
 pytestmark = pytest.mark.django_db
 
@@ -118,10 +117,7 @@ def test_the_list_has_the_number_of_subscriptions_and_the_rate_of_each_topic(cli
 
 
 def test_a_reader_sees_only_the_subscriptions_and_buttons_that_it_may_use(client: Client, topic: Topic) -> None:
-    user = User.objects.create(username="ada", email="ada@example.com", is_staff=True)
-    user.user_permissions.set(Permission.objects.all())
-    ada = Client()
-    ada.force_login(user)
+    ada = staff_client("ada")
     address = f"/admin/subscriptions/topic/{topic.pk}/overview/"
     assert ada.get(address).status_code == 404
     grants.grant_role(topic, role="roles/pubsub.viewer", member="user:ada@example.com")

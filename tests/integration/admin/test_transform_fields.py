@@ -6,7 +6,6 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
 
@@ -14,7 +13,7 @@ from subscriptions.iam import access, grants
 from subscriptions.models import Project, Subscription, Topic
 from subscriptions.services import transforms as service
 from tests.integration.admin.test_chinese import english_in
-from tests.restapi import Api
+from tests.restapi import Api, staff_client
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
@@ -188,12 +187,9 @@ def test_the_forms_and_their_errors_are_in_chinese(client: Client, api: Api, kin
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_viewer_reads_the_functions_and_cannot_run_any(client: Client, api: Api, kind: str) -> None:
     rows(api, "first")
-    viewer = User.objects.create(username="viewer", email="viewer@example.com", is_staff=True)
-    viewer.user_permissions.set(Permission.objects.all())
     grants.grant_role(Project.objects.get(project_id="shop"), role="roles/viewer", member="user:viewer@example.com")
     access.forget_decisions()
-    client = Client()
-    client.force_login(viewer)
+    client = staff_client("viewer")
     page = client.get(address_of(kind)).content.decode()
     assert "function first(message)" in page
     assert "transform_2" not in page

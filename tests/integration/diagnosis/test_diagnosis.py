@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
-from django.test import Client
 from django.utils import translation
 
 from deliveries.backlog.default import default_backlog
@@ -34,7 +32,7 @@ from tests.integration.admin.test_chinese import english_in
 from tests.lanes import lane_fields, note_maintenance
 from tests.ports import free_port
 from tests.receiver import Answer, Receiver
-from tests.restapi import Api, root_client
+from tests.restapi import Api, root_client, staff_client
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -544,10 +542,7 @@ def test_the_console_diagnoses_and_sends_a_probe_on_request(setup: SetUp) -> Non
 
 def test_the_console_offers_no_diagnosis_that_would_be_refused(setup: SetUp) -> None:
     grants.grant_role(get_resource("projects/shop"), role="roles/pubsub.viewer", member="user:ada@example.com")
-    user = User.objects.create(username="ada", email="ada@example.com", is_staff=True)
-    user.user_permissions.set(Permission.objects.all())
-    client = Client()
-    client.force_login(user)
+    client = staff_client("ada")
     pk = Subscription.objects.get().pk
     assert "diagnose" not in client.get(f"/admin/deliveries/delivery/state/{pk}/").content.decode()
     assert client.post(f"/admin/deliveries/delivery/act/{pk}/diagnose/").status_code == 403
