@@ -107,8 +107,9 @@ class Backlog(WorkerVerbs):
         """Append a page to the backlog of each lane. A page that its lane no longer expects is dropped (page.lua)."""
         calls = []
         for request, messages, next_id, is_last, orderings in pages:
-            fixed = [self.limit, next_id, request.number, request.generation, int(is_last), ",".join(orderings)]
-            flags = [int(request.is_lean), int(request.is_probe)]
+            text = str(next_id) if isinstance(next_id, int) else ",".join(f"{key}:{it}" for key, it in next_id.items())
+            fixed = [self.limit, text, request.number, request.generation, int(is_last), ",".join(orderings)]
+            flags = [int(request.is_lean), 2 if request.is_of_keys else int(request.is_probe)]
             calls.append((self.scripts.page, [request.lane.root], [*fixed, *flags, *_flat(messages)]))
         call_each(self.clients, calls, together=LANES_AT_ONCE)
 
@@ -332,6 +333,19 @@ class Backlog(WorkerVerbs):
             for lane, places in replies
         }
         return {lane: names for lane, names in missing.items() if names}
+
+    def left_keys(self, lane: Lane) -> dict[str, int]:
+        """Return digests of the ordering keys that a lane has left to the database, each with its first such message.
+
+        One that neither waits for a message in Redis nor is to be read, as older versions may leave it, is left out.
+        """
+        pipe = self.client.pipeline(transaction=False)
+        pipe.hgetall(f"{lane.root}:w")
+        pipe.hkeys(f"{lane.root}:k")
+        pipe.smembers(f"{lane.root}:y")
+        left, waiting, read_next = pipe.execute()
+        going_on = {*waiting, *read_next}
+        return {key.decode(): int(text.split()[0]) for key, text in left.items() if key in going_on}
 
     def _of_each(
         self, lanes: Sequence[Lane], command: Callable[[redis.client.Pipeline, Lane], object]

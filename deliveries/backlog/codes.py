@@ -64,6 +64,8 @@ LANE_CODES = {
     "pumped_ms": "pumped",
     "ordered": "ordered",
     "parked": "parked",
+    "left": "left",
+    "starved_ms": "starved",
     "push_config": "config",
     "held": "held",
     "held_bytes": "bytes",

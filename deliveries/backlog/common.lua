@@ -19,6 +19,9 @@
 --   P:t  hash    digest of an ordering key -> its last message that came, of those that came lately; see below
 --   P:q:<key>  list  the deliveries parked behind the next one, in publish order
 --   P:u:<key>  list  the key's deliveries that pullers have leased, in publish order; they come before P:k
+--   P:w  hash    ordering key -> "<id> <id>": the first of its messages that the lane has left to the database though its pages
+--                have had it, and the first left since the last request for such messages, or "". A later page leaves them out
+--   P:y  set     those of these keys that have nothing in Redis any more: their messages are read next
 --   P:v  hash    ordering key -> the puller that holds those leases: no other puller gets messages of the key meanwhile.
 --                A stream's name begins with "<client>/", if it has a client id; "<client>/" alone stands for its other streams
 -- A delivery is named by its message id. All lanes of a cell share:
@@ -50,6 +53,8 @@
 --   pumped_ms        see credit; in a pull lane, when a puller last asked for messages
 --   ordered          1 if messages of an ordering key go out in order: one at a time to an endpoint, many to a puller
 --   parked           how many deliveries wait for their ordering key
+--   left             how many ordering keys P:w has
+--   starved_ms       since when the lane has had nothing to send but what is parked, while the database has more; or 0
 --   held             how many deliveries the lane had when it was counted last; held_bytes: about how many bytes they take
 --   push_config      a number that changes with the subscription's push requests (push_config_digest in lanes.py); 0 if it
 --                    has none, or is not known
@@ -95,6 +100,11 @@ local WINDOWS = 8
 --- How many ordering keys a lane knows the last message of, and how long after the last offer. The database forgets most messages
 --- sooner once they are settled, and a key without messages needs none.
 local MOST_LAST, LAST_SECONDS = 10000, 90
+--- A lane that starves for so long leaves what is parked to the database: other keys are behind it there. At an endpoint that
+--- answers in time, what is parked goes on sooner.
+local STARVED_MS = 1000
+--- How many ordering keys are read at once of those that have nothing in Redis any more.
+local KEYS_AT_ONCE = 16
 --- So long after its last request a puller counts as away. Streams ask every few seconds.
 local PULLER_AWAY_MS = 60000
 --- What a delivery takes in Redis besides its message, and the bytes of a message whose size is not known.
@@ -135,6 +145,7 @@ end
 local function add_pump_fields(state)
   state.credit, state.pumped_ms, state.ordered, state.parked, state.push_config = 0, 0, 0, 0, 0
   state.spilled_from, state.read_to, state.generation, state.held, state.held_bytes = '', '0', '', 0, 0
+  state.left, state.starved_ms = 0, 0
 end
 
 -- Returns the lane's generation, or '' for a lane that Redis does not have.
@@ -286,22 +297,61 @@ local function limit_of(key, state, limit, now)
   return math.min(limit, math.max(WINDOWS * used, HANDFUL))
 end
 
+-- Returns whether messages of ordering keys that were left to the database are to be read.
+local function has_key_to_read(key, state) return state.left > 0 and redis.call('EXISTS', key .. ':y') == 1 end
+
+-- Returns the first message of an ordering key that was left to the database, and the first since the last request; or nil.
+local function left_of(key, ordering)
+  local text = redis.call('HGET', key .. ':w', ordering)
+  if text then return string.match(text, '^(%d+) (%d*)$') end
+end
+
+-- Notes that a message of an ordering key is left to the database, and so are the later ones of its key.
+local function note_left(key, state, ordering, id)
+  local first, since = left_of(key, ordering)
+  if not first then
+    state.left = state.left + 1
+    first, since = id, id
+  else
+    if id_less(id, first) then first = id end
+    if since == '' or id_less(id, since) then since = id end
+  end
+  redis.call('HSET', key .. ':w', ordering, first .. ' ' .. since)
+end
+
 -- Notes that a worker brings the next page. Returns the id to read from, the page's number, the id up to which rows may have
 -- been in Redis before, the generation, how many rows are wanted, whether larger payloads stay in the database, whether the
 -- lane is prompt, and whether it is ordered. A page that is late and its repetition have the same number: the first to arrive
 -- counts, and the other is dropped, because its rows may have been settled meanwhile and would go out behind later ones of
--- their key. Last comes whether the page is a probe: while a lane in backoff has retries alone, which may be bad messages, one
--- that has not failed yet is read, wherever it is. Its row is read again when the cursor gets there.
+-- their key. Then comes whether the page is a probe: while a lane in backoff has retries alone, which may be bad messages, one
+-- that has not failed yet is read, wherever it is. Its row is read again when the cursor gets there. Last come whether the page
+-- is of ordering keys, of which each may have that many rows, and these keys, or else those whose messages it leaves out:
+-- "<key>:<first message>,...".
 local function request_page(key, state, now, limit)
-  if state.paging_until_ms == 0 then
-    state.page_number = state.page_number + 1
-    state.spilled_from = ''
-  end
+  local is_new = state.paging_until_ms == 0
+  if is_new then state.page_number = state.page_number + 1 end
   state.paging_until_ms = now + PAGING_MS
-  local is_probe = state.ordered == 0 and is_in_backoff(state) and has_due_retry(key, state, now)
-  local rows = is_probe and 1 or math.max(math.floor(limit_of(key, state, limit, now) / 2), 1)
+  local rows = math.max(math.floor(limit_of(key, state, limit, now) / 2), 1)
+  -- Pages of the lane and of keys take turns.
+  local of_keys = has_key_to_read(key, state) and (state.spilled == 0 or state.page_number % 2 == 0)
+  local keys, is_probe = {}, false
+  if of_keys then
+    local orderings = redis.call('SRANDMEMBER', key .. ':y', KEYS_AT_ONCE)
+    rows = math.max(math.floor((rows - state.parked) / #orderings), 1)
+    for i, ordering in ipairs(orderings) do
+      local first, since = left_of(key, ordering)
+      if is_new and since ~= '' then redis.call('HSET', key .. ':w', ordering, first .. ' ') end
+      keys[i] = ordering .. ':' .. first
+    end
+  else
+    if is_new then state.spilled_from = '' end
+    is_probe = state.ordered == 0 and is_in_backoff(state) and has_due_retry(key, state, now)
+    if is_probe then rows = 1 end
+    local left = state.left > 0 and redis.call('HGETALL', key .. ':w') or {}
+    for i = 1, #left, 2 do keys[#keys + 1] = left[i] .. ':' .. string.match(left[i + 1], '^%d+') end
+  end
   return state.cursor, tostring(state.page_number), state.read_to, state.generation, rows, is_lean(state) and 1 or 0,
-    is_prompt(state) and 1 or 0, state.ordered, is_probe and 1 or 0
+    is_prompt(state) and 1 or 0, state.ordered, is_probe and 1 or 0, of_keys and 1 or 0, table.concat(keys, ',')
 end
 
 -- Returns whether the page with this number has not arrived yet, and the lane has not begun to read from elsewhere meanwhile.

@@ -7,7 +7,8 @@ local now = now_ms()
 local codes = STATE_CODES
 local fields = redis.call('HMGET', key .. ':s', codes.mode, codes.spilled, codes.paging_until_ms)
 if tonumber(fields[1]) ~= PULL then return 1 end
-if tonumber(fields[2]) == 1 and tonumber(fields[3] or 0) <= now then return 1 end
+local has_more = tonumber(fields[2]) == 1 or redis.call('EXISTS', key .. ':y') == 1
+if has_more and tonumber(fields[3] or 0) <= now then return 1 end
 if redis.call('EXISTS', key .. ':b') == 1 then return 1 end
 for _, name in ipairs({':z', ':l'}) do
   local first = redis.call('ZRANGE', key .. name, 0, 0, 'WITHSCORES')

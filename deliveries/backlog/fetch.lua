@@ -41,7 +41,7 @@ local messages = take_batch(KEYS[1], ARGV[1], KEYS[2], ARGV[2], prompt_count, co
 local pages = {}
 for _, lane in ipairs(redis.call('SPOP', PREFIX .. 'page', 8)) do
   local state = load_state(PREFIX .. lane)
-  if state and state.spilled == 1 then
+  if state and (state.spilled == 1 or has_key_to_read(PREFIX .. lane, state)) then
     local page = {request_page(PREFIX .. lane, state, now, limit)}
     save_state(PREFIX .. lane, state)
     local wake = redis.call('ZSCORE', PREFIX .. 'wake', lane)

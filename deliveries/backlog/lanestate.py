@@ -67,6 +67,10 @@ class LaneState:
     ordered: bool
     #: Messages that wait behind an earlier message of their ordering key.
     parked: int
+    #: Ordering keys whose later messages the lane has left to the database.
+    left: int
+    #: Since when the lane has had nothing to send but what is parked, in ms since 1970; or 0.
+    starved_ms: float
     #: A digest of the subscription's push requests; 0 if it has none, or is not known.
     push_config: int
     flow: Flow
@@ -100,6 +104,8 @@ def parse_lane_state(fields: Mapping[bytes, bytes]) -> LaneState | None:
         cursor=int(fields.get(STATE_CODES["cursor"].encode(), b"0")),
         ordered=number("ordered") == 1,
         parked=int(number("parked")),
+        left=int(number("left")),
+        starved_ms=number("starved_ms"),
         push_config=int(number("push_config")),
         flow=Flow(*map(number, Flow._fields)),
     )

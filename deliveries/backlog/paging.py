@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import configure_lane
-from deliveries.backlog.records import Lane, Page, PageRequest, key_digest
+from deliveries.backlog.records import Lane, Page, PageRequest, is_left, key_digest
 from deliveries.rules.payload import INLINE_BYTES, LEAN_BYTES, wire_text
 from deliveries.rules.taskmessage import TaskTemplate, escape_message, escape_text, reference
 from deliveries.store import lanerows, statements
@@ -18,31 +18,78 @@ PAGE_ROWS = 500
 
 
 def page_in(requests: Sequence[PageRequest]) -> None:
-    """Read the next page of each lane and offer it. Deliveries that Redis has are left out."""
+    """Read the next page of each lane and offer it."""
+    of_keys = [request for request in requests if request.is_of_keys]
+    of_lanes = [request for request in requests if not request.is_of_keys]
+    pages = [page for request in of_keys for page in _read_keys(request)]
+    if of_lanes:
+        pages += _read_next(of_lanes)
+    default_backlog().offer_pages(pages)
+
+
+def _read_next(requests: Sequence[PageRequest]) -> list[Page]:
+    """Read the next rows of each lane, without deliveries that Redis has or that the lane leaves to the database."""
     ranges = [_range_of(request) for request in requests]
-    pages = statements.read_pages(ranges)
+    rows_of = statements.read_pages(ranges)
     turned = _turn_back([request for request in requests if request.is_ordered])
-    read = [it for it in zip(requests, ranges, pages, strict=True) if it[0].lane not in turned]
+    read = [it for it in zip(requests, ranges, rows_of, strict=True) if it[0].lane not in turned]
     # Redis has had the rows that are read again. One that is settled before the page arrives would go out twice.
     again = {
         request.lane: [row.message_id for row in rows if row.message_id <= request.read_to] for request, _, rows in read
     }
     missing = missing_in_redis(again)
-    offered = []
+    pages = []
     for request, wanted, rows in read:
         next_id = rows[-1].message_id + 1 if rows else request.from_id
         is_last = len(rows) < wanted.limit
         rows = [row for row in rows if row.message_id > request.read_to or (*request.lane, row.message_id) in missing]
-        orderings = [key_digest(row.ordering_key) for row in rows] if request.is_ordered else []
-        messages = render_rows(request.lane, rows, generation=request.generation)
-        offered.append(Page(request, messages, next_id, is_last, orderings))
-    default_backlog().offer_pages(offered)
+        if request.keys:
+            rows = [row for row in rows if not is_left(row.message_id, row.ordering_key, request.keys)]
+            if len(rows) > request.rows:
+                rows = rows[: request.rows]
+                next_id, is_last = rows[-1].message_id + 1, False
+        pages.append(_page_of(request, rows, next_id, is_last=is_last))
+    return pages
+
+
+def _read_keys(request: PageRequest) -> list[Page]:
+    """Read the next rows of ordering keys, from what the lane has left of each on."""
+    limit = max(min(request.rows, PAGE_ROWS // len(request.keys)), 1)
+    # One more, which says where to read on.
+    ranges = [
+        statements.PageRange(*request.lane, first_id, limit + 1, _inline_bytes(request), of_key=True)
+        for first_id in request.keys.values()
+    ]
+    rows_of = statements.read_pages(ranges)
+    if not all(rows_of):
+        # Something settled the first one: if its message is gone, so is the name of its key.
+        _begin_anew(request.lane)
+        return []
+    next_ids = {
+        key: rows[limit].message_id if len(rows) > limit else ""
+        for key, rows in zip(request.keys, rows_of, strict=True)
+    }
+    return [_page_of(request, [row for rows in rows_of for row in rows[:limit]], next_ids)]
+
+
+def _page_of(
+    request: PageRequest,
+    rows: Sequence[statements.PageRow],
+    next_id: int | Mapping[str, int | str],
+    *,
+    is_last: bool = False,
+) -> Page:
+    orderings = [key_digest(row.ordering_key) for row in rows] if request.is_ordered else []
+    return Page(request, render_rows(request.lane, rows, generation=request.generation), next_id, is_last, orderings)
 
 
 def _range_of(request: PageRequest) -> statements.PageRange:
-    inline_bytes = LEAN_BYTES if request.is_lean else INLINE_BYTES
-    rows = min(request.rows, PAGE_ROWS)
-    return statements.PageRange(*request.lane, request.from_id, rows, inline_bytes, is_fresh=request.is_probe)
+    rows = PAGE_ROWS if request.keys else min(request.rows, PAGE_ROWS)
+    return statements.PageRange(*request.lane, request.from_id, rows, _inline_bytes(request), is_fresh=request.is_probe)
+
+
+def _inline_bytes(request: PageRequest) -> int:
+    return LEAN_BYTES if request.is_lean else INLINE_BYTES
 
 
 def _turn_back(requests: Sequence[PageRequest]) -> set[Lane]:
@@ -50,11 +97,16 @@ def _turn_back(requests: Sequence[PageRequest]) -> set[Lane]:
     from_ids = {(it.lane.subscription_id, it.lane.region): it.from_id for it in requests}
     lost = lost_before(from_ids)
     for lane, keys in lost.items():
-        subscription = push_settings_of(lane[0])
-        if subscription is not None:
-            configure_lane(Lane(*lane), subscription, action="spill")
+        _begin_anew(Lane(*lane))
         forget_lost(keys)
     return {Lane(*lane) for lane in lost}
+
+
+def _begin_anew(lane: Lane) -> None:
+    """Let an ordered lane read all that it is owed again."""
+    subscription = push_settings_of(lane.subscription_id)
+    if subscription is not None:
+        configure_lane(lane, subscription, action="spill")
 
 
 def missing_in_redis(message_ids: Mapping[Lane, Sequence[int]]) -> set[tuple[int, str, int]]:

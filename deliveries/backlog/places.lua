@@ -107,6 +107,7 @@ local function next_of_key(key, state, ordering)
   local following = redis.call('LPOP', key .. ':q:' .. ordering)
   if not following then
     redis.call('HDEL', key .. ':k', ordering)
+    if state.left > 0 and redis.call('HEXISTS', key .. ':w', ordering) == 1 then redis.call('SADD', key .. ':y', ordering) end
     return
   end
   state.parked = state.parked - 1
@@ -129,12 +130,24 @@ local function lend_key(key, ordering, id, puller)
   return true
 end
 
+-- Leaves a waiting delivery to the database if earlier ones of its ordering key were left there. Returns whether it did.
+local function stays_behind(key, state, id, ordering, holder)
+  local first = left_of(key, ordering)
+  if not first or id_less(id, first) then return false end
+  note_left(key, state, ordering, id)
+  redis.call('HDEL', key .. ':d', id)
+  redis.call('HDEL', key .. ':o', id)
+  if not holder then redis.call('SADD', key .. ':y', ordering) end
+  return true
+end
+
 -- Returns whether a delivery of an ordered lane may go out now, to `puller` or, without one, to the endpoint. Otherwise it is
--- parked. `ordering` is the digest of its ordering key, or false.
+-- parked or left to the database. `ordering` is the digest of its ordering key, or false.
 local function take_key(key, state, id, ordering, message, puller)
   if not ordering then return true end
   local holder = redis.call('HGET', key .. ':k', ordering)
   local is_next = not holder or holder == id
+  if state.left > 0 and holder ~= id and stays_behind(key, state, id, ordering, holder) then return false end
   if is_next and not puller then
     redis.call('HSET', key .. ':k', ordering, id)
     return true
@@ -153,7 +166,7 @@ end
 
 -- Takes up to `free` deliveries from the backlog, without those that were settled meanwhile. Returns their ids and messages.
 local function next_ready(key, state, free, puller)
-  local ids, ready = {}, {}
+  local ids, ready, seen = {}, {}, {}
   while #ids < free do
     local count = math.min(free - #ids, CHUNK)
     local messages = redis.call('LPOP', key .. ':b', count)
@@ -163,7 +176,10 @@ local function next_ready(key, state, free, puller)
     local where = redis.call('HMGET', key .. ':d', unpack(names))
     local orderings = state.ordered == 1 and redis.call('HMGET', key .. ':o', unpack(names))
     for i, message in ipairs(messages) do
-      if where[i] == WAITING and (not orderings or take_key(key, state, names[i], orderings[i], message, puller)) then
+      -- One that was read with its ordering key may be in the list twice.
+      local is_first = where[i] == WAITING and not seen[names[i]]
+      if orderings then seen[names[i]] = true end
+      if is_first and (not orderings or take_key(key, state, names[i], orderings[i], message, puller)) then
         ids[#ids + 1] = names[i]
         ready[#ready + 1] = message
       end
@@ -282,9 +298,70 @@ local function clear_waiting(key, state, keeps_retries)
     redis.call('DEL', key .. ':q:' .. holders[i])
     if not kept[holders[i + 1]] then redis.call('HDEL', key .. ':k', holders[i]) end
   end
-  state.parked = 0
+  for _, text in ipairs(state.left > 0 and redis.call('HVALS', key .. ':w') or {}) do
+    local first = string.match(text, '^%d+')
+    if not lowest or id_less(first, lowest) then lowest = first end
+  end
+  redis.call('DEL', key .. ':w', key .. ':y')
+  state.parked, state.left = 0, 0
   state.paging_until_ms = 0
   return lowest
+end
+
+-- Leaves all that is parked to the database. When a key's turn comes, its messages are read from there.
+local function leave_parked(key, state)
+  local holders = redis.call('HGETALL', key .. ':k')
+  for i = 1, #holders, 2 do
+    local ordering, holder = holders[i], holders[i + 1]
+    local parked = key .. ':q:' .. ordering
+    -- "*" stands for the first parked delivery, which then has to stay.
+    local from = holder == '*' and 1 or 0
+    local ids = redis.call('LRANGE', parked, from, -1)
+    if ids[1] then note_left(key, state, ordering, ids[1]) end
+    each_chunk(ids, function(part)
+      for _, kind in ipairs({'d', 'm', 'o', 'a', 'e'}) do redis.call('HDEL', key .. ':' .. kind, unpack(part)) end
+    end)
+    -- An end before the start empties the list.
+    redis.call('LTRIM', parked, 1 - from, 0)
+    state.parked = state.parked - #ids
+  end
+end
+
+-- Parks a message of an ordering key that was left to the database.
+local function park_again(key, state, ordering, id, message)
+  local place = redis.call('HGET', key .. ':d', id)
+  if place and place ~= WAITING or redis.call('HGET', key .. ':k', ordering) == id then return end
+  if not place then add_held(state, 1, #message + DELIVERY_BYTES) end
+  redis.call('HSET', key .. ':d', id, PARKED)
+  redis.call('HSET', key .. ':m', id, message)
+  redis.call('HSET', key .. ':o', id, ordering)
+  redis.call('RPUSH', key .. ':q:' .. ordering, id)
+  state.parked = state.parked + 1
+end
+
+-- Takes the next messages of ordering keys that were left to the database. `nexts` has the keys, each with the first message that
+-- the page does not have. What was left since the request may be missing in the page, so it is read again.
+local function append_of_keys(key, state, nexts, ids, messages, orderings)
+  local sinces = {}
+  for ordering in string.gmatch(nexts, '(%x+):') do sinces[ordering] = select(2, left_of(key, ordering)) end
+  for i, ordering in ipairs(orderings) do
+    local since = sinces[ordering]
+    if since and (since == '' or id_less(ids[i], since)) then park_again(key, state, ordering, ids[i], messages[i]) end
+  end
+  for ordering, next_id in string.gmatch(nexts, '(%x+):(%d*)') do
+    local since = sinces[ordering]
+    if since then
+      if since ~= '' and (next_id == '' or id_less(since, next_id)) then next_id = since end
+      if next_id ~= '' then
+        redis.call('HSET', key .. ':w', ordering, next_id .. ' ')
+      else
+        redis.call('HDEL', key .. ':w', ordering)
+        state.left = state.left - 1
+      end
+      redis.call('SREM', key .. ':y', ordering)
+      if redis.call('HEXISTS', key .. ':k', ordering) == 0 then next_of_key(key, state, ordering) end
+    end
+  end
 end
 
 -- Leaves what waits to the database, if it is more than a handful. What is being retried keeps its countdown.

@@ -53,16 +53,33 @@ end
 
 -- Returns whether the backlog in Redis is nearly empty and the database has more. An endpoint in backoff gets one message at
 -- a time, so its lane reads no page as long as Redis has one that may go out when the pause ends: a retry, if it is its turn.
--- A lane with too many retries reads no more.
+-- A lane with too many retries reads no more. One that starves leaves what is parked to the database.
 local function runs_low(key, state, now, limit)
-  if state.spilled == 0 or state.mode == IDLE or state.paging_until_ms > now then return false end
+  if state.mode == IDLE or state.paging_until_ms > now then return false end
+  if state.spilled == 0 and not has_key_to_read(key, state) then return false end
   local waiting = redis.call('LLEN', key .. ':b')
   if is_in_backoff(state) then
     if waiting > 0 or state.outstanding > 0 then return false end
-    if has_due_retry(key, state, now) then return state.ordered == 0 and select(2, rules_retries(state, 1)) == 0 end
+    if has_due_retry(key, state, now) then
+      if select(2, rules_retries(state, 1)) > 0 then return false end
+      if state.ordered == 0 then return true end
+    end
   end
   if state.mode == PUSH and redis.call('ZCARD', key .. ':z') >= limit then return false end
-  return waiting + state.parked < limit_of(key, state, limit, now) / 2
+  local most = limit_of(key, state, limit, now) / 2
+  local starves = waiting == 0 and state.parked >= most and (state.mode ~= PUSH or state.outstanding < rules_window(state))
+  if not starves then
+    if state.starved_ms > 0 then state.starved_ms = 0 end
+    return waiting + state.parked < most
+  end
+  if state.starved_ms == 0 then state.starved_ms = now end
+  local leaves_at = state.starved_ms + STARVED_MS
+  if now < leaves_at then
+    redis.call('ZADD', PREFIX .. 'wake', 'LT', leaves_at, lane_of(key))
+    return false
+  end
+  leave_parked(key, state)
+  return true
 end
 
 -- Requests the next page if the backlog in Redis is nearly empty. Returns whether it did.

@@ -15,7 +15,7 @@ from deliveries.backlog.connection import beside_an_outage
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_agrees, lane_configuration
 from deliveries.backlog.lanestate import LaneSummary
-from deliveries.backlog.records import PREFIX, Lane
+from deliveries.backlog.records import PREFIX, Lane, is_left
 from deliveries.rules.ids import first_id_at
 from deliveries.store import lanerows, statements
 from deliveries.store.fanout import first_pending_id
@@ -185,6 +185,7 @@ def _first_orphans(ranges: Sequence[LaneRange]) -> dict[Lane, int]:
             chunk = ranges[start : start + lanes_together]
             ids = lanerows.oldest_ids(chunk, limit=limit)
             missing = default_backlog().missing({Lane(*r[:2]): names for r, names in zip(chunk, ids, strict=True)})
+            missing = {lane: _without_left(lane, names) for lane, names in missing.items()}
             checked = [(*lane, int(name)) for lane, names in missing.items() for name in names[:MISSING_CHECKED]]
             lowest = lanerows.oldest_waiting(checked) if checked else {}
             orphans |= {Lane(*lane): message_id for lane, message_id in lowest.items()}
@@ -195,6 +196,17 @@ def _first_orphans(ranges: Sequence[LaneRange]) -> dict[Lane, int]:
             ]
         ranges, limit = later, MORE_IDS
     return orphans
+
+
+def _without_left(lane: Lane, names: list[str]) -> list[str]:
+    """Return those of the deliveries missing in Redis that the lane has not left to the database on purpose."""
+    keys = default_backlog().left_keys(lane)
+    if not keys:
+        return names
+    ordering_keys = statements.ordering_keys([int(name) for name in names])
+    others = [name for name in names if not is_left(int(name), ordering_keys.get(int(name), ""), keys)]
+    # What was left may have been read meanwhile.
+    return default_backlog().missing({lane: others}).get(lane, [])
 
 
 def settings_of(subscription_ids: Iterable[int]) -> dict[int, PushSettings]:

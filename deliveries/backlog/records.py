@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -151,6 +151,11 @@ def key_digest(ordering_key: str) -> str:
     return hashlib.blake2s(ordering_key.encode(), digest_size=12).hexdigest() if ordering_key else ""
 
 
+def is_left(message_id: int, ordering_key: str, keys: Mapping[str, int]) -> bool:
+    """Return whether a lane leaves a message to the database: `keys` has the first one of ordering keys, by digest."""
+    return message_id >= keys.get(key_digest(ordering_key), message_id + 1)
+
+
 class OfferedMessage(NamedTuple):
     """A message of an offer. Ordered lanes need its ordering key, too."""
 
@@ -206,17 +211,25 @@ class PageRequest:
     is_ordered: bool = False
     #: Whether it is for one row that has not failed yet, wherever it is (request_page in common.lua).
     is_probe: bool = False
+    #: Whether it is for messages of `keys` alone, up to `rows` of each.
+    is_of_keys: bool = False
+    #: Digests of ordering keys, each with the first of its messages that the lane has left to the database.
+    keys: Mapping[str, int] = field(default_factory=dict, kw_only=True)
 
     @classmethod
     def parse(cls, lane: Lane, fields: Sequence[Any]) -> PageRequest:
         """Return the request for which request_page (common.lua) returned these fields."""
-        from_id, number, read_to, generation, rows, *flags = fields
-        return cls(lane, int(from_id), int(float(number)), int(read_to), generation.decode(), rows, *map(bool, flags))
+        from_id, number, read_to, generation, rows, *flags, keys = fields
+        pairs = (pair.split(":") for pair in keys.decode().split(",") if pair)
+        request = cls(
+            lane, int(from_id), int(float(number)), int(read_to), generation.decode(), rows, *map(bool, flags)
+        )
+        return replace(request, keys={key: int(first_id) for key, first_id in pairs})
 
     @classmethod
     def parse_all(cls, fields: Sequence[Any]) -> list[PageRequest]:
         """Return the requests in the reply of fetch.lua."""
-        return [cls.parse(Lane.parse(fields[i]), fields[i + 1 : i + 10]) for i in range(0, len(fields), 10)]
+        return [cls.parse(Lane.parse(fields[i]), fields[i + 1 : i + 12]) for i in range(0, len(fields), 12)]
 
 
 class Page(NamedTuple):
@@ -225,8 +238,8 @@ class Page(NamedTuple):
     request: PageRequest
     #: Ids and complete Celery messages.
     messages: Sequence[tuple[int, str]]
-    #: The id to read on from.
-    next_id: int
+    #: The id to read on from. A page of ordering keys has one for each, or "" if the database has no more of it.
+    next_id: int | Mapping[str, int | str]
     #: Whether the database has no more.
     is_last: bool
     #: For an ordered lane the digest of each message's ordering key, or "" for no key.

@@ -127,9 +127,9 @@ else
   redis.call('ZADD', PREFIX .. 'wake', now + LATE_MS, lane)
 end
 save_state(key, state)
-local waits = state.parked > 0 or state.spilled == 1 or redis.call('EXISTS', key .. ':b') == 1
+local waits = state.parked > 0 or state.left > 0 or state.spilled == 1 or redis.call('EXISTS', key .. ':b') == 1
 local spare = 0
 if not waits and 2 * state.outstanding <= rules_window(state) then spare = rules_window(state) - state.outstanding end
-if state.ordered == 1 then spare = state.parked > 0 and -1 or math.min(spare, 1) end
+if state.ordered == 1 then spare = (state.parked > 0 or state.left > 0) and -1 or math.min(spare, 1) end
 return {settled, page and 1 or 0, math.floor(state.window), math.floor(rules_pause(state, now)), spare, now,
   late, state.generation, is_prompt(state) and 1 or 0}

@@ -17,7 +17,7 @@ from deliveries.backlog.paging import page_in
 from deliveries.backlog.records import Lane, PageRequest, Settlement
 from deliveries.models import Delivery
 from deliveries.rules.outcome import Verdict
-from deliveries.rules.payload import LEAN_BYTES
+from deliveries.rules.payload import INLINE_BYTES, LEAN_BYTES
 from deliveries.rules.taskmessage import DeliverTask, parse_body, parse_own
 from deliveries.store import statements
 from tests.lanes import low_queue, page_requests
@@ -159,3 +159,18 @@ def test_a_probe_reads_the_first_row_that_has_not_failed(lane: Lane) -> None:
     page_in([replace(request, rows=1, is_probe=True)])
     names: Any = default_backlog().client.hkeys(lane.places_key)
     assert list(map(int, names)) == [third]
+
+
+def test_the_rows_of_a_key_begin_with_the_message_that_names_it(lane: Lane, api: Api) -> None:
+    # Given messages of two keys, and one of them that another subscription has, too, and this one has not
+    for key in "abaab":
+        api.post("topics/orders:publish", {"messages": [{"data": "aGk=", "orderingKey": key}]})
+    ids = ids_of(lane)[5:]
+    statements.delete_deliveries(subscription_id=lane.subscription_id, region=lane.region, message_ids=[ids[2]])
+    # When their rows are read from a message on
+    wanted = [(ids[0], 5), (ids[3], 5), (ids[1], 1), (1, 5)]
+    ranges = [statements.PageRange(*lane, first, limit, INLINE_BYTES, of_key=True) for first, limit in wanted]
+    pages = statements.read_pages(ranges)
+    # Then each has those of its key, and none has any for a message that is gone
+    assert [[row.message_id for row in rows] for rows in pages] == [[ids[0], ids[3]], [ids[3]], [ids[1]], []]
+    assert {row.ordering_key for row in pages[0]} == {"a"}

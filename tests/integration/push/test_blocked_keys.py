@@ -1,0 +1,190 @@
+"""An ordering key that doesn't go on stops no other key, however many messages it has."""
+
+from __future__ import annotations
+
+import pytest
+
+from deliveries.backlog import reconcile
+from deliveries.backlog.backlog import Backlog
+from deliveries.backlog.codes import Mode
+from deliveries.backlog.connection import client_of
+from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import Lane
+from deliveries.models import Delivery
+from deliveries.publish.service import publish_message
+from deliveries.rules.payload import NewMessage
+from subscriptions.models import Subscription
+from subscriptions.selectors import get_topic
+from tests.integration.backlog.test_backlog import FIRST, LANE
+from tests.integration.push.test_ordering import Model
+from tests.lanes import lane_change, lane_state, page_requests
+from tests.ports import wait_for
+from tests.receiver import Receiver, Request
+from tests.restapi import Api
+from tests.workers import Worker
+
+TOPIC = "projects/shop/topics/orders"
+#: As many messages may wait in Redis. Of the bad key there are more, and they come first.
+LIMIT, BAD, OTHERS = 20, 60, 8
+
+
+def publish_all() -> None:
+    topic = get_topic(name=TOPIC)
+    messages = [NewMessage(b"x", {"n": str(number)}, "bad") for number in range(BAD)]
+    messages += [NewMessage(b"x", {"n": "0"}, f"good-{number}") for number in range(OTHERS)]
+    publish_message(topic=topic, messages=messages)
+
+
+def lane_of(name: str) -> Lane:
+    return Lane(Subscription.objects.get(subscription_id=name).pk, "local")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_message_that_a_push_endpoint_refuses_holds_back_its_own_key_alone(
+    receiver: Receiver, redis_url: str, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile, "GRACE_MS", -60_000)
+    is_refused = True
+    acked: list[tuple[str, int]] = []
+
+    def script(request: Request) -> int:
+        message = request.json["message"]
+        if is_refused and message["orderingKey"] == "bad":
+            return 500
+        acked.append((message["orderingKey"], int(message["attributes"]["n"])))
+        return 204
+
+    receiver.default = script
+    api.put("topics/orders", {})
+    push = {"pushConfig": {"pushEndpoint": receiver.url}}
+    api.create("subscriptions/push", {"topic": TOPIC, "enableMessageOrdering": True} | push)
+    publish_all()
+    with Worker(redis_url, PUSHHUB_BACKLOG_LIMIT=str(LIMIT)):
+        # When the first message of a key is refused, then all other keys go on
+        wait_for(lambda: len(acked) == OTHERS, what="the messages of other keys")
+        assert {key for key, _ in acked} == {f"good-{number}" for number in range(OTHERS)}
+        state = lane_state(default_backlog(), lane_of("push"))
+        assert state.left == 1, "the key's later messages are left to the database"
+        # And the audit, which compares both, knows of those
+        assert reconcile.audit() == 0
+        assert lane_state(default_backlog(), lane_of("push")).left == 1
+        # When it is acknowledged, then the later ones follow in order
+        is_refused = False
+        wait_for(lambda: not Delivery.objects.exists(), what="the messages of the key")
+    assert acked[OTHERS:] == [("bad", number) for number in range(BAD)]
+    assert lane_state(default_backlog(), lane_of("push")).left == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_message_that_is_not_acknowledged_holds_back_its_own_key_alone_in_pulls(
+    api: Api, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(default_backlog(), "limit", LIMIT)
+    monkeypatch.setattr(reconcile, "GRACE_MS", -60_000)
+    api.put("topics/orders", {})
+    pulled: list[tuple[str, int]] = []
+    refused: list[str] = []
+
+    def pull(*, nacks: bool) -> int:
+        received = api.post("subscriptions/pull:pull", {"maxMessages": 1, "returnImmediately": True})
+        for it in received.body.get("receivedMessages", []):
+            is_bad = it["message"]["orderingKey"] == "bad"
+            if is_bad and nacks:
+                refused.append(it["ackId"])
+                body = {"ackIds": [it["ackId"]], "ackDeadlineSeconds": 0}
+                api.post("subscriptions/pull:modifyAckDeadline", body)
+            else:
+                pulled.append((it["message"]["orderingKey"], int(it["message"]["attributes"]["n"])))
+                api.post("subscriptions/pull:acknowledge", {"ackIds": [it["ackId"]]})
+        return len(pulled)
+
+    policy = {"retryPolicy": {"minimumBackoff": "3s", "maximumBackoff": "3s"}}
+    api.create("subscriptions/pull", {"topic": TOPIC, "enableMessageOrdering": True} | policy)
+    publish_all()
+    wait_for(lambda: pull(nacks=True) == OTHERS, what="the messages of other keys")
+    assert refused
+    assert lane_state(default_backlog(), lane_of("pull")).left == 1
+    assert reconcile.audit() == 0
+    wait_for(lambda: pull(nacks=False) == OTHERS + BAD, what="the messages of the key")
+    assert pulled[OTHERS:] == [("bad", number) for number in range(BAD)]
+
+
+@pytest.fixture
+def blocked(redis_url: str) -> Model:
+    """A lane that has left all messages of the key "a" to the database but the first, which is out."""
+    client = client_of(redis_url)
+    client.flushall()
+    model = Model(Backlog(client, limit=6), Mode.PUSH)
+    model.configure("new")
+    lane_change(model.backlog, LANE, window=100)
+    model.publish(list("aaaabcbc"))
+    model.take()
+    model.starve()
+    for _ in range(2):
+        for message_id in model.out[1:]:
+            model.ack(message_id)
+        model.take()
+    assert keys_out(model) == ["a"]
+    assert (lane_state(model.backlog, LANE).left, lane_state(model.backlog, LANE).spilled) == (1, False)
+    return model
+
+
+def keys_out(model: Model) -> list[str]:
+    return [model.keys[message_id - FIRST] for message_id in model.out]
+
+
+def ack_all(model: Model) -> list[int]:
+    """Acknowledge all that is owed, one after the other, and return the numbers of the messages in that order."""
+    acked = []
+    for _ in range(20):
+        for message_id in model.out:
+            acked.append(message_id - FIRST)
+            model.ack(message_id)
+        model.take()
+    assert not model.rows
+    return acked
+
+
+def read_key(model: Model) -> None:
+    """End the message before, and read the page that the key then wants. It has all messages of the key."""
+    model.ack(FIRST)
+    model.read_pages()
+    [page] = model.pages
+    assert list(page.next_id.values()) == [""]
+
+
+@pytest.mark.any_database
+def test_a_new_message_stays_behind_those_of_its_key_that_were_left(blocked: Model) -> None:
+    blocked.publish(["a"])
+    blocked.take()
+    assert keys_out(blocked) == ["a"]
+    assert ack_all(blocked) == [0, 1, 2, 3, 8]
+
+
+@pytest.mark.any_database
+def test_a_message_that_comes_while_the_last_ones_of_its_key_are_read_is_read_too(blocked: Model) -> None:
+    read_key(blocked)
+    blocked.publish(["a"])
+    blocked.offer_pages()
+    assert ack_all(blocked) == [1, 2, 3, 8]
+
+
+@pytest.mark.any_database
+@pytest.mark.parametrize("settled", [[], [1, 2, 3]])
+def test_a_message_that_waits_already_goes_out_once_and_in_its_turn(blocked: Model, settled: list[int]) -> None:
+    # Given a paused lane, where a new message of the key waits, and one whose offer was lost
+    lane_change(blocked.backlog, LANE, resume_ms=9e15)
+    for number in settled:
+        del blocked.rows[FIRST + number]
+    blocked.publish(["a"])
+    blocked.publish_unheard(["a"])
+    blocked.ack(FIRST)
+    # When a page has both
+    [request] = page_requests(blocked.backlog, region=LANE.region)
+    rows = [message_id for message_id in sorted(blocked.rows) if blocked.rows[message_id] == "a"]
+    blocked.backlog.offer_pages([blocked.page_of(request, rows, dict.fromkeys(request.keys, ""))])
+    # Then they go out in order
+    lane_change(blocked.backlog, LANE, resume_ms=0)
+    blocked.configure()
+    blocked.take()
+    assert ack_all(blocked) == [number for number in (1, 2, 3, 8, 9) if number not in settled]
