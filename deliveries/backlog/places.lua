@@ -319,7 +319,7 @@ local function leave_parked(key, state)
     local ids = redis.call('LRANGE', parked, from, -1)
     if ids[1] then note_left(key, state, ordering, ids[1]) end
     each_chunk(ids, function(part)
-      for _, kind in ipairs({'d', 'm', 'o', 'a', 'e'}) do redis.call('HDEL', key .. ':' .. kind, unpack(part)) end
+      for _, kind in ipairs({'d', 'm', 'o'}) do redis.call('HDEL', key .. ':' .. kind, unpack(part)) end
     end)
     -- An end before the start empties the list.
     redis.call('LTRIM', parked, 1 - from, 0)
