@@ -109,17 +109,23 @@ def test_a_message_that_is_not_acknowledged_holds_back_its_own_key_alone_in_pull
     assert pulled[OTHERS:] == [("bad", number) for number in range(BAD)]
 
 
+def starving(redis_url: str, keys: list[str], *, limit: int) -> Model:
+    """Return a lane that has sent the first messages of these keys, and has left to the database what was parked."""
+    client = client_of(redis_url)
+    client.flushall()
+    model = Model(Backlog(client, limit=limit), Mode.PUSH)
+    model.configure("new")
+    lane_change(model.backlog, LANE, window=100)
+    model.publish(keys)
+    model.take()
+    model.starve()
+    return model
+
+
 @pytest.fixture
 def blocked(redis_url: str) -> Model:
     """A lane that has left all messages of the key "a" to the database but the first, which is out."""
-    client = client_of(redis_url)
-    client.flushall()
-    model = Model(Backlog(client, limit=6), Mode.PUSH)
-    model.configure("new")
-    lane_change(model.backlog, LANE, window=100)
-    model.publish(list("aaaabcbc"))
-    model.take()
-    model.starve()
+    model = starving(redis_url, list("aaaabcbc"), limit=6)
     for _ in range(2):
         for message_id in model.out[1:]:
             model.ack(message_id)
@@ -133,10 +139,10 @@ def keys_out(model: Model) -> list[str]:
     return [model.keys[message_id - FIRST] for message_id in model.out]
 
 
-def ack_all(model: Model) -> list[int]:
+def ack_all(model: Model, *, turns: int = 20) -> list[int]:
     """Acknowledge all that is owed, one after the other, and return the numbers of the messages in that order."""
     acked = []
-    for _ in range(20):
+    for _ in range(turns):
         for message_id in model.out:
             acked.append(message_id - FIRST)
             model.ack(message_id)
@@ -167,6 +173,21 @@ def test_a_message_that_comes_while_the_last_ones_of_its_key_are_read_is_read_to
     blocked.publish(["a"])
     blocked.offer_pages()
     assert ack_all(blocked) == [1, 2, 3, 8]
+
+
+@pytest.mark.any_database
+def test_what_was_left_is_read_again_when_the_endpoint_goes_down(redis_url: str) -> None:
+    # Given a lane that has left messages of two keys, and has others that are parked
+    model = starving(redis_url, list("a" * 45 + "b" * 45), limit=80)
+    model.publish(list("c" * 30))
+    model.take()
+    assert (lane_state(model.backlog, LANE).left, keys_out(model)) == (2, ["a", "b", "c"])
+    # When the endpoint counts as down, so that only a handful waits in Redis
+    model.go_down(2)
+    # Then nothing is lost
+    lane_change(model.backlog, LANE, resume_ms=0, backoff_level=0, credit=1000)
+    model.configure()
+    assert sorted(ack_all(model, turns=200)) == list(range(120))
 
 
 @pytest.mark.any_database
