@@ -265,7 +265,7 @@ local function forget_deliveries(key, state, ids, where)
   end)
   each_chunk(kept, function(part) redis.call('HDEL', key .. ':m', unpack(part)) end)
   -- Counts are left of deliveries that were to be read again, and left the database before that.
-  if had_leases and state.spilled == 0 and redis.call('EXISTS', key .. ':d') == 0 then
+  if had_leases and state.spilled == 0 and state.left == 0 and redis.call('EXISTS', key .. ':d') == 0 then
     redis.call('DEL', key .. ':a', key .. ':e')
   end
 end
