@@ -25,7 +25,7 @@ SHOWN = 50
 
 def search_page(request: HttpRequest) -> HttpResponse:
     """Show what fits, of what the reader may see; a single find is opened at once."""
-    text = request.GET.get("q", "").strip()
+    text = request.GET.get("q", "").replace("\0", "").strip()  # PostgreSQL takes none
     subscriptions = _fitting(request, Subscription.objects.all(), GET_SUBSCRIPTION, "subscription_id", text)
     topics = _fitting(request, Topic.objects.all(), GET_TOPIC, "topic_id", text)
     rows: list[dict[str, Any]] = []

@@ -43,6 +43,7 @@ from pushhub.common.replica import told_seconds
 from subscriptions.console.base import caller_of, check_row
 from subscriptions.console.tabs import tabs_of
 from subscriptions.iam.methods import GET_SUBSCRIPTION, MODIFY_PUSH_CONFIG, PULL, SEEK, authorize, may_call
+from subscriptions.iam.visible import rows_held
 from subscriptions.models import Snapshot, Subscription
 from subscriptions.services.subscriptions import (
     delete_subscription,
@@ -202,7 +203,7 @@ class SubscriptionPages:
             "seek_action": may(caller, ACTIONS["seek"], row) and not row.detached,
             "detach_action": may(caller, ACTIONS["detach"], row) and not row.detached,
             "delete_action": may(caller, ACTIONS["delete"], row),
-            "snapshots": _snapshots_of(row),
+            "snapshots": _snapshots_of(row, caller),
             "tabs": tabs_of(row, "overview", caller=caller_of(request)),
         }
         return self._render(request, "admin/deliveries/state.html", row, **context)
@@ -373,6 +374,8 @@ def _oldest_deliveries(row: Subscription) -> list[Delivery]:
     return sorted(oldest, key=lambda delivery: delivery.message_id)[:OLDEST_SHOWN]
 
 
-def _snapshots_of(row: Subscription) -> list[str]:
+def _snapshots_of(row: Subscription, caller: Principal) -> list[str]:
+    """Return the names of the newest snapshots to which `caller` may seek the subscription."""
     rows = Snapshot.objects.filter(project=row.project_id, topic_pk=row.topic_id or 0).select_related("project")
+    rows = rows_held(caller, "pubsub.snapshots.seek", rows)
     return [snapshot.name for snapshot in rows.order_by("-pk")[:SNAPSHOTS_OFFERED]]

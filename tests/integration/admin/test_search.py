@@ -55,6 +55,7 @@ def test_words_that_look_like_markup_or_large_numbers_are_only_words(client: Cli
     assert "<b>x</b>" not in page
     assert found(client, str(2**63)) == []
     assert found(client, "٣") == []
+    assert found(client, "\0") == []
 
 
 def test_a_reader_finds_only_what_it_may_see(client: Client) -> None:

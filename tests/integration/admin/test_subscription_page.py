@@ -16,11 +16,12 @@ from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import Lane
 from deliveries.models import Delivery, MetricHour
 from pushhub.common.clock import time_text, utcnow
+from subscriptions.iam import grants
 from subscriptions.models import Snapshot, Subscription
 from tests.lanes import lane_state, note_maintenance
 from tests.ports import wait_for
 from tests.receiver import Receiver
-from tests.restapi import Api
+from tests.restapi import Api, staff_client
 from tests.workers import Worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -154,6 +155,22 @@ def test_destructive_actions_count_what_they_drop_and_ask_first(api: Api, client
     assert live(client, row)["sentence"].startswith("Detached from its topic")
     assert act(client, row, "delete") == "Deleted projects/shop/subscriptions/push."
     assert not Subscription.objects.exists()
+
+
+def test_a_reader_is_offered_those_snapshots_to_which_it_may_seek(api: Api, client: Client) -> None:
+    # Given snapshots of a topic, and somebody who may consume one subscription of it
+    row = push_subscription(api, "http://127.0.0.1:40009/")
+    for name in ("before", "after"):
+        api.create(f"snapshots/{name}", {"subscription": "projects/shop/subscriptions/push"})
+    address = f"/admin/deliveries/delivery/state/{row.pk}/"
+    assert len(client.get(address).context["snapshots"]) == 2
+    ada = staff_client("ada")
+    grants.grant_role(row, role="roles/pubsub.editor", member="user:ada@example.com")
+    # Then it sees the names of those alone that it may use
+    assert ada.get(address).context["snapshots"] == []
+    role = {"role": "roles/pubsub.subscriber", "member": "user:ada@example.com"}
+    grants.grant_role(Snapshot.objects.get(snapshot_id="before"), **role)
+    assert ada.get(address).context["snapshots"] == ["projects/shop/snapshots/before"]
 
 
 def test_try_now_ends_a_pause(api: Api, client: Client, redis_url: str, receiver: Receiver) -> None:
