@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,7 +20,7 @@ from pushhub.common.errors import AlreadyExists, FailedPrecondition, InvalidArgu
 from pushhub.common.rows import row_or_none
 from subscriptions import selectors
 from subscriptions.identity.keys import certificate_public_key
-from subscriptions.identity.libraries import rsa, x509
+from subscriptions.identity.libraries import exceptions, rsa, x509
 from subscriptions.identity.pairs import KEY_BITS, certificate_of, key_id_of, private_pem, public_pem
 from subscriptions.identity.recent import forget_callers
 from subscriptions.models import ServiceAccount
@@ -74,7 +73,7 @@ def upload_service_account_key(*, name: str, request: object) -> ServiceAccountK
         pem = base64.b64decode(upload.get("publicKeyData", ""), validate=True)
         certificate = x509.load_pem_x509_certificate(pem)
         key = certificate.public_key()
-    except (ValueError, binascii.Error):
+    except (ValueError, exceptions.UnsupportedAlgorithm):
         raise refused from None
     if not isinstance(key, rsa.RSAPublicKey) or not WEAKEST_BITS <= key.key_size <= STRONGEST_BITS:
         raise refused

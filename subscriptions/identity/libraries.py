@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
-__all__ = ["fernet", "hashes", "hkdf", "jwt", "oid", "rsa", "serialization", "x509"]
+__all__ = ["exceptions", "fernet", "hashes", "hkdf", "jwt", "oid", "rsa", "serialization", "x509"]
 
 
 class Later:
@@ -22,7 +22,7 @@ class Later:
 
 if TYPE_CHECKING or settings.EMULATOR == "OFF":
     import jwt
-    from cryptography import fernet, x509
+    from cryptography import exceptions, fernet, x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import rsa
     from cryptography.hazmat.primitives.kdf import hkdf
@@ -31,4 +31,5 @@ else:
     PRIMITIVES = "cryptography.hazmat.primitives"
     jwt, fernet, oid, x509 = map(Later, ("jwt", "cryptography.fernet", "cryptography.x509.oid", "cryptography.x509"))
     hashes, hkdf = Later(f"{PRIMITIVES}.hashes"), Later(f"{PRIMITIVES}.kdf.hkdf")
+    exceptions = Later("cryptography.exceptions")
     rsa, serialization = Later(f"{PRIMITIVES}.asymmetric.rsa"), Later(f"{PRIMITIVES}.serialization")

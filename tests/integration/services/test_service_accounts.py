@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+from ssl import DER_cert_to_PEM_cert
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding
 from django.core.management import CommandError, call_command
 
+from subscriptions.identity.account_keys import NEVER
+from subscriptions.identity.pairs import certificate_of
 from subscriptions.models import Project, ServiceAccount
 from tests.restapi import Api
 
@@ -135,3 +142,18 @@ def test_an_operator_creates_projects_if_they_are_not_created_on_first_use(
     for bad in ("shop", "a b"):
         with pytest.raises(CommandError):
             call_command("project_create", bad)
+
+
+#: The object identifiers of RSA keys, and of a kind of keys that nobody knows.
+RSA_KEYS, NO_KEYS = bytes.fromhex("2a864886f70d010101"), bytes.fromhex("2a864886f70d010163")
+
+
+@pytest.mark.parametrize("what", ["no text", "no certificate", "unknown kind of key"])
+def test_a_public_key_that_is_of_no_use_is_refused(api: Api, account: dict[str, Any], what: str) -> None:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    certificate = x509.load_pem_x509_certificate(certificate_of(key, "1", until=NEVER).encode())
+    other = certificate.public_bytes(Encoding.DER).replace(RSA_KEYS, NO_KEYS)
+    texts = {"no text": b"\0", "no certificate": b"x", "unknown kind of key": DER_cert_to_PEM_cert(other).encode()}
+    upload = {"publicKeyData": base64.b64encode(texts[what]).decode()}
+    answer = api.post(f"serviceAccounts/{EMAIL}/keys:upload", upload)
+    assert (answer.status, answer.fields) == (400, ["publicKeyData"])
