@@ -2,12 +2,12 @@
 --   -> {{id, message, times leased, attempts, ...}, the wanted page as request_page returns it or nothing, when the leases
 --       end in ms, the lane's generation}
 --
--- Leases due retries and then the next of the backlog to a puller, and ends leases that have lapsed. `attempts` are the
+-- Leases due retries and the next of the backlog to a puller, and ends leases that have lapsed. `attempts` are the
 -- leases that cost the delivery an attempt, this one included.
 --   KEYS[1]  the lane
 --   ARGV[1]  at most this many   ARGV[2]  how long the leases last, in ms   ARGV[3]  how many may wait in Redis
 --   ARGV[4..5]  the bounds of the subscription's retry policy in ms; 0 and 0: lapsed messages are due at once
---   ARGV[6]  a number in [0, 1) for the jitter of the countdown
+--   ARGV[6]  a number in [0, 1) for the jitter of the countdown, and for whose turn it is
 --   ARGV[7]  the puller: messages of an ordering key go to one puller while it holds leases of the key
 -- When the backlog runs low, the caller is asked to read the next page, so that pulling needs no worker.
 -- Returns false for a lane that Redis does not know. Owns every key of the lane (common.lua).
@@ -22,7 +22,8 @@ local ends = now + tonumber(ARGV[2])
 if state.mode ~= PULL then return {{}, {}, ends, state.generation} end
 
 state.pumped_ms = now
-lapse(key, state, now, tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]))
+local dice = tonumber(ARGV[6])
+lapse(key, state, now, tonumber(ARGV[4]), tonumber(ARGV[5]), dice)
 -- Leased messages stay in Redis too, so the number of leases is bounded.
 local free = math.min(tonumber(ARGV[1]), 4 * limit - redis.call('ZCARD', key .. ':l'))
 local were_taken_back = redis.call('EXISTS', key .. ':e') == 1
@@ -69,13 +70,20 @@ local function taken(ids, messages)
   return taken_ids, taken_messages
 end
 
--- A message that is leased makes the next of its key due.
-while free > 0 do
-  local ids, messages = due_retries(key, free, now)
-  if #ids == 0 then break end
-  lease(taken(ids, messages))
+-- Leases up to `most` due retries. In an ordered lane, a message that is leased makes the next of its key due.
+local function lease_retries(most)
+  while most > 0 do
+    local ids, messages = due_retries(key, most, now)
+    if #ids == 0 then return end
+    lease(taken(ids, messages))
+    most = most - #ids
+  end
 end
+
+-- Retries come first, but have half of the room while others wait: those that are nacked again and again would keep them back.
+lease_retries(math.floor(free / 2 + dice))
 if free > 0 then lease(next_ready(key, state, free, puller)) end
+lease_retries(free)
 
 local page = {}
 if runs_low(key, state, now, limit) then page = {request_page(key, state, now, limit)} end

@@ -102,6 +102,23 @@ def test_messages_come_in_publish_order_and_at_most_as_many_as_asked_for(puller:
     assert puller.pull() == []
 
 
+@pytest.mark.parametrize("room", [1, 4])
+def test_messages_that_are_nacked_again_and_again_do_not_keep_others_back(puller: Puller, room: int) -> None:
+    bad = set(publish(6))
+    others = set(publish(6, start=6))
+    # At worst a pull of one message is a retry's turn, with a chance of a half
+    for _ in range(200):
+        for received in puller.pull(room):
+            if received["message"]["messageId"] in bad:
+                puller.nack(received)
+            else:
+                puller.ack(received)
+                others.remove(received["message"]["messageId"])
+        if not others:
+            break
+    assert not others
+
+
 def test_an_acknowledged_message_is_no_longer_owed(puller: Puller) -> None:
     publish(3)
     assert puller.ack(*puller.pull()).body == {}

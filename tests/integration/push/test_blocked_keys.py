@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from deliveries.backlog import reconcile
@@ -76,8 +78,10 @@ def test_a_message_that_a_push_endpoint_refuses_holds_back_its_own_key_alone(
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("policy", [{}, {"retryPolicy": {"minimumBackoff": "3s", "maximumBackoff": "3s"}}])
+@pytest.mark.parametrize("room", [1, 10])
 def test_a_message_that_is_not_acknowledged_holds_back_its_own_key_alone_in_pulls(
-    api: Api, redis_url: str, monkeypatch: pytest.MonkeyPatch
+    api: Api, redis_url: str, monkeypatch: pytest.MonkeyPatch, policy: dict[str, Any], room: int
 ) -> None:
     monkeypatch.setattr(default_backlog(), "limit", LIMIT)
     monkeypatch.setattr(reconcile, "GRACE_MS", -60_000)
@@ -86,7 +90,7 @@ def test_a_message_that_is_not_acknowledged_holds_back_its_own_key_alone_in_pull
     refused: list[str] = []
 
     def pull(*, nacks: bool) -> int:
-        received = api.post("subscriptions/pull:pull", {"maxMessages": 1, "returnImmediately": True})
+        received = api.post("subscriptions/pull:pull", {"maxMessages": room, "returnImmediately": True})
         for it in received.body.get("receivedMessages", []):
             is_bad = it["message"]["orderingKey"] == "bad"
             if is_bad and nacks:
@@ -98,7 +102,6 @@ def test_a_message_that_is_not_acknowledged_holds_back_its_own_key_alone_in_pull
                 api.post("subscriptions/pull:acknowledge", {"ackIds": [it["ackId"]]})
         return len(pulled)
 
-    policy = {"retryPolicy": {"minimumBackoff": "3s", "maximumBackoff": "3s"}}
     api.create("subscriptions/pull", {"topic": TOPIC, "enableMessageOrdering": True} | policy)
     publish_all()
     wait_for(lambda: pull(nacks=True) == OTHERS, what="the messages of other keys")
