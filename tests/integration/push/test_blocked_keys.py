@@ -18,7 +18,7 @@ from deliveries.rules.payload import NewMessage
 from subscriptions.models import Subscription
 from subscriptions.selectors import get_topic
 from tests.integration.backlog.test_backlog import FIRST, LANE
-from tests.integration.push.test_ordering import Model
+from tests.integration.push.test_ordering import DOWN_LEVEL, Model
 from tests.lanes import lane_change, lane_state, page_requests
 from tests.ports import wait_for
 from tests.receiver import Receiver, Request
@@ -176,6 +176,22 @@ def test_a_message_that_comes_while_the_last_ones_of_its_key_are_read_is_read_to
     blocked.publish(["a"])
     blocked.offer_pages()
     assert ack_all(blocked) == [1, 2, 3, 8]
+
+
+@pytest.mark.any_database
+def test_in_backoff_another_key_is_read_although_a_retry_is_due(redis_url: str) -> None:
+    # Given a lane in backoff whose only message in Redis is refused again and again, and another key in the database
+    model = starving(redis_url, ["a"], limit=80)
+    model.publish_unheard(["b"])
+    lane_change(model.backlog, LANE, spilled=1, cursor=FIRST + 1, backoff_level=DOWN_LEVEL)
+    for _ in range(4):
+        if keys_out(model) != ["a"]:
+            break
+        model.nack(FIRST)
+        model.end_pause()
+        model.take()
+    # Then that comes in its turn
+    assert keys_out(model) == ["b"]
 
 
 @pytest.mark.any_database
