@@ -201,6 +201,8 @@ def test_a_save_of_redis_in_the_data_folder_is_used_once(tmp_path: Path) -> None
 def at_a_terminal(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     """Run an emulator whose temporary files are in `folder` and which leads a group, as a shell's child does."""
     command = [sys.executable, "-m", "pushhub.emulator", "--host-port=127.0.0.1:0", *options]
+    # Tests that run under `nohup` ignore SIGHUP, and so would it.
+    command = ["env", "--default-signal=HUP", *command]
     with subprocess.Popen(
         command, env=os.environ | {"TMPDIR": str(folder)}, text=True, process_group=0,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
