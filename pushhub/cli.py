@@ -100,7 +100,7 @@ def run(name: str, *arguments: str) -> None:
 def check_word(name: str) -> None:
     """Exit if no command has this name. For a command that speaks to a running PushHub, Django is not loaded."""
     from subscriptions.cli import main as cli
-    from subscriptions.cli.program import nearest
+    from subscriptions.cli.parser import nearest
 
     words = (*cli.WORDS, *COMMANDS)
     if name not in words and name not in management_commands():

@@ -69,8 +69,6 @@ class LaneState:
     parked: int
     #: Ordering keys whose later messages the lane has left to the database.
     left: int
-    #: Since when the lane has had nothing to send but what is parked, in ms since 1970; or 0.
-    starved_ms: float
     #: A digest of the subscription's push requests; 0 if it has none, or is not known.
     push_config: int
     flow: Flow
@@ -105,7 +103,6 @@ def parse_lane_state(fields: Mapping[bytes, bytes]) -> LaneState | None:
         ordered=number("ordered") == 1,
         parked=int(number("parked")),
         left=int(number("left")),
-        starved_ms=number("starved_ms"),
         push_config=int(number("push_config")),
         flow=Flow(*map(number, Flow._fields)),
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pushhub.capacity.model import UTILISATION, Load, plan, read_costs
-from subscriptions.cli.program import Parser
+from subscriptions.cli.parser import Parser
 from subscriptions.cli.values import seconds
 
 EPILOG = "The figures are those of the machine that measured the costs; docs/scale.md says how, and what was checked."

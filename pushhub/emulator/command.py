@@ -18,7 +18,7 @@ from pushhub.common import environment as env
 from pushhub.common.listening import listen
 from pushhub.emulator import StartError, stop_signals
 from pushhub.emulator.resources import ResourcesError, read_resources
-from subscriptions.cli.program import Parser
+from subscriptions.cli.parser import Parser
 
 DEFAULT_ADDRESS = "127.0.0.1:8085"
 #: The principal of every caller.

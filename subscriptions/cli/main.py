@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 
-from subscriptions.cli.program import Parser, Tree, add_parsers, run_verb
+from subscriptions.cli.parser import Parser
+from subscriptions.cli.program import Tree, add_parsers, run_verb
 from subscriptions.cli.verbs import Verb
 
 #: The commands of `gcloud pubsub`, for which `pubsub` may be omitted.

@@ -374,7 +374,7 @@ class Model:
     def starve(self, _: int = 0) -> None:
         """Let a lane that has nothing to send but what is parked have waited for so long that it reads on."""
         self.configure()
-        if lane_state(self.backlog, LANE).starved_ms:
+        if float(self.backlog.client.hget(LANE.state_key, STATE_CODES["starved_ms"]) or 0):
             lane_change(self.backlog, LANE, starved_ms=1)
             self.configure()
 
