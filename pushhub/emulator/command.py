@@ -75,8 +75,9 @@ def main(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
     with ExitStack() as cleanup:
         try:
-            for number in stop_signals():  # each ends the start as Ctrl-C does, so that no file and no process stays
-                cleanup.callback(signal.signal, number, signal.signal(number, signal.default_int_handler))
+            came: list[int] = []  # each ends the start at its next step, so that no file and no process stays
+            for number in stop_signals():
+                cleanup.callback(signal.signal, number, signal.signal(number, lambda number, _: came.append(number)))
             resources = read_resources(projects=[*options.project, *_of_environment()], path=options.resources)
             # Listening from now on keeps other programs from taking a free port meanwhile.
             grpc = cleanup.enter_context(_listen("--host-port", options.host_port))
@@ -85,7 +86,7 @@ def main(arguments: Sequence[str]) -> int:
             # Everything below reads the settings, so it is imported once they are complete.
             from pushhub.emulator.process import Emulator
 
-            return Emulator(resources, grpc=grpc, http=http).run()
+            return Emulator(resources, grpc=grpc, http=http, signals=came).run()
         except (env.SettingError, ResourcesError, StartError) as error:
             return _refuse(str(error))
         except OSError as error:

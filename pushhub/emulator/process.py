@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
+import os
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import django
@@ -20,7 +20,7 @@ from django.db import connections
 
 from pushhub.common import environment as env
 from pushhub.common import eventloops
-from pushhub.emulator import StartError, stop_signals
+from pushhub.emulator import StartError
 from pushhub.emulator.resources import StartResources, create_resources
 from pushhub.runtime import embedded
 from pushhub.runtime.datafolder import data_folder
@@ -36,8 +36,11 @@ GRACE_SECONDS = 2.0
 class Emulator:
     """All of PushHub in this process."""
 
-    def __init__(self, resources: StartResources, *, grpc: socket.socket, http: socket.socket) -> None:
-        self._resources = resources
+    def __init__(
+        self, resources: StartResources, *, grpc: socket.socket, http: socket.socket, signals: Sequence[int]
+    ) -> None:
+        """`signals` gets those that ask to stop, until the worker takes them."""
+        self._resources, self._signals = resources, signals
         self._grpc, self._http = grpc, http
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
@@ -50,19 +53,29 @@ class Emulator:
         server = embedded.RedisServer(url=settings.REDIS_URL, folder=settings.REDIS_FOLDER)
         with data_folder(settings.DATA_DIR, is_closed=False), _running(server) as redis_process:
             try:
-                django.setup()
-                self._database_prepare()
-                _redis_wait(server, redis_process)
+                for step in (django.setup, self._database_prepare, lambda: _redis_wait(server, redis_process)):
+                    self._go_on()
+                    step()
+                self._go_on()
                 self._resources_use()
                 return self._serve_and_work()
             finally:
                 connections.close_all()
+
+    def _go_on(self) -> None:
+        """Raise KeyboardInterrupt if a signal has asked to stop.
+
+        Its handler does not: what is raised within a callback of the interpreter, as of an import, gets lost.
+        """
+        if self._signals:
+            raise KeyboardInterrupt
 
     def _serve_and_work(self) -> int:
         servers = threading.Thread(target=self._serve, name="servers")
         servers.start()
         try:
             self._servers_wait()
+            self._go_on()
             return self._work()
         finally:
             self._servers_stop()
@@ -114,6 +127,7 @@ class Emulator:
     def _work(self) -> int:
         """Run the worker of pushes and timed tasks, which also takes the signals."""
         from celery.signals import worker_ready
+        from celery.worker import state
 
         from pushhub.beat import BeatThread
         from pushhub.celery import app
@@ -122,6 +136,9 @@ class Emulator:
         beat = BeatThread(app)
 
         def ready(**_: Any) -> None:
+            if self._signals:  # before the worker took them
+                state.should_stop = os.EX_OK  # type: ignore[assignment]  # the published type is wrong
+                return
             beat.start()
             self._say_ready()
 
@@ -141,6 +158,7 @@ class Emulator:
             worker.start()
         finally:
             beat.stop()
+        self._go_on()
         return int(worker.exitcode or 0)
 
     def _say_ready(self) -> None:
@@ -160,25 +178,10 @@ def _running(server: embedded.RedisServer) -> Iterator[subprocess.Popen[bytes]]:
         stack.callback(server.leave)
         server.prepare()
         command = embedded.command(socket=server.socket, folder=server.folder)
-        with _interrupts_held():  # one that came before the process is known would leave it behind
-            process = subprocess.Popen([*embedded.END_WITH_PARENT, *command], process_group=0)  # noqa: S603
-            stack.callback(process.wait)
-            stack.callback(process.terminate)
+        process = subprocess.Popen([*embedded.END_WITH_PARENT, *command], process_group=0)  # noqa: S603
+        stack.callback(process.wait)
+        stack.callback(process.terminate)
         yield process
-
-
-@contextlib.contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Raise KeyboardInterrupt for a signal to stop that comes during the block when the block has ended."""
-    came: list[int] = []
-    handlers = {number: signal.signal(number, lambda number, _: came.append(number)) for number in stop_signals()}
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-    if came:
-        raise KeyboardInterrupt
 
 
 def _redis_wait(server: embedded.RedisServer, process: subprocess.Popen[bytes]) -> None:

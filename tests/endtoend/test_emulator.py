@@ -207,7 +207,11 @@ def at_a_terminal(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]
         command, env=os.environ | {"TMPDIR": str(folder)}, text=True, process_group=0,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     ) as process:  # fmt: skip
-        yield process
+        try:
+            yield process
+        except BaseException:
+            process.terminate()
+            raise
 
 
 @pytest.fixture(params=[0, 66], ids=["a short path", "one too long for a socket in the data folder"])
@@ -238,6 +242,34 @@ def test_a_signal_during_the_start_leaves_nothing_behind(temporary: Path, number
         process.send_signal(number)
         assert process.stdout is not None
         assert process.stdout.read() == ""
+    assert process.returncode == 130
+    assert [*temporary.iterdir()] == []
+
+
+#: Python runs it before a program. It sends a signal within a callback, as may happen in any import: an error that is
+#: raised there is printed and forgotten.
+SIGNALS_WITHIN_A_CALLBACK = """
+import os, signal, sys, weakref
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "pushhub.emulator.process":
+            thing = Finder()
+            reference = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGINT))
+            del thing
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+def test_a_signal_within_a_callback_of_the_interpreter_is_not_lost(
+    temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SIGNALS_WITHIN_A_CALLBACK)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with at_a_terminal(temporary) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == ""
     assert process.returncode == 130
     assert [*temporary.iterdir()] == []
 
