@@ -164,7 +164,7 @@ def main() -> None:
 def confine() -> None:
     """Give up what this program doesn't need: memory, files, sockets, nearly all system calls."""
     restrict_calls = runpy.run_path(str(Path(__file__).with_name("systemcalls.py")))["restrict_calls"]
-    os.nice(5)
+    os.nice(10)
     # Where memory runs out, the kernel ends this process rather than the server that started it.
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")

@@ -159,6 +159,34 @@ def test_small_messages_beside_many_that_wait_cost_few_tries(monkeypatch: pytest
     assert worker.resumed == [large[70]]
 
 
+def test_a_large_message_that_ends_beside_many_that_wait_costs_few_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a thousand subscriptions with large messages, of which most wait
+    worker = Worker(8_000_000)
+    large = [worker.take(number, 100_000)[0] for number in range(1, 1001)]
+    tries: list[None] = []
+    fits = worker.admission._fits
+    monkeypatch.setattr(worker.admission, "_fits", lambda *message: tries.append(None) or fits(*message))
+    # When all that have room end, and then those that got theirs
+    for delivery in large:
+        delivery.settle_as(Verdict.ACK)
+    # Then each has gone in its turn, after a few tries
+    assert worker.resumed == large[70:]
+    assert len(tries) < 40 * len(large)
+
+
+def test_a_larger_message_is_not_overtaken_for_ever() -> None:
+    # Given subscriptions that hold all room and want more, and one that waits for half of it
+    worker = Worker(8_000_000)
+    held = [worker.take(number, 100_000)[0] for number in range(1, 71)]
+    larger, _ = worker.take(1000, 4_000_000)
+    waiting = [worker.take(number, 100_000)[0] for number in range(1, 71)]
+    # When the held ones end one after the other
+    for delivery in held:
+        delivery.settle_as(Verdict.ACK)
+    # Then the larger one goes as soon as half of the room is free, and then the others in their turn
+    assert worker.resumed == [larger, *waiting[:30]]
+
+
 def test_messages_that_wait_for_a_few_bytes_go_when_nothing_is_held() -> None:
     # Given a message that needs nearly everything, while a small one is held
     worker = Worker(8_000_000)
