@@ -31,7 +31,11 @@ end
 local is_taken = ARGV[7] == '1' or not is_over_budget()
 if ARGV[8] == '2' then
   state.paging_until_ms = 0
-  if is_taken then append_of_keys(key, state, ARGV[2], ids, messages, orderings) end
+  if is_taken then
+    -- The lane's own pages may begin before these messages, and read them again.
+    note_known(state, ids)
+    append_of_keys(key, state, ARGV[2], ids, messages, orderings)
+  end
 elseif ARGV[8] == '1' then
   local count, bytes = append(key, ids, #ids, function(i) return messages[i] end)
   add_held(state, count, bytes)

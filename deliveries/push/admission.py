@@ -127,7 +127,7 @@ class Admission:
         return resumed
 
     def _next_of_each(self) -> list[PushDelivery]:
-        """Take one delivery of each subscription whose turn it is and that has room. The tried ones wait for another turn.
+        """Take one delivery of each subscription whose turn it is, if it has room; others have theirs then.
 
         A subscription that holds nothing keeps its turn, and the others wait for theirs until there is room for it.
         """

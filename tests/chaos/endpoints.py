@@ -20,8 +20,8 @@ from tests.misbehaving import NO_CONTENT, Misbehaving, Peer
 from tests.receiver import Answer, Receiver, Request
 
 ACK = Answer(204)
-#: Chooses the answer to a delivery. `acks` of the result says whether PushHub has to count it as an ack.
-Behaviour = Callable[[random.Random], Answer]
+#: Chooses the answer to the delivery of a tag. `acks` of the result says whether PushHub has to count it as an ack.
+Behaviour = Callable[[random.Random, str], Answer]
 PROCESSING = 102
 ACKS = frozenset({PROCESSING, 200, 201, 202, 204})
 #: Longer than the ack deadline of 10 s.
@@ -29,7 +29,7 @@ HANG_SECONDS = 12.0
 TIMES_SECONDS = 300.0
 
 
-def healthy(dice: random.Random) -> Answer:
+def healthy(dice: random.Random, tag: str) -> Answer:
     return ACK
 
 
@@ -39,16 +39,16 @@ class Slow:
     def __init__(self, rate: float) -> None:
         self._seconds = 1 / rate
 
-    def __call__(self, dice: random.Random) -> Answer:
+    def __call__(self, dice: random.Random, tag: str) -> Answer:
         return Answer(204, delay_seconds=self._seconds)
 
 
-def moody(dice: random.Random) -> Answer:
+def moody(dice: random.Random, tag: str) -> Answer:
     """One delivery in ten is refused."""
     return dice.choices([ACK, Answer(500), Answer(429, headers={"Retry-After": "1"})], [90, 8, 2])[0]
 
 
-def rough(dice: random.Random) -> Answer:
+def rough(dice: random.Random, tag: str) -> Answer:
     """It also hangs, answers late, cuts, and sends what looks like an ack and is none."""
     late = Answer(204, delay_seconds=dice.uniform(0.5, 3))
     lies = [Answer(203), Answer(299), Answer(301, headers={"Location": "/ok"}), Answer(500, interim=(PROCESSING,))]
@@ -64,7 +64,7 @@ class Flapping:
         dice = random.Random(seed)
         self._up, self._down = dice.uniform(2, 5), dice.uniform(1, 4)
 
-    def __call__(self, dice: random.Random) -> Answer:
+    def __call__(self, dice: random.Random, tag: str) -> Answer:
         is_up = (now() - self._began) % (self._up + self._down) < self._up
         return ACK if is_up else Answer(503)
 
@@ -88,8 +88,19 @@ class Dead:
     def __init__(self) -> None:
         self._times = Times()
 
-    def __call__(self, dice: random.Random) -> Answer:
+    def __call__(self, dice: random.Random, tag: str) -> Answer:
         return Answer(503) if self._times.are_bad() else ACK
+
+
+class Stuck:
+    """Refuses the messages of some publishers, and so of some ordering keys, in bad times."""
+
+    def __init__(self, *publishers: str) -> None:
+        self._publishers = publishers
+        self._times = Times()
+
+    def __call__(self, dice: random.Random, tag: str) -> Answer:
+        return Answer(500) if tag.startswith(self._publishers) and self._times.are_bad() else ACK
 
 
 class Endpoint:
@@ -153,7 +164,7 @@ class Endpoint:
             return Answer(500)
         if self._calm.is_set() and not (isinstance(self.behaviour, Slow) and now() > self._ledger.calm_since):
             return ACK
-        return self.behaviour(random.Random(f"{self._seed} {self.subscription} {tag} {self._seen[tag]}"))
+        return self.behaviour(random.Random(f"{self._seed} {self.subscription} {tag} {self._seen[tag]}"), tag)
 
     def _check_letter(self, delivery: Delivery, attributes: dict[str, str]) -> None:
         """Note a dead letter of a message that was never refused, or after another number of attempts."""

@@ -22,6 +22,8 @@ FLAT = {"MB": 25.0, "descriptors": 30.0}
 #: What of a third is compared. The connections to endpoints come and go with the faults; what leaks never goes.
 TYPICAL: dict[str, Callable[[Sequence[float]], float]] = {"MB": median, "descriptors": min}
 MEGABYTE = 1_000_000
+#: The ordering keys whose messages lanes have left to the database, and where Redis has them (backlog/common.lua).
+LEFT, LEFT_PATTERN = "keys left to the database", "ph:*:w"
 #: What is on the disk, which may grow.
 STORES = ("database", "log", "journal")
 
@@ -68,6 +70,7 @@ def measure(storm: Storm) -> Sample:
         client = storm.redis()
         megabytes["redis"] = client.info("memory")["used_memory"] / MEGABYTE
         rows["keys in Redis"] = client.dbsize()
+        rows[LEFT] = sum(client.hlen(key) for key in client.scan_iter(LEFT_PATTERN, count=1000))
     files = [path for path in storm.stand.disk.rglob("*") if path.name != "filler"]
     logs = [path for path in files if path.name.endswith("-wal") or path.parent.name == "pg_wal"]
     megabytes["log"] = sum(_size(path.stat) for path in logs) / MEGABYTE

@@ -24,7 +24,7 @@ from tests.chaos.endpoints import Endpoint
 from tests.chaos.ledger import Incident, Ledger, now
 from tests.chaos.plan import SLOT_SECONDS, Event, kinds_for, plan
 from tests.chaos.publishers import PROJECT, ClientPublisher, Publisher, RestPublisher
-from tests.chaos.samples import Sample, growing, measure
+from tests.chaos.samples import LEFT, Sample, growing, measure
 from tests.chaos.stand import MEMBERS, Stand
 from tests.chaos.world import BULK, DOOMED, GUEST_RATE, MAX_OUTSTANDING, ORDERS, World
 
@@ -125,6 +125,8 @@ class Storm:
             remains.check_stop(self)
             self.say("every process has ended")
         remains.check_logs(self)
+        left = max((it.rows.get(LEFT, 0) for it in self.samples), default=0)
+        self.findings.figures[f"most {LEFT}"] = left
         for text in growing(self.samples):
             self.findings.add("growing", text)
         for kind in options.ignored:

@@ -116,6 +116,7 @@ def contracts(seed: int, *, load: float, bulk: float) -> list[Contract]:
         Contract("liar"),
         Contract("limited", {"pushConfig": limit}, endpoints.Slow(load + GUEST_RATE)),
         Contract("dead", behaviour=endpoints.Dead()),
+        Contract("stuck", ordered, endpoints.Stuck("shared-", "singles-b:")),
         Contract("moved", ordered, endpoints.healthy),
         Contract("mayfly", behaviour=endpoints.moody),
         Contract("sought", {"retainAckedMessages": True, "messageRetentionDuration": "600s"}, endpoints.moody),

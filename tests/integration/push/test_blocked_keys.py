@@ -179,6 +179,25 @@ def test_a_message_that_comes_while_the_last_ones_of_its_key_are_read_is_read_to
 
 
 @pytest.mark.any_database
+def test_a_message_that_came_with_its_key_is_not_sent_again_by_a_later_page(blocked: Model) -> None:
+    # Given a message that is read with its key, and sent, before the lane's own pages get there
+    late = FIRST + 9
+    blocked.publish_unheard(["d", "a"])
+    while late not in blocked.out:
+        blocked.ack(min(blocked.out))
+        blocked.take()
+    lane_change(blocked.backlog, LANE, spilled=1, cursor=FIRST + 8)
+    blocked.configure()
+    # When it is acknowledged after a page of the lane was read, and before that page arrives
+    blocked.read_pages()
+    assert blocked.pages
+    blocked.ack(late)
+    blocked.offer_pages()
+    # Then it is not sent again
+    assert blocked.backlog.known(LANE, [late - 1, late]) == [True, False]
+
+
+@pytest.mark.any_database
 def test_in_backoff_another_key_is_read_although_a_retry_is_due(redis_url: str) -> None:
     # Given a lane in backoff whose only message in Redis is refused again and again, and another key in the database
     model = starving(redis_url, ["a"], limit=80)
