@@ -112,7 +112,8 @@ class Stream:
                     while not hearing.done():
                         if stopping().is_set():
                             raise Unavailable("The server is going away; open another stream.")
-                        for answer in [*self._noted(), *await self._messages(rings)]:
+                        messages = await self._messages(rings)
+                        for answer in [*self._noted(), *messages]:  # what was noted before the wait would be sent after it
                             yield answer
                     # A client that sends no more still waits for the confirmations of its last requests.
                     for answer in self._noted():
