@@ -39,7 +39,6 @@ from deliveries.telemetry import kinds
 from deliveries.telemetry.series import openstreams
 from deliveries.telemetry.sinks.requests import count_request
 from pushhub.common.errors import (
-    FailedPrecondition,
     InvalidArgument,
     PushHubError,
     ResourceExhausted,
@@ -385,7 +384,7 @@ def _acknowledged(subscription: Subscription, ack_ids: list[str]) -> set[str]:
     """Acknowledge; return the ack ids whose leases had ended, which matters with exactly-once delivery."""
     try:
         acknowledge_messages(subscription=subscription, ack_ids=ack_ids)
-    except FailedPrecondition as error:
+    except InvalidArgument as error:
         return _lost(error)
     return set()
 
@@ -393,7 +392,7 @@ def _acknowledged(subscription: Subscription, ack_ids: list[str]) -> set[str]:
 def _modified(subscription: Subscription, ack_ids: list[str], seconds: int) -> set[str]:
     try:
         modify_ack_deadlines(subscription=subscription, ack_ids=ack_ids, seconds=seconds)
-    except FailedPrecondition as error:
+    except InvalidArgument as error:
         return _lost(error)
     return set()
 
@@ -402,7 +401,7 @@ def _gone(subscription: Subscription, ack_ids: list[str]) -> set[str]:
     return ack_ids_ended(subscription=subscription, ack_ids=ack_ids) if ack_ids else set()
 
 
-def _lost(error: FailedPrecondition) -> set[str]:
+def _lost(error: InvalidArgument) -> set[str]:
     if not error.details:
         raise error
     return set(error.details[0]["metadata"])

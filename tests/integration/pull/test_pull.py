@@ -175,13 +175,14 @@ def test_exactly_once_refuses_a_lapsed_lease_by_name_and_takes_the_others(api: A
     puller.lapse()
     again, other = puller.pull()
     answer = puller.ack(lapsed, other)
-    assert answer.error["status"] == "FAILED_PRECONDITION"
+    assert answer.error["status"] == "INVALID_ARGUMENT"
+    assert answer.error["message"].startswith("Some acknowledgement ids in the request were invalid.")
     [detail] = answer.error["details"]
     assert detail["metadata"] == {lapsed["ackId"]: "PERMANENT_FAILURE_INVALID_ACK_ID"}
     assert Delivery.objects.count() == 1
     assert puller.ack(again).status == 200
-    assert puller.ack(again).error["status"] == "FAILED_PRECONDITION"
-    assert puller.extend(10, again).error["status"] == "FAILED_PRECONDITION"
+    assert puller.ack(again).error["status"] == "INVALID_ARGUMENT"
+    assert puller.extend(10, again).error["status"] == "INVALID_ARGUMENT"
 
 
 def test_exactly_once_never_hands_out_a_message_that_the_database_has_acknowledged(api: Api) -> None:
