@@ -57,6 +57,8 @@ Request = pubsub.StreamingPullRequest
 Response = pubsub.StreamingPullResponse
 
 LEAST_DEADLINE_SECONDS = 10
+#: The fields that no later request may have (pubsub.proto, StreamingPullRequest). A client's id may come again.
+FIRST_ONLY = ("subscription", "max_outstanding_messages", "max_outstanding_bytes", "protocol_version")
 #: A response has at most this many bytes of messages, unless it has a single message; clients take 4 MB by default.
 RESPONSE_BYTES = 3_000_000
 #: A message has at most this many bytes beyond those of its data, its 100 attributes and its ordering key.
@@ -141,7 +143,7 @@ class Stream:
     async def _hear(self, requests: AsyncIterator[Any]) -> None:
         try:
             async for request in requests:
-                for field in ("subscription", "client_id", "max_outstanding_messages", "max_outstanding_bytes"):
+                for field in FIRST_ONLY:
                     if getattr(request, field):
                         raise _invalid(field, "must be set in the first request of a stream only")
                 await self._authorize()  # the other task doesn't while the client reads no responses

@@ -482,9 +482,9 @@ def test_a_stream_that_begins_badly_is_refused(
     ("later", "words"),
     [
         ({"subscription": SUBSCRIPTION}, "subscription"),
-        ({"client_id": "x"}, "client_id"),
         ({"max_outstanding_messages": 5}, "max_outstanding_messages"),
         ({"max_outstanding_bytes": 5}, "max_outstanding_bytes"),
+        ({"protocol_version": 1}, "protocol_version"),
         ({"stream_ack_deadline_seconds": 5}, "Invalid ack deadline given"),
         ({"ack_ids": ["nonsense"]}, "invalid ack ID"),
         ({"modify_deadline_ack_ids": ["x"], "modify_deadline_seconds": [1, 2]}, "modify_deadline_ack_ids"),
@@ -499,6 +499,16 @@ def test_a_stream_that_misbehaves_is_closed_with_a_status(
     code, details = stream.refusal()
     assert code == "INVALID_ARGUMENT"
     assert words in details
+
+
+def test_a_client_may_repeat_its_id(channel: grpc.Channel) -> None:
+    make()
+    publish(channel, "x")
+    stream = Stream(channel, client_id="app")
+    [received] = stream.messages(1)
+    stream.send(client_id="app", ack_ids=[received.ack_id])
+    wait_for(lambda: not Delivery.objects.exists(), what="the acknowledgement")
+    stream.cancel()
 
 
 def test_a_subscription_that_begins_to_push_ends_its_streams(channel: grpc.Channel) -> None:
