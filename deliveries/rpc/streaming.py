@@ -32,8 +32,9 @@ from deliveries.pull.leases import ack_ids_ended
 from deliveries.pull.leasing import Received, pull_messages
 from deliveries.pull.settling import acknowledge_messages
 from deliveries.rpc.bell import Rings, bell
+from deliveries.rpc.endings import give_back_later
 from deliveries.rpc.flow import Outstanding
-from deliveries.rpc.protobuf import add_received_message
+from deliveries.rpc.protobuf import RESPONSE_BYTES, add_received_message
 from deliveries.rpc.streams import listening
 from deliveries.telemetry import kinds
 from deliveries.telemetry.series import openstreams
@@ -59,8 +60,6 @@ Response = pubsub.StreamingPullResponse
 LEAST_DEADLINE_SECONDS = 10
 #: The fields that no later request may have (pubsub.proto, StreamingPullRequest). A client's id may come again.
 FIRST_ONLY = ("subscription", "max_outstanding_messages", "max_outstanding_bytes", "protocol_version")
-#: A response has at most this many bytes of messages, unless it has a single message; clients take 4 MB by default.
-RESPONSE_BYTES = 3_000_000
 #: A message has at most this many bytes beyond those of its data, its 100 attributes and its ordering key.
 ENVELOPE_BYTES = 1500
 #: So many bytes of responses besides messages wait for a client that doesn't read. Then its requests wait too. A client
@@ -74,9 +73,6 @@ AUTHORIZE_SECONDS = 5.0
 LOOK_SECONDS = 1.0
 #: A client that stops sends its last acknowledgements after it has ended its stream. They are waited for.
 GRACE_SECONDS = 1.0
-
-#: Tasks of streams that have ended. The event loop itself keeps no reference to its tasks.
-_endings: set[asyncio.Task[None]] = set()
 
 
 class Stream:
@@ -114,7 +110,7 @@ class Stream:
                         if stopping().is_set():
                             raise Unavailable("The server is going away; open another stream.")
                         messages = await self._messages(rings)
-                        for answer in [*self._noted(), *messages]:  # what was noted before the wait would be sent after it
+                        for answer in [*self._noted(), *messages]:  # in this order: it may have waited for notes
                             yield answer
                     # A client that sends no more still waits for the confirmations of its last requests.
                     for answer in self._noted():
@@ -123,9 +119,7 @@ class Stream:
         finally:
             hearing.cancel()
             openstreams.closed(self.subscription.pk)
-            ending = asyncio.create_task(self._give_back())
-            _endings.add(ending)
-            ending.add_done_callback(_endings.discard)
+            give_back_later(self._give_back())
             with suppress(asyncio.CancelledError):
                 await hearing
 
@@ -310,12 +304,6 @@ async def streaming_pull(requests: AsyncIterator[Any], call: Call) -> AsyncItera
     except PushHubError as error:
         count_request(kinds.STREAM_RESPONSES, stream.subscription.pk, code=error.code.lower())
         raise
-
-
-async def leases_given_back(*, seconds: float) -> None:
-    """Wait until the streams that have ended have given back the leases of their clients, at most so long."""
-    if _endings:
-        await asyncio.wait(_endings, timeout=seconds)
 
 
 def _check_room(subscription: Subscription) -> None:
