@@ -251,6 +251,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "subscriptions.api.othersites.OtherSites",
+    "subscriptions.api.middleware.MethodOverride",
     "subscriptions.api.middleware.QueryCredentials",
     "django.middleware.security.SecurityMiddleware",
     "pushhub.contentpolicy.ContentSecurityPolicy",

@@ -243,6 +243,11 @@ class Backlog(WorkerVerbs):
         """Return the deliveries whose leases have ended."""
         return _ids(self.scripts.leased(keys=[lane.root], args=[generation, *_flat(leases)]))
 
+    def accept(self, lane: Lane, leases: Iterable[tuple[int, int]], *, generation: str) -> tuple[set[int], set[int]]:
+        """Note acks; return the deliveries whose leases have ended, and those whose acks were noted before."""
+        ended, again = self.scripts.accept(keys=[lane.root], args=[generation, *_flat(leases)])
+        return _ids(ended), _ids(again)
+
     def unlease(self, lane: Lane, leases: Iterable[tuple[int, int, int]], *, generation: str) -> None:
         """Take back leases without costing an attempt (unlease.lua).
 

@@ -12,6 +12,7 @@
 --   P:l  zset    leases: delivery -> when the lease lapses (ms)
 --   P:a  hash    delivery -> how often it was leased, which is part of its ack id
 --   P:e  hash    delivery -> how many of its leases were taken back, which cost it no attempt
+--   P:x  zset    "<delivery> <how often it was leased>" -> when the ack of this lease was accepted (ms), with exactly-once delivery
 --   P:m  hash    delivery -> Celery message, for deliveries that are retrying, leased or parked
 --   P:o  hash    delivery -> digest of its ordering key; ordered lanes only
 --   P:k  hash    ordering key -> the delivery that is next among the waiting ones of the key. It holds a token while it is

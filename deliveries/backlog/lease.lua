@@ -38,6 +38,7 @@ local function lease(ids, messages)
   end)
   for i, id in ipairs(ids) do
     local times = (tonumber(before[i]) or 0) + 1
+    if times > 1 then redis.call('ZREM', key .. ':x', id .. ' ' .. times - 1) end
     scores[#scores + 1] = ends
     scores[#scores + 1] = id
     texts[#texts + 1] = id

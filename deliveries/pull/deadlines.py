@@ -28,7 +28,7 @@ MAX_ACK_DEADLINE_SECONDS = 600
 def modify_ack_deadlines(*, subscription: Subscription, ack_ids: Sequence[str], seconds: int) -> None:
     """Let leases last `seconds` from now on; 0 nacks the messages.
 
-    Ended leases stay as they are. With exactly-once delivery they raise FailedPrecondition, which names them.
+    Ended leases stay as they are. With exactly-once delivery they raise InvalidArgument, which names them.
     """
     if not 0 <= seconds <= MAX_ACK_DEADLINE_SECONDS:
         raise InvalidArgument(

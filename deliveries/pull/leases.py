@@ -76,6 +76,18 @@ def leases_ended(leases: Iterable[AckId]) -> set[AckId]:
     return ended
 
 
+def accept_acks(leases: Iterable[AckId]) -> tuple[set[AckId], set[AckId]]:
+    """Note that these leases are acknowledged. Return those that have ended, and those that were noted before."""
+    ended: set[AckId] = set()
+    again: set[AckId] = set()
+    for (lane, generation, _), group in leases_by_origin(leases).items():
+        pairs = [(lease.message_id, lease.times) for lease in group]
+        ended_ids, again_ids = default_backlog().accept(lane, pairs, generation=generation)
+        ended |= {lease for lease in group if lease.message_id in ended_ids}
+        again |= {lease for lease in group if lease.message_id in again_ids}
+    return ended, again
+
+
 class Origin(NamedTuple):
     """What leases that are settled together have in common."""
 

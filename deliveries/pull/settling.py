@@ -8,12 +8,12 @@ from deliveries.backlog import late
 from deliveries.backlog.default import default_backlog
 from deliveries.deadletters.forwarding import forward_dead_letters, usable_topic_id
 from deliveries.deadletters.moving import batches
-from deliveries.pull.leases import Origin, ack_ids_of, leases_by_origin, leases_ended, read_ack_ids, require_settings
+from deliveries.pull.leases import Origin, accept_acks, ack_ids_of, leases_by_origin, read_ack_ids, require_settings
 from deliveries.pull.reporting import report_outcomes
 from deliveries.rules.ackids import AckId
 from deliveries.store import statements
 from deliveries.store.writelock import write_transaction
-from pushhub.common.errors import FailedPrecondition
+from pushhub.common.errors import InvalidArgument
 from subscriptions.models import Subscription
 from subscriptions.selectors import PushSettings
 
@@ -24,13 +24,13 @@ def acknowledge_messages(*, subscription: Subscription, ack_ids: Sequence[str]) 
     """Acknowledge messages.
 
     A late ack counts too, except in an ordered subscription if the message or an earlier one of its key may come again.
-    With exactly-once delivery, acks of ended leases raise FailedPrecondition, which names them.
+    With exactly-once delivery, acks of ended leases raise InvalidArgument, which names them, unless they repeat an ack.
     """
     leases = read_ack_ids(subscription, ack_ids)
     push_settings = require_settings(subscription)
-    ended = leases_ended(leases) if push_settings.exactly_once else set()
+    ended, again = accept_acks(leases) if push_settings.exactly_once else (set(), set())
     acknowledged = settle_acks([lease for lease in leases if lease not in ended], push_settings)
-    report_outcomes(acknowledged, push_settings, outcome="ack")
+    report_outcomes([lease for lease in acknowledged if lease not in again], push_settings, outcome="ack")
     refuse_ended(leases, ended)
 
 
@@ -90,16 +90,16 @@ def dead_letter_deliveries(origin: Origin, attempts: Mapping[int, int]) -> set[i
 
 
 def refuse_ended(leases: Sequence[AckId], ended: set[AckId]) -> None:
-    """Raise FailedPrecondition if some leases had ended.
+    """Raise InvalidArgument, whose only detail names them, if some leases had ended.
 
     The request fails as a whole, although the others were settled (docs/spec-messages.md#exactly-once-delivery).
     """
     if not ended:
         return
     ack_ids = ack_ids_of(lease for lease in leases if lease in ended)
-    raise FailedPrecondition(
-        "Some acknowledgement ids in the request were invalid. This could be because the ids have expired or because "
-        "they were never handed out.",
+    raise InvalidArgument(
+        "Some acknowledgement ids in the request were invalid. This could be because the acknowledgement ids have "
+        "expired or the acknowledgement ids were malformed.",
         details=[
             {
                 "@type": "type.googleapis.com/google.rpc.ErrorInfo",

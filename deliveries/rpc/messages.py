@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
+import redis
 from google.protobuf.empty_pb2 import Empty
 
 from deliveries.api.views import REGION_HEADER
@@ -13,7 +15,8 @@ from deliveries.publish.service import publish_message
 from deliveries.publish.writer import SmallPublish, publish_writer_of
 from deliveries.pull import deadlines, leasing, settling
 from deliveries.rpc.bell import bell
-from deliveries.rpc.protobuf import add_received_message
+from deliveries.rpc.endings import give_back_later
+from deliveries.rpc.protobuf import RESPONSE_BYTES, add_received_message
 from deliveries.rpc.streams import leases_changed
 from deliveries.telemetry import kinds
 from deliveries.telemetry.sinks.requests import request_counted
@@ -73,7 +76,7 @@ async def pull_messages(request: Any, call: Call) -> Any:
     if not request.return_immediately:
         ends += min(HOLD_SECONDS, call.seconds_left() - ANSWER_SECONDS)
     with request_counted(kinds.PULL_REQUESTS, subscription.pk):
-        received = await in_thread(_lease, subscription, request.max_messages)
+        received = await _leased(subscription, request.max_messages)
         if not received and loop.time() < ends:
             received = await _received(subscription, request.max_messages, ends=ends)
     response = PullResponse()
@@ -88,7 +91,7 @@ async def _received(subscription: Any, count: int, *, ends: float) -> list[leasi
     async with bell().listening(subscription.pk) as rings:
         while True:
             rings.hush()
-            received = await in_thread(_lease, subscription, count)
+            received = await _leased(subscription, count)
             if len(received) == count:
                 rings.ring()  # there may be more, for another pull
             if received or loop.time() >= ends or stopping().is_set():
@@ -96,8 +99,29 @@ async def _received(subscription: Any, count: int, *, ends: float) -> list[leasi
             await rings.wait(seconds=ends - loop.time())
 
 
+async def _leased(subscription: Any, count: int) -> list[leasing.Received]:
+    """Lease messages. If the caller leaves meanwhile, they are given back."""
+    lease = asyncio.ensure_future(in_thread(_lease, subscription, count))
+    try:
+        return await asyncio.shield(lease)
+    except asyncio.CancelledError:
+        give_back_later(_give_back(subscription, lease))
+        raise
+
+
+async def _give_back(subscription: Any, lease: asyncio.Future[list[leasing.Received]]) -> None:
+    received = (await asyncio.gather(lease, return_exceptions=True))[0]
+    if isinstance(received, list) and received:
+        with suppress(redis.RedisError):
+            await in_thread(_give_back_leases, subscription, {message.ack_id: message.ends_ms for message in received})
+
+
+def _give_back_leases(subscription: Any, ends_ms: dict[str, int]) -> None:
+    deadlines.give_back_leases(subscription=subscription, ends_ms=ends_ms)
+
+
 def _lease(subscription: Any, count: int) -> list[leasing.Received]:
-    return leasing.pull_messages(subscription=subscription, max_messages=count)
+    return leasing.pull_messages(subscription=subscription, max_messages=count, max_bytes=RESPONSE_BYTES)
 
 
 def _subscription(name: str) -> Any:

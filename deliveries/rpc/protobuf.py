@@ -8,6 +8,9 @@ from typing import Any
 from deliveries.pull.leasing import Received
 from deliveries.rules.ids import publish_time_ms
 
+#: A response has at most this many bytes of messages, unless it has a single message; clients take 4 MB by default.
+RESPONSE_BYTES = 3_000_000
+
 
 def add_received_message(response: Any, received: Received) -> Any:
     """Add a message to a PullResponse or a StreamingPullResponse; return its ReceivedMessage.

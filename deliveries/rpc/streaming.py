@@ -32,14 +32,14 @@ from deliveries.pull.leases import ack_ids_ended
 from deliveries.pull.leasing import Received, pull_messages
 from deliveries.pull.settling import acknowledge_messages
 from deliveries.rpc.bell import Rings, bell
+from deliveries.rpc.endings import give_back_later
 from deliveries.rpc.flow import Outstanding
-from deliveries.rpc.protobuf import add_received_message
+from deliveries.rpc.protobuf import RESPONSE_BYTES, add_received_message
 from deliveries.rpc.streams import listening
 from deliveries.telemetry import kinds
 from deliveries.telemetry.series import openstreams
 from deliveries.telemetry.sinks.requests import count_request
 from pushhub.common.errors import (
-    FailedPrecondition,
     InvalidArgument,
     PushHubError,
     ResourceExhausted,
@@ -58,8 +58,8 @@ Request = pubsub.StreamingPullRequest
 Response = pubsub.StreamingPullResponse
 
 LEAST_DEADLINE_SECONDS = 10
-#: A response has at most this many bytes of messages, unless it has a single message; clients take 4 MB by default.
-RESPONSE_BYTES = 3_000_000
+#: The fields that no later request may have (pubsub.proto, StreamingPullRequest). A client's id may come again.
+FIRST_ONLY = ("subscription", "max_outstanding_messages", "max_outstanding_bytes", "protocol_version")
 #: A message has at most this many bytes beyond those of its data, its 100 attributes and its ordering key.
 ENVELOPE_BYTES = 1500
 #: So many bytes of responses besides messages wait for a client that doesn't read. Then its requests wait too. A client
@@ -73,9 +73,6 @@ AUTHORIZE_SECONDS = 5.0
 LOOK_SECONDS = 1.0
 #: A client that stops sends its last acknowledgements after it has ended its stream. They are waited for.
 GRACE_SECONDS = 1.0
-
-#: Tasks of streams that have ended. The event loop itself keeps no reference to its tasks.
-_endings: set[asyncio.Task[None]] = set()
 
 
 class Stream:
@@ -112,7 +109,8 @@ class Stream:
                     while not hearing.done():
                         if stopping().is_set():
                             raise Unavailable("The server is going away; open another stream.")
-                        for answer in [*self._noted(), *await self._messages(rings)]:
+                        messages = await self._messages(rings)
+                        for answer in [*self._noted(), *messages]:  # in this order: it may have waited for notes
                             yield answer
                     # A client that sends no more still waits for the confirmations of its last requests.
                     for answer in self._noted():
@@ -121,9 +119,7 @@ class Stream:
         finally:
             hearing.cancel()
             openstreams.closed(self.subscription.pk)
-            ending = asyncio.create_task(self._give_back())
-            _endings.add(ending)
-            ending.add_done_callback(_endings.discard)
+            give_back_later(self._give_back())
             with suppress(asyncio.CancelledError):
                 await hearing
 
@@ -141,7 +137,7 @@ class Stream:
     async def _hear(self, requests: AsyncIterator[Any]) -> None:
         try:
             async for request in requests:
-                for field in ("subscription", "client_id", "max_outstanding_messages", "max_outstanding_bytes"):
+                for field in FIRST_ONLY:
                     if getattr(request, field):
                         raise _invalid(field, "must be set in the first request of a stream only")
                 await self._authorize()  # the other task doesn't while the client reads no responses
@@ -310,12 +306,6 @@ async def streaming_pull(requests: AsyncIterator[Any], call: Call) -> AsyncItera
         raise
 
 
-async def leases_given_back(*, seconds: float) -> None:
-    """Wait until the streams that have ended have given back the leases of their clients, at most so long."""
-    if _endings:
-        await asyncio.wait(_endings, timeout=seconds)
-
-
 def _check_room(subscription: Subscription) -> None:
     """Raise ResourceExhausted if too many streams are open, with one that has been opened just now."""
     if 0 < settings.GRPC_STREAMS < openstreams.count_own():
@@ -384,7 +374,7 @@ def _acknowledged(subscription: Subscription, ack_ids: list[str]) -> set[str]:
     """Acknowledge; return the ack ids whose leases had ended, which matters with exactly-once delivery."""
     try:
         acknowledge_messages(subscription=subscription, ack_ids=ack_ids)
-    except FailedPrecondition as error:
+    except InvalidArgument as error:
         return _lost(error)
     return set()
 
@@ -392,7 +382,7 @@ def _acknowledged(subscription: Subscription, ack_ids: list[str]) -> set[str]:
 def _modified(subscription: Subscription, ack_ids: list[str], seconds: int) -> set[str]:
     try:
         modify_ack_deadlines(subscription=subscription, ack_ids=ack_ids, seconds=seconds)
-    except FailedPrecondition as error:
+    except InvalidArgument as error:
         return _lost(error)
     return set()
 
@@ -401,7 +391,7 @@ def _gone(subscription: Subscription, ack_ids: list[str]) -> set[str]:
     return ack_ids_ended(subscription=subscription, ack_ids=ack_ids) if ack_ids else set()
 
 
-def _lost(error: FailedPrecondition) -> set[str]:
+def _lost(error: InvalidArgument) -> set[str]:
     if not error.details:
         raise error
     return set(error.details[0]["metadata"])

@@ -1,4 +1,6 @@
-"""Middleware for every request: access tokens in the query, the origin for the audit log, compressed responses."""
+"""Middleware for every request: methods in a header, access tokens in the query, the origin for the audit log, and
+compressed responses.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,8 @@ from subscriptions.identity.tenants import admit_tenant
 
 #: The versions of the services whose methods PushHub has.
 API = ("/v1/", "/v2/", "/v3/")
+#: The methods that a POST request may name in X-HTTP-Method-Override.
+OVERRIDING = ("PATCH", "PUT", "DELETE")
 #: The query parameters that can carry an access token in Google's APIs.
 TOKEN_PARAMETERS = ("access_token", "oauth_token")
 #: Compressing shorter responses isn't worth the time.
@@ -25,6 +29,18 @@ COMPRESSED_FROM_BYTES = 1024
 #: Messages are base64, so a higher level would save little and cost several times as much time.
 COMPRESSION_LEVEL = 1
 NO_GZIP = re.compile(r"\s*q\s*=\s*0(\.0*)?\s*")
+
+
+class MethodOverride(MiddlewareMixin):
+    """Takes a POST request as the method that its header names.
+
+    Java's own HTTP client, by which Google's libraries send REST, has no PATCH.
+    """
+
+    def process_request(self, request: HttpRequest) -> None:
+        method = request.headers.get("X-HTTP-Method-Override", "").upper()
+        if request.method == "POST" and method in OVERRIDING and request.path.startswith(API):
+            request.method = request.META["REQUEST_METHOD"] = method
 
 
 class QueryCredentials(MiddlewareMixin):

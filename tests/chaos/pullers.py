@@ -99,7 +99,7 @@ class GrpcPuller(Puller):
         for number in range(TRIES):
             try:
                 self._client.acknowledge(subscription=self.path, ack_ids=[ack_id], retry=None, timeout=CALL_SECONDS)
-            except exceptions.FailedPrecondition:
+            except exceptions.InvalidArgument:
                 # The lease has ended; if an earlier try got no answer, perhaps by that try.
                 if number == 0:
                     delivery.acked = None

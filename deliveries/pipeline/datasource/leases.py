@@ -30,6 +30,8 @@ REOPEN_SECONDS = 1.0
 CALL_SECONDS = 10.0
 #: How long threads may take to end.
 END_SECONDS = 60.0
+#: The reason of the error that names leases which have ended, with exactly-once delivery.
+LAPSED = "EXACTLY_ONCE_ACKID_FAILURE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +81,14 @@ class Leases:
 
     def acknowledge(self, ack_ids: Sequence[str]) -> None:
         """Acknowledge messages, and wait until PushHub has stored that. Leases that have lapsed don't matter."""
-        from google.api_core.exceptions import FailedPrecondition
+        from google.api_core.exceptions import InvalidArgument
 
         for some in _portions(ack_ids):
             try:
                 self._client.acknowledge(subscription=self._subscription, ack_ids=some, retry=patient())
-            except FailedPrecondition as error:
+            except InvalidArgument as error:
+                if error.reason != LAPSED:
+                    raise
                 # With exactly-once delivery, a lease that has lapsed is an error. Its message comes again.
                 logger.warning("some acknowledgements came too late: %s", error.message)
         with self._changed:
@@ -101,8 +105,8 @@ class Leases:
     def _modify(self, ack_ids: Sequence[str], seconds: int) -> None:
         from google.api_core.exceptions import GoogleAPICallError
 
-        try:
-            for some in _portions(ack_ids):
+        for some in _portions(ack_ids):
+            try:
                 self._client.modify_ack_deadline(
                     subscription=self._subscription,
                     ack_ids=some,
@@ -110,9 +114,9 @@ class Leases:
                     retry=None,
                     timeout=CALL_SECONDS,
                 )
-        except GoogleAPICallError as error:
-            # A lease that lapses costs a repetition and no message, so the query goes on.
-            logger.warning("the leases of %d messages were not changed: %s", len(ack_ids), error.message)
+            except GoogleAPICallError as error:
+                # A lease that lapses costs a repetition and no message, so the query goes on.
+                logger.warning("leases were not changed, out of %d: %s", len(some), error.message)
 
     def _extend_until_closed(self) -> None:
         while not self._closed.wait(EXTEND_SECONDS):

@@ -170,6 +170,12 @@ def test_with_exactly_once_delivery_a_stream_confirms_acknowledgements_and_deadl
         assert list(acknowledged.acknowledge_confirmation.ack_ids) == [received.ack_id]
         stream.send(ack_ids=[received.ack_id], modify_deadline_ack_ids=[received.ack_id], modify_deadline_seconds=[90])
         again = stream.until(lambda answer: "acknowledge_confirmation" in answer)
-        assert list(again.acknowledge_confirmation.invalid_ack_ids) == [received.ack_id]
+        assert list(again.acknowledge_confirmation.ack_ids) == [received.ack_id]
         late = stream.until(lambda answer: "modify_ack_deadline_confirmation" in answer)
         assert list(late.modify_ack_deadline_confirmation.invalid_ack_ids) == [received.ack_id]
+        shop.publish("y")
+        [nacked] = stream.received(1)
+        stream.send(modify_deadline_ack_ids=[nacked.ack_id], modify_deadline_seconds=[0])
+        stream.send(ack_ids=[nacked.ack_id])
+        refused = stream.until(lambda answer: "acknowledge_confirmation" in answer)
+        assert list(refused.acknowledge_confirmation.invalid_ack_ids) == [nacked.ack_id]

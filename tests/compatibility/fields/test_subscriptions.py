@@ -181,7 +181,7 @@ def test_with_exactly_once_delivery_a_late_acknowledgement_fails(shop: Shop) -> 
         received = shop.pull(name)
         make_due("l", name)
         if name == SUBSCRIPTION:
-            with pytest.raises(exceptions.FailedPrecondition):
+            with pytest.raises(exceptions.InvalidArgument):
                 shop.ack(received, name)
         else:
             shop.ack(received, name)

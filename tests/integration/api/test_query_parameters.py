@@ -1,4 +1,4 @@
-"""The query parameters that every method takes, and compressed answers."""
+"""The query parameters and headers that every method takes, and compressed answers."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tests.restapi import Api
 pytestmark = pytest.mark.any_database
 
 ADA = "user:ada@example.com"
+OVERRIDE = "X-HTTP-Method-Override"
 
 
 @pytest.fixture
@@ -41,6 +42,17 @@ def test_answers_are_partial_and_pretty_on_demand(api: Api) -> None:
 def test_parameters_without_an_effect_are_accepted(api: Api) -> None:
     query = "key=k&quotaUser=q&uploadType=media&upload_protocol=raw&callback=c&$.xgafv=2"
     assert api.create(f"topics/orders?{query}")["name"] == "projects/shop/topics/orders"
+
+
+def test_a_post_may_name_another_method_in_a_header(api: Api) -> None:
+    """As Google's libraries for Java send updates over REST."""
+    api.create("topics/orders")
+    body = {"topic": {"labels": {"team": "shop"}}, "updateMask": "labels"}
+    assert api.post("topics/orders", body).status == 404
+    assert api.post("topics/orders", body, **{OVERRIDE: "PATCH"}).body["labels"] == {"team": "shop"}
+    assert api.get("topics/orders", **{OVERRIDE: "DELETE"}).status == 200
+    assert api.post("topics/orders", **{OVERRIDE: "DELETE"}).status == 200
+    assert api.get("topics/orders").status == 404
 
 
 def test_a_bad_form_is_refused_before_anything_is_done(api: Api) -> None:

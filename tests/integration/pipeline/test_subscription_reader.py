@@ -25,7 +25,7 @@ from deliveries.rules.payload import NewMessage
 from pushhub.common.errors import InvalidArgument
 from subscriptions.models import Subscription
 from subscriptions.selectors import get_topic
-from subscriptions.services.subscriptions import create_subscription, delete_subscription
+from subscriptions.services.subscriptions import create_subscription, delete_subscription, update_subscription
 from subscriptions.services.topics import create_topic
 from tests.grpcservers import GrpcServer
 from tests.ports import wait_for
@@ -133,6 +133,18 @@ def test_a_commit_acknowledges_too_and_the_next_batch_waits_already(open_stream:
     assert Delivery.objects.count() == 1
     _, parts = next_batch(reader, end)
     assert texts_of(parts) == ["2"]
+
+
+def test_a_batch_that_is_acknowledged_too_late_comes_again_with_exactly_once_delivery(open_stream: Open) -> None:
+    change = {"subscription": {"enableExactlyOnceDelivery": True}, "updateMask": "enableExactlyOnceDelivery"}
+    update_subscription(name=WORKER, request=change)
+    publish("0")
+    reader = open_stream()
+    end, _ = next_batch(reader, reader.initialOffset())
+    default_backlog().forget(Lane(Subscription.objects.get().pk, "local"))  # which ends its leases
+    reader.commit(end)
+    _, parts = next_batch(reader, end)
+    assert texts_of(parts) == ["0"]
 
 
 def test_the_bytes_of_a_batch_are_those_of_attributes_too(open_stream: Open) -> None:

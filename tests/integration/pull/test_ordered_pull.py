@@ -20,7 +20,7 @@ from deliveries.pull.leasing import Received, pull_messages
 from deliveries.pull.settling import acknowledge_messages, forget_deliveries
 from deliveries.retention.seeking import seek_subscription
 from deliveries.rules.payload import NewMessage
-from pushhub.common.errors import FailedPrecondition
+from pushhub.common.errors import InvalidArgument
 from subscriptions.models import Subscription
 from subscriptions.selectors import get_topic
 from subscriptions.services.subscriptions import create_subscription
@@ -261,7 +261,7 @@ def test_exactly_once_keeps_accepted_acks_and_refuses_those_of_leases_that_a_nac
     puller.ack("k4")
     assert owed() == 3
     puller.nack("k2")
-    with pytest.raises(FailedPrecondition) as refused:
+    with pytest.raises(InvalidArgument) as refused:
         puller.ack("k3", "k1")
     assert list(refused.value.details[0]["metadata"]) == [puller.ack_ids["k3"]]
     assert puller.pull() == ["k2", "k3"]

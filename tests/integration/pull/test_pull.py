@@ -6,6 +6,7 @@ import base64
 import socket
 import threading
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import redis
@@ -22,6 +23,7 @@ from deliveries.publish.service import publish_message
 from deliveries.pull import leasing, settling
 from deliveries.rules.ackids import AckId, ack_id_text, parse_ack_id
 from deliveries.rules.payload import NewMessage
+from pushhub.common.errors import Unavailable
 from subscriptions.models import Subscription
 from subscriptions.selectors import get_topic
 from tests.ports import wait_for
@@ -175,13 +177,40 @@ def test_exactly_once_refuses_a_lapsed_lease_by_name_and_takes_the_others(api: A
     puller.lapse()
     again, other = puller.pull()
     answer = puller.ack(lapsed, other)
-    assert answer.error["status"] == "FAILED_PRECONDITION"
+    assert answer.error["status"] == "INVALID_ARGUMENT"
+    assert answer.error["message"].startswith("Some acknowledgement ids in the request were invalid.")
     [detail] = answer.error["details"]
     assert detail["metadata"] == {lapsed["ackId"]: "PERMANENT_FAILURE_INVALID_ACK_ID"}
     assert Delivery.objects.count() == 1
     assert puller.ack(again).status == 200
-    assert puller.ack(again).error["status"] == "FAILED_PRECONDITION"
-    assert puller.extend(10, again).error["status"] == "FAILED_PRECONDITION"
+    for refused in (puller.ack(lapsed), puller.extend(10, again)):
+        assert refused.error["status"] == "INVALID_ARGUMENT"
+
+
+def test_exactly_once_takes_the_repeated_ack_of_a_client_that_got_no_answer(api: Api) -> None:
+    puller = Puller(api, enableExactlyOnceDelivery=True)
+    publish(1)
+    received = puller.pull()
+    assert [puller.ack(*received).status for _ in range(2)] == [200, 200]
+
+
+@pytest.mark.parametrize("is_leased_again", [False, True])
+def test_exactly_once_takes_an_ack_that_failed_unless_the_message_was_leased_again(
+    api: Api, monkeypatch: pytest.MonkeyPatch, is_leased_again: bool
+) -> None:
+    puller = Puller(api, enableExactlyOnceDelivery=True)
+    publish(1)
+    received = puller.pull()
+    with monkeypatch.context() as patched:
+        patched.setattr(settling, "forget_deliveries", Mock(side_effect=Unavailable("no database")))
+        assert puller.ack(*received).status == 503
+    puller.lapse()
+    later = puller.pull() if is_leased_again else []
+    assert puller.ack(*received).status == (400 if is_leased_again else 200)
+    if is_leased_again:
+        assert puller.ack(*later).status == 200
+        assert puller.ack(*received).status == 400
+    assert not Delivery.objects.exists()
 
 
 def test_exactly_once_never_hands_out_a_message_that_the_database_has_acknowledged(api: Api) -> None:

@@ -482,9 +482,9 @@ def test_a_stream_that_begins_badly_is_refused(
     ("later", "words"),
     [
         ({"subscription": SUBSCRIPTION}, "subscription"),
-        ({"client_id": "x"}, "client_id"),
         ({"max_outstanding_messages": 5}, "max_outstanding_messages"),
         ({"max_outstanding_bytes": 5}, "max_outstanding_bytes"),
+        ({"protocol_version": 1}, "protocol_version"),
         ({"stream_ack_deadline_seconds": 5}, "Invalid ack deadline given"),
         ({"ack_ids": ["nonsense"]}, "invalid ack ID"),
         ({"modify_deadline_ack_ids": ["x"], "modify_deadline_seconds": [1, 2]}, "modify_deadline_ack_ids"),
@@ -499,6 +499,16 @@ def test_a_stream_that_misbehaves_is_closed_with_a_status(
     code, details = stream.refusal()
     assert code == "INVALID_ARGUMENT"
     assert words in details
+
+
+def test_a_client_may_repeat_its_id(channel: grpc.Channel) -> None:
+    make()
+    publish(channel, "x")
+    stream = Stream(channel, client_id="app")
+    [received] = stream.messages(1)
+    stream.send(client_id="app", ack_ids=[received.ack_id])
+    wait_for(lambda: not Delivery.objects.exists(), what="the acknowledgement")
+    stream.cancel()
 
 
 def test_a_subscription_that_begins_to_push_ends_its_streams(channel: grpc.Channel) -> None:
@@ -550,6 +560,43 @@ streaming._given_back = lambda *of: (time.sleep(0.5), give_back(*of))
         assert server.process.wait(timeout=30) == 0
     received = pull_messages(subscription=Subscription.objects.get(), max_messages=10)
     assert {entry.message["messageId"]: entry.delivery_attempt for entry in received} == dict.fromkeys(ids, 1)
+
+
+def test_a_pull_that_its_caller_cancels_gives_back_what_it_leases(
+    transactional_db: None, redis_url: str, live_server: LiveServer
+) -> None:
+    create_topic(name=DEAD_TOPIC, topic={})
+    make(ackDeadlineSeconds=600, deadLetterPolicy={"deadLetterTopic": DEAD_TOPIC, "maxDeliveryAttempts": 5})
+    slow = """
+import time
+from deliveries.pull import leasing
+pull_messages = leasing.pull_messages
+leasing.pull_messages = lambda **of: [received := pull_messages(**of), time.sleep(0.5)][0]
+"""
+    with (
+        GrpcServer(redis_url, rest=live_server.url, first=slow) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        [message_id] = publish(channel, "x")
+        request = pubsub.PullRequest.pb()(subscription=SUBSCRIPTION, max_messages=1).SerializeToString()
+        pull = channel.unary_unary("/google.pubsub.v1.Subscriber/Pull").future(request)
+        lane = Lane(Subscription.objects.get().pk, "local")
+        wait_for(lambda: default_backlog().client.zcard(f"{lane.root}:l"), what="the lease")
+        pull.cancel()
+        [received] = wait_for(lambda: pull_messages(subscription=Subscription.objects.get(), max_messages=1), what="it")
+    assert (received.message["messageId"], received.delivery_attempt) == (message_id, 1)
+
+
+def test_a_pull_fits_into_what_clients_take_by_default(channel: grpc.Channel) -> None:
+    """Google's client for Python takes up to 4 MB from what PUBSUB_EMULATOR_HOST names."""
+    make()
+    for _ in range(5):
+        publish(channel, "x" * 1_000_000)
+    request = pubsub.PullRequest.pb()(subscription=SUBSCRIPTION, max_messages=5)
+    ids: set[str] = set()
+    while len(ids) < 5:
+        answer = call(channel, "google.pubsub.v1.Subscriber.Pull", request, pubsub.PullResponse.pb())
+        ids.update(received.message.message_id for received in answer.received_messages)
 
 
 def test_a_stream_ends_when_another_subscription_gets_the_name_of_its_own(

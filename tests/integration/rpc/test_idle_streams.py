@@ -68,6 +68,17 @@ def test_a_ring_alone_wakes_an_idle_stream(redis_url: str, live_server: LiveServ
         stream.cancel()
 
 
+def test_an_idle_stream_answers_a_request_without_content_at_once(redis_url: str, live_server: LiveServer) -> None:
+    """Google's clients open another stream after 15 s without the answer."""
+    with channel_of(redis_url, live_server, first=NO_LOOKS) as channel:
+        stream = Stream(channel, protocol_version=1)
+        wait_for(listeners, what="the stream")
+        for _ in range(2):
+            stream.send()
+            assert not next(stream.answers).received_messages
+        stream.cancel()
+
+
 @pytest.mark.parametrize("lost", ["ring", "scripts", "everything"])
 def test_an_idle_stream_gets_a_message_whatever_was_lost(redis_url: str, live_server: LiveServer, lost: str) -> None:
     with channel_of(redis_url, live_server) as channel:

@@ -1,0 +1,29 @@
+-- accept(lane; generation, id, times leased, ...) -> {ids whose leases have ended, ids whose acks were accepted before}
+--
+-- Notes the acks of leases that hold, for subscriptions that refuse all others, before the database takes them. A client that
+-- gets no answer asks again, and its lease may have ended by its first request. Leasing the delivery anew ends that, too.
+--   KEYS[1]  the lane   ARGV[1]  the generation in which they were leased; leases of another one have ended
+--   ARGV[2..]  delivery, and how often it had been leased when it was handed out. Owns P:x.
+--- How long an ack is known, and how many of a lane are.
+local ACCEPTED_MS, MOST_ACCEPTED = 60000, 10000
+local key = KEYS[1]
+local now = now_ms()
+local ended, again, accepted = {}, {}, {}
+local is_current = is_of_generation(key, ARGV[1])
+for i = 2, #ARGV, 2 do
+  local name = ARGV[i] .. ' ' .. ARGV[i + 1]
+  local ends = tonumber(redis.call('ZSCORE', key .. ':l', ARGV[i]) or 0)
+  if is_current and ends > now and redis.call('HGET', key .. ':a', ARGV[i]) == ARGV[i + 1] then
+    accepted[#accepted + 1] = now
+    accepted[#accepted + 1] = name
+  elseif redis.call('ZSCORE', key .. ':x', name) then
+    again[#again + 1] = ARGV[i]
+  else
+    ended[#ended + 1] = ARGV[i]
+  end
+end
+each_chunk(accepted, function(part) redis.call('ZADD', key .. ':x', unpack(part)) end)
+redis.call('ZREMRANGEBYSCORE', key .. ':x', '-inf', now - ACCEPTED_MS)
+redis.call('ZREMRANGEBYRANK', key .. ':x', 0, -MOST_ACCEPTED - 1)
+redis.call('PEXPIRE', key .. ':x', ACCEPTED_MS)
+return {ended, again}
