@@ -259,12 +259,12 @@ class Backlog(WorkerVerbs):
     def acknowledge(
         self, lane: Lane, leases: Iterable[tuple[int, int]], *, generation: str
     ) -> tuple[set[int], set[int]]:
-        """Take acks of an ordered lane; return what the database may forget now, and what came too late.
+        """Take acks of an ordered lane; return what the database may forget now, and whose acks change nothing.
 
         `leases` has deliveries, and how often each had been leased then, or `WHICHEVER`.
         """
-        owed_no_more, late = self.scripts.acknowledge(keys=[lane.root], args=[generation, *_flat(leases)])
-        return _ids(owed_no_more), _ids(late)
+        owed_no_more, vain = self.scripts.acknowledge(keys=[lane.root], args=[generation, *_flat(leases)])
+        return _ids(owed_no_more), _ids(vain)
 
     def release(
         self, lane: Lane, message_ids: Sequence[int], *, generation: str = "", only_waiting: bool = False
