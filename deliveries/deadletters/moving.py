@@ -8,16 +8,13 @@ message nor redrives it twice.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-import redis
-
 from deliveries.backlog.elsewhere import forget_ended
 from deliveries.backlog.records import Lane
-from deliveries.deadletters.forwarding import ATTRIBUTES, CONSUME
+from deliveries.deadletters.forwarding import ATTRIBUTES, CONSUME, take_steps
 from deliveries.models import DeadLetter, DeadLetterJob, Delivery, Message
 from deliveries.publish.offering import offer_all
 from deliveries.publish.storing import store_messages
@@ -29,8 +26,6 @@ from pushhub.common.principals import Principal
 from subscriptions import audit
 from subscriptions.iam.visible import rows_held
 from subscriptions.models import Subscription
-
-logger = logging.getLogger(__name__)
 
 #: Dead letters of one transaction, and the bytes of payload after which it takes no more.
 BATCH = 100
@@ -52,12 +47,7 @@ class Moved:
     announce: list[Callable[[], object]] = field(default_factory=list)
 
     def announce_all(self) -> None:
-        """Tell Redis. If it is away, its audit finds out what the database says."""
-        for announce in self.announce:
-            try:
-                announce()
-            except redis.RedisError as error:
-                logger.warning("Redis was not told of moved dead letters", exc_info=error)
+        take_steps(self.announce)
 
 
 def move_letters(source: Subscription, ids: Sequence[int], *, action: str, caller: Principal) -> int:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from operator import attrgetter
 
-from django.db import connection
-
 from deliveries.activity import note_activity
 from deliveries.backlog.records import Lane, grouped
-from deliveries.deadletters.forwarding import Forwarded, forward_dead_letters, is_spent, usable_topic_id
+from deliveries.deadletters.forwarding import Forwarded, forward_dead_letters, is_spent, take_steps, usable_topic_id
 from deliveries.push.sending.delivery import PushDelivery
 from deliveries.rules.outcome import Verdict
 from deliveries.store import lanerows, statements
 from deliveries.store.writelock import write_transaction
 from pushhub.common.clock import utcnow
-
-logger = logging.getLogger(__name__)
 
 NO_LONGER_OWED = frozenset({Verdict.ACK, Verdict.DROP})
 #: So many acks of a lane are worth a statement of their own, which takes half the time of one for many lanes.
@@ -109,13 +104,7 @@ def store_results(lanes: dict[Lane, list[PushDelivery]]) -> None:
     """
     forwarded = write_results(lanes)
     used = {lane.subscription_id for lane in lanes if any(it.verdict is Verdict.ACK for it in lanes[lane])}
-    following: list[Callable[[], None]] = [*forwarded.announce, partial(note_activity, used)]
-    for follow in following:
-        try:
-            follow()
-        except Exception:
-            logger.exception("a step after the commit of %d lanes failed", len(lanes))
-            connection.close()  # it may still be in the step's transaction, which nobody would end
+    take_steps([*forwarded.announce, partial(note_activity, used)])
 
 
 def _is_spent(delivery: PushDelivery) -> bool:
