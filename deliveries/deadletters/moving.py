@@ -20,12 +20,14 @@ from deliveries.publish.offering import offer_all
 from deliveries.publish.storing import store_messages
 from deliveries.rules.payload import NewMessage, parse_attributes
 from deliveries.store import statements
+from deliveries.store.fanout import SLICE_ROWS
 from deliveries.store.writelock import write_transaction
 from pushhub.common.errors import FailedPrecondition
 from pushhub.common.principals import Principal
 from subscriptions import audit
 from subscriptions.iam.visible import rows_held
 from subscriptions.models import Subscription
+from subscriptions.selectors import subscriptions_of_topic
 
 #: Dead letters of one transaction, and the bytes of payload after which it takes no more.
 BATCH = 100
@@ -66,14 +68,20 @@ def move_letters(source: Subscription, ids: Sequence[int], *, action: str, calle
     return count
 
 
-def batches(ids: Sequence[int]) -> list[Sequence[int]]:
-    """Divide dead letters so that no batch has more of them, or more bytes, than one transaction should."""
+def batches(ids: Sequence[int], *, topic_id: int | None = None) -> list[Sequence[int]]:
+    """Divide dead letters so that no batch has more of them, or more bytes, than one transaction should.
+
+    `topic_id` is the topic to whose subscriptions they are published, which bounds their number, too.
+    """
+    most = BATCH
+    if topic_id is not None:
+        most = max(min(BATCH, SLICE_ROWS // max(len(subscriptions_of_topic(topic_id)), 1)), 1)
     sizes = statements.payload_sizes(ids)
     divided: list[list[int]] = []
     room = 0
     for message_id in ids:
         size = sizes.get(message_id, 0)
-        if not divided or len(divided[-1]) == BATCH or size > room:
+        if not divided or len(divided[-1]) == most or size > room:
             divided.append([])
             room = BATCH_BYTES
         divided[-1].append(message_id)

@@ -75,7 +75,7 @@ def dead_letter_deliveries(origin: Origin, attempts: Mapping[int, int]) -> set[i
     lane, generation, seek = origin
     topic_id = usable_topic_id(lane.subscription_id)
     forwarded_ids: set[int] = set()
-    for batch in batches(list(attempts)):
+    for batch in batches(list(attempts), topic_id=topic_id):
         with write_transaction():
             forwarded = forward_dead_letters(
                 subscription_id=lane.subscription_id,
