@@ -282,6 +282,11 @@ class Backlog(WorkerVerbs):
         replies = try_each(self.clients, calls, together=LOOKS_AT_ONCE)
         return [lane for lane, is_due in answered(lanes, replies) if is_due]
 
+    def views(self, lanes: Sequence[Lane], *, retries: int) -> dict[Lane, Any]:
+        """Return what people want to know of lanes (view.lua), of those whose nodes are there."""
+        calls: list[Call] = [(self.scripts.view, [lane.root], [retries]) for lane in lanes]
+        return dict(answered(lanes, try_each(self.clients, calls)))
+
     def wait_for_pull(self, subscription_id: int, *, seconds: float) -> None:
         """Sleep until a pull subscription may have messages, at most this long."""
         self.client.brpop([pull_bell(subscription_id)], timeout=seconds)
