@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -38,6 +39,13 @@ usage: pushhub COMMAND ...
 
 #: The first words besides those that speak to a running PushHub and Django's commands.
 COMMANDS = ("backup", "capacity", "completion", "doctor", "emulator", "help", "move", "receive", "restore", "up")
+#: The modules that have the parsers of some of them.
+PARSERS = {
+    "capacity": "pushhub.capacity.command",
+    "doctor": "pushhub.doctor.command",
+    "emulator": "pushhub.emulator.command",
+    "receive": "deliveries.management.receiver",
+}
 #: The packages that have management commands.
 COMMAND_PACKAGES = (
     *("django.core", "django.contrib.auth", "django.contrib.contenttypes", "django.contrib.sessions"),
@@ -99,8 +107,8 @@ def run(name: str, *arguments: str) -> None:
 
 def check_word(name: str) -> None:
     """Exit if no command has this name. For a command that speaks to a running PushHub, Django is not loaded."""
+    from pushhub.common.parser import nearest
     from subscriptions.cli import main as cli
-    from subscriptions.cli.parser import nearest
 
     words = (*cli.WORDS, *COMMANDS)
     if name not in words and name not in management_commands():
@@ -124,8 +132,12 @@ def complete(name: str, arguments: Sequence[str]) -> None:
 
     if name == "completion":
         sys.exit(cli.completion(arguments))
-    for candidate in cli.candidates(arguments, commands=COMMANDS):
-        sys.stdout.write(candidate + "\n")
+    word, *others = arguments or [""]
+    if word in PARSERS and others:
+        candidates = cli.flags_of(import_module(PARSERS[word]).parser(), others[-1])
+    else:
+        candidates = cli.candidates(arguments, commands=COMMANDS)
+    sys.stdout.writelines(f"{candidate}\n" for candidate in candidates)
 
 
 def manage(arguments: list[str]) -> None:

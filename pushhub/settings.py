@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pushhub import __version__
 from pushhub.common import environment as env
-from pushhub.common.databases import database_config, replica_config
+from pushhub.common.databases import SQLITE, database_config, replica_config
 from pushhub.common.redisurls import check_redis_url, is_cluster, with_password
 
 VERSION = __version__
@@ -304,7 +304,7 @@ def _database() -> dict[str, Any]:
 
 DATABASES = {"default": _database()}
 #: SQLite has one writer at a time, so a second web process would only wait, and less efficiently than a thread.
-IS_SQLITE = DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3"
+IS_SQLITE = DATABASES["default"]["ENGINE"] == SQLITE
 if REGION_REDIS and IS_SQLITE:
     raise env.SettingError("PUSHHUB_REGION_REDIS=on: regions share a PostgreSQL, so set PUSHHUB_DATABASE_URL")
 if not IS_SQLITE:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
-
-from deliveries.store import writelock
 
 
 @contextmanager
@@ -28,16 +25,9 @@ def other_database(folder: Path, *, name: str) -> Iterator[BaseDatabaseWrapper]:
         yield other
     finally:
         other.close()
-        close_write_lock(other)
         connections["default"] = current
         if other.vendor != "sqlite":
             execute(current, f"DROP DATABASE {other.settings_dict['NAME']}")
-
-
-def close_write_lock(database: BaseDatabaseWrapper) -> None:
-    handles: dict[str, int] = writelock._local.__dict__.get("handles", {})
-    for path in [path for path in handles if path.startswith(str(database.settings_dict["NAME"]))]:
-        os.close(handles.pop(path))
 
 
 def execute(database: BaseDatabaseWrapper, statement: str) -> None:

@@ -38,9 +38,9 @@ os.environ.update(
 )
 
 from pushhub.settings import *  # noqa: E402, F403
-from pushhub.settings import DATABASES  # noqa: E402
+from pushhub.settings import DATABASES, IS_SQLITE  # noqa: E402
 
-if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+if IS_SQLITE:
     # A file and not memory, so that threads and processes meet SQLite's real locks.
     DATABASES["default"]["TEST"] = {"NAME": str(DATA / "test.sqlite3")}
     # No test needs its data after a power cut, so commits need not wait for the disk.

@@ -42,6 +42,7 @@ from subscriptions.console import navigation
 from subscriptions.console.base import caller_of, check_row
 from subscriptions.console.navigation import short_name
 from subscriptions.console.tabs import tabs_of
+from subscriptions.console.texts import error_text
 from subscriptions.iam import access
 from subscriptions.iam.methods import may_call
 from subscriptions.iam.visible import rows_callable
@@ -207,7 +208,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
             try:
                 messages.success(request, _carry_out(source, verb, ids, rate=rate, caller=caller))
             except PushHubError as error:
-                messages.error(request, error.message)
+                messages.error(request, error_text(error))
         return back
 
     @method_decorator(require_POST)

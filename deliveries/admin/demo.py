@@ -23,6 +23,7 @@ from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
 from pushhub.common.rows import row_or_none
 from subscriptions.console.base import caller_of
+from subscriptions.console.texts import error_text
 from subscriptions.iam import methods
 from subscriptions.iam.methods import authorize, may_call
 from subscriptions.models import Subscription, Topic
@@ -45,7 +46,7 @@ def demo_page(request: HttpRequest) -> HttpResponse:
         try:
             _start(project, caller)
         except PushHubError as error:
-            messages.error(request, error.message)
+            messages.error(request, error_text(error))
             return HttpResponseRedirect(reverse("admin:index"))
         messages.success(request, _("Published a message. The receiver shows it as soon as it is pushed."))
         return HttpResponseRedirect(f"{reverse('admin:deliveries_demo')}?{urlencode({'project': project})}")

@@ -36,6 +36,7 @@ from pushhub.common.errors import InvalidArgument, PushHubError, ResourceExhaust
 from pushhub.common.principals import Principal
 from pushhub.common.rows import row_or_none
 from subscriptions.console.base import caller_of, check_row
+from subscriptions.console.texts import error_text
 from subscriptions.iam.methods import GET_SUBSCRIPTION, METHODS, PUBLISH, PULL, may_call
 from subscriptions.iam.visible import rows_callable, rows_held
 from subscriptions.models import Subscription, Topic
@@ -124,7 +125,7 @@ class MessagePages:
         try:
             count = settle_messages(row, [message_id], settlement=settlement)
         except PushHubError as error:
-            messages.error(request, error.message)
+            messages.error(request, error_text(error))
             return HttpResponseRedirect(back)
         if not count:
             messages.error(request, _("The message no longer waits, or its dead letter topic may not have it."))
@@ -147,7 +148,7 @@ class MessagePages:
         try:
             [new_id] = publish_message(topic=topic, messages=[copy])
         except PushHubError as error:
-            messages.error(request, error.message)
+            messages.error(request, error_text(error))
             return HttpResponseRedirect(reverse("admin:deliveries_message_way", args=[message_id]))
         messages.success(request, _("Published again as message %(id)s.") % {"id": new_id})
         return HttpResponseRedirect(reverse("admin:deliveries_message_way", args=[new_id]))

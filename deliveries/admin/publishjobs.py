@@ -33,6 +33,7 @@ from pushhub.common.clock import utcnow
 from pushhub.common.errors import FailedPrecondition, NotFound, PushHubError
 from pushhub.common.principals import Principal
 from subscriptions.console.base import caller_of
+from subscriptions.console.texts import error_text
 from subscriptions.iam.methods import GET_SUBSCRIPTION, GET_TOPIC, PUBLISH, SEEK, authorize
 from subscriptions.iam.visible import rows_callable
 from subscriptions.models import Subscription, Topic
@@ -98,7 +99,8 @@ class PublishJobAdmin(ReadOnlyAdmin):
                     raise FailedPrecondition(_("The replay %(id)s runs already.") % {"id": job.job_id})
                 start(job, rate=form.cleaned_data["rate"] or 0)
             except PushHubError as error:
-                form.add_error("name" if isinstance(error, NotFound) else form.places.get(error.field), error.message)
+                place = "name" if isinstance(error, NotFound) else form.places.get(error.field)
+                form.add_error(place, error_text(error))
             else:
                 messages.success(request, _("The replay %(id)s has begun.") % {"id": job.job_id})
                 return HttpResponseRedirect(reverse("admin:deliveries_publishjob_changelist"))

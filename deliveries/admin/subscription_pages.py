@@ -42,6 +42,7 @@ from pushhub.common.principals import Principal
 from pushhub.common.replica import told_seconds
 from subscriptions.console.base import caller_of, check_row
 from subscriptions.console.tabs import tabs_of
+from subscriptions.console.texts import error_text
 from subscriptions.iam.methods import GET_SUBSCRIPTION, MODIFY_PUSH_CONFIG, PULL, SEEK, authorize, may_call
 from subscriptions.iam.visible import rows_held
 from subscriptions.models import Snapshot, Subscription
@@ -236,7 +237,7 @@ class SubscriptionPages:
         try:
             context = diagnosis_context(request, row)
         except PushHubError as error:
-            messages.error(request, error.message)
+            messages.error(request, error_text(error))
             return HttpResponseRedirect(reverse("admin:deliveries_state", args=[subscription_id]))
         context["tabs"] = tabs_of(row, "overview", caller=caller_of(request))
         return self._render(request, "admin/deliveries/diagnosis.html", row, **context)
@@ -258,7 +259,7 @@ class SubscriptionPages:
             try:
                 messages.success(request, action.run(request, row))
             except PushHubError as error:
-                messages.error(request, error.message)
+                messages.error(request, error_text(error))
             if not Subscription.objects.filter(pk=subscription_id).exists():
                 return HttpResponseRedirect(reverse("admin:subscriptions_subscription_changelist"))
             return HttpResponseRedirect(reverse("admin:deliveries_state", args=[subscription_id]))

@@ -31,7 +31,7 @@ from pushhub.common.names import DELETED_SCHEMA
 from pushhub.common.principals import Principal
 from subscriptions.console.base import ConsoleAdmin, caller_of, check_row
 from subscriptions.console.tabs import tabs_of
-from subscriptions.console.texts import TextField
+from subscriptions.console.texts import TextField, error_text
 from subscriptions.iam.methods import GET_SUBSCRIPTION, GET_TOPIC, PUBLISH, PULL, may_call
 from subscriptions.iam.tree import find_resource
 from subscriptions.iam.visible import rows_callable
@@ -144,7 +144,7 @@ class TopicPages(ConsoleAdmin):
         try:
             [message_id] = publish_message(topic=row, messages=form.messages())
         except PushHubError as error:
-            form.add_error(form.places.get(error.field.rpartition(".")[2]), error.message)
+            form.add_error(form.places.get(error.field.rpartition(".")[2]), error_text(error))
             return False
         told = _("Published message %(id)s.") % {"id": message_id}
         if rows_callable(caller_of(request), PULL, Subscription.objects.filter(topic=row)).exists():

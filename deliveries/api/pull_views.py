@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from rest_framework.request import Request
@@ -13,9 +14,10 @@ from deliveries.pull.settling import acknowledge_messages
 from deliveries.telemetry import kinds
 from deliveries.telemetry.sinks.requests import request_counted
 from pushhub.common.peers import HAS_LEFT
+from pushhub.common.principals import Principal
 from pushhub.common.protojson import Bool, Integer, Message, Repeated, String
 from subscriptions.api.routes import SUBSCRIPTION, serve
-from subscriptions.iam.methods import SUBSCRIBER
+from subscriptions.iam.methods import SUBSCRIBER, authorize_row
 from subscriptions.models import Subscription
 from subscriptions.selectors import read_subscription
 from subscriptions.services.rows import check_name
@@ -24,6 +26,7 @@ from subscriptions.services.rows import check_name
 HOLD_SECONDS = 20.0
 
 
+PULL_METHOD = SUBSCRIBER + "Pull"
 NAME = String(2048)
 #: An ack id has at most 400 characters, and all of them half a megabyte, so their number can be bounded here too.
 ACK_IDS = Repeated(String(1000), max_items=20_000)
@@ -37,8 +40,8 @@ RECEIVED = Message("ReceivedMessage", {"ackId": String(), "message": PUBSUB_MESS
 PULL_RESPONSE = Message("PullResponse", {"receivedMessages": Repeated(RECEIVED)})
 
 
-@serve("POST", SUBSCRIPTION + ":pull", SUBSCRIBER + "Pull", takes=PULL, gives=PULL_RESPONSE)
-def pull(name: str, body: object, request: Request) -> Any:
+@serve("POST", SUBSCRIPTION + ":pull", PULL_METHOD, takes=PULL, gives=PULL_RESPONSE)
+def pull(name: str, body: object, request: Request, caller: Principal) -> Any:
     """Pull messages. If there are none, the request waits for some, unless the caller won't, or has left."""
     content, row = _read(PULL, name, body)
     count = content.get("maxMessages", 0)
@@ -49,6 +52,7 @@ def pull(name: str, body: object, request: Request) -> Any:
             max_messages=count,
             wait_seconds=wait_seconds,
             has_left=request.META.get(HAS_LEFT, never),
+            check_rights=partial(authorize_row, caller, PULL_METHOD, row),
         )
     return {"receivedMessages": [_received(message) for message in received]} if received else {}
 

@@ -1,4 +1,4 @@
--- accept(lane; generation, id, times leased, ...) -> {ids whose leases have ended, ids whose acks were accepted before}
+-- accept(lane; generation, id, times leased, ...) -> ids of the deliveries whose leases have ended
 --
 -- Notes the acks of leases that hold, for subscriptions that refuse all others, before the database takes them. A client that
 -- gets no answer asks again, and its lease may have ended by its first request. Leasing the delivery anew ends that, too.
@@ -8,7 +8,7 @@
 local ACCEPTED_MS, MOST_ACCEPTED = 60000, 10000
 local key = KEYS[1]
 local now = now_ms()
-local ended, again, accepted = {}, {}, {}
+local ended, accepted = {}, {}
 local is_current = is_of_generation(key, ARGV[1])
 for i = 2, #ARGV, 2 do
   local name = ARGV[i] .. ' ' .. ARGV[i + 1]
@@ -16,9 +16,7 @@ for i = 2, #ARGV, 2 do
   if is_current and ends > now and redis.call('HGET', key .. ':a', ARGV[i]) == ARGV[i + 1] then
     accepted[#accepted + 1] = now
     accepted[#accepted + 1] = name
-  elseif redis.call('ZSCORE', key .. ':x', name) then
-    again[#again + 1] = ARGV[i]
-  else
+  elseif not redis.call('ZSCORE', key .. ':x', name) then
     ended[#ended + 1] = ARGV[i]
   end
 end
@@ -26,4 +24,4 @@ each_chunk(accepted, function(part) redis.call('ZADD', key .. ':x', unpack(part)
 redis.call('ZREMRANGEBYSCORE', key .. ':x', '-inf', now - ACCEPTED_MS)
 redis.call('ZREMRANGEBYRANK', key .. ':x', 0, -MOST_ACCEPTED - 1)
 redis.call('PEXPIRE', key .. ':x', ACCEPTED_MS)
-return {ended, again}
+return ended

@@ -1,4 +1,5 @@
--- acknowledge(lane; generation, id, times leased, ...) -> {ids that the database may forget; ids whose ack came too late}
+-- acknowledge(lane; generation, id, times leased, ...)
+--   -> {ids that the database may forget; ids whose ack changes nothing: it came too late, or came before}
 --
 -- Takes acks of an ordered lane, before the database does. The ack of a delivery is kept until all earlier ones of its key
 -- that are leased are acknowledged: should one of them be delivered again, so are the later ones. An ack is too late when
@@ -15,16 +16,17 @@ for i = 2, #ARGV, 2 do
   times[ARGV[i]] = ARGV[i + 1]
 end
 if not is_of_generation(key, ARGV[1]) then return {{}, ids} end
-local owed_no_more, late, acknowledged, scores, orderings = {}, {}, {}, {}, {}
+local owed_no_more, vain, acknowledged, scores, orderings = {}, {}, {}, {}, {}
 
 -- Takes the ack of a delivery with an ordering key.
 local function take_ack(id, is_newest, where, ordering)
   local holds_key = redis.call('HGET', key .. ':k', ordering) == id
   if where == ACKNOWLEDGED then
+    vain[#vain + 1] = id
     orderings[ordering] = true
   elseif where == LEASED and not holds_key then
     if not is_newest then
-      late[#late + 1] = id
+      vain[#vain + 1] = id
       return
     end
     acknowledged[#acknowledged + 1] = id
@@ -32,7 +34,7 @@ local function take_ack(id, is_newest, where, ordering)
     scores[#scores + 1] = id
     orderings[ordering] = true
   elseif where == PARKED or where == RETRYING and redis.call('EXISTS', key .. ':u:' .. ordering) == 1 then
-    late[#late + 1] = id
+    vain[#vain + 1] = id
   else
     owed_no_more[#owed_no_more + 1] = id
   end
@@ -69,4 +71,4 @@ for ordering in pairs(orderings) do
     place = place + STEP
   end
 end
-return {owed_no_more, late}
+return {owed_no_more, vain}

@@ -243,10 +243,9 @@ class Backlog(WorkerVerbs):
         """Return the deliveries whose leases have ended."""
         return _ids(self.scripts.leased(keys=[lane.root], args=[generation, *_flat(leases)]))
 
-    def accept(self, lane: Lane, leases: Iterable[tuple[int, int]], *, generation: str) -> tuple[set[int], set[int]]:
-        """Note acks; return the deliveries whose leases have ended, and those whose acks were noted before."""
-        ended, again = self.scripts.accept(keys=[lane.root], args=[generation, *_flat(leases)])
-        return _ids(ended), _ids(again)
+    def accept(self, lane: Lane, leases: Iterable[tuple[int, int]], *, generation: str) -> set[int]:
+        """Note acks; return the deliveries whose leases have ended otherwise (accept.lua)."""
+        return _ids(self.scripts.accept(keys=[lane.root], args=[generation, *_flat(leases)]))
 
     def unlease(self, lane: Lane, leases: Iterable[tuple[int, int, int]], *, generation: str) -> None:
         """Take back leases without costing an attempt (unlease.lua).
@@ -264,12 +263,12 @@ class Backlog(WorkerVerbs):
     def acknowledge(
         self, lane: Lane, leases: Iterable[tuple[int, int]], *, generation: str
     ) -> tuple[set[int], set[int]]:
-        """Take acks of an ordered lane; return what the database may forget now, and what came too late.
+        """Take acks of an ordered lane; return what the database may forget now, and whose acks change nothing.
 
         `leases` has deliveries, and how often each had been leased then, or `WHICHEVER`.
         """
-        owed_no_more, late = self.scripts.acknowledge(keys=[lane.root], args=[generation, *_flat(leases)])
-        return _ids(owed_no_more), _ids(late)
+        owed_no_more, vain = self.scripts.acknowledge(keys=[lane.root], args=[generation, *_flat(leases)])
+        return _ids(owed_no_more), _ids(vain)
 
     def release(
         self, lane: Lane, message_ids: Sequence[int], *, generation: str = "", only_waiting: bool = False
@@ -286,6 +285,11 @@ class Backlog(WorkerVerbs):
         calls: list[Call] = [(self.scripts.due, [lane.root], []) for lane in lanes]
         replies = try_each(self.clients, calls, together=LOOKS_AT_ONCE)
         return [lane for lane, is_due in answered(lanes, replies) if is_due]
+
+    def views(self, lanes: Sequence[Lane], *, retries: int) -> dict[Lane, Any]:
+        """Return what people want to know of lanes (view.lua), of those whose nodes are there."""
+        calls: list[Call] = [(self.scripts.view, [lane.root], [retries]) for lane in lanes]
+        return dict(answered(lanes, try_each(self.clients, calls)))
 
     def wait_for_pull(self, subscription_id: int, *, seconds: float) -> None:
         """Sleep until a pull subscription may have messages, at most this long."""

@@ -7,11 +7,13 @@ the region, the message goes on being delivered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from django.conf import settings
+from django.db import connection
 
 from deliveries.models import DeadLetter, Message
 from deliveries.publish.offering import offer_all
@@ -26,6 +28,8 @@ from subscriptions.iam import access
 from subscriptions.identity.agents import service_agent
 from subscriptions.models import Subscription, Topic
 from subscriptions.selectors import PushSettings
+
+logger = logging.getLogger(__name__)
 
 PREFIX = "CloudPubSubDeadLetterSource"
 #: What a dead letter has beside the attributes of its message.
@@ -47,8 +51,17 @@ class Forwarded:
     announce: list[Callable[[], None]] = field(default_factory=list)
 
     def announce_all(self) -> None:
-        for announce in self.announce:
-            announce()
+        take_steps(self.announce)
+
+
+def take_steps(steps: Iterable[Callable[[], object]]) -> None:
+    """Take the steps that follow a commit, whatever becomes of each: the audit finds out what Redis was not told."""
+    for step in steps:
+        try:
+            step()
+        except Exception:
+            logger.exception("a step after a commit failed")
+            connection.close()  # it may still be in the step's transaction, which nobody would end
 
 
 def is_spent(settings: PushSettings | None, *, attempts: int) -> bool:

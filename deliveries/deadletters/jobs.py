@@ -6,6 +6,7 @@ that moves the dead letters, so it goes on from there after a crash, and ticks t
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -24,6 +25,8 @@ from pushhub.common.rows import row_or_none
 from subscriptions import audit
 from subscriptions.iam.methods import authorize
 from subscriptions.models import Subscription
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_RATE = 10
 #: The failure of an order that somebody stopped.
@@ -103,8 +106,12 @@ def shards_under_way() -> set[int]:
 
 
 def advance_jobs(*, shard: int | None = None, clock: Clock = utcnow) -> int:
-    """Move as many dead letters of each order, or each order of a shard, as its rate allows now; return how many."""
+    """Move as many dead letters of each order, or each order of a shard, as its rate allows now; return how many.
+
+    Raises an error that ended the turn of an order, after the turns of the others.
+    """
     moved = 0
+    unexpected: Exception | None = None
     for job in DeadLetterJob.objects.filter(finished_at=None).order_by("pk"):
         if not is_in(job.subscription_id, shard):
             continue
@@ -113,6 +120,11 @@ def advance_jobs(*, shard: int | None = None, clock: Clock = utcnow) -> int:
         except PushHubError as error:
             running = DeadLetterJob.objects.filter(pk=job.pk, finished_at=None)
             running.update(finished_at=clock(), failure=error.message)
+        except Exception as error:
+            logger.exception("order %d to move dead letters failed", job.pk)
+            unexpected = error
+    if unexpected is not None:
+        raise unexpected
     return moved
 
 

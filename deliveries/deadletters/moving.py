@@ -8,29 +8,26 @@ message nor redrives it twice.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-import redis
-
 from deliveries.backlog.elsewhere import forget_ended
 from deliveries.backlog.records import Lane
-from deliveries.deadletters.forwarding import ATTRIBUTES, CONSUME
+from deliveries.deadletters.forwarding import ATTRIBUTES, CONSUME, take_steps
 from deliveries.models import DeadLetter, DeadLetterJob, Delivery, Message
 from deliveries.publish.offering import offer_all
 from deliveries.publish.storing import store_messages
 from deliveries.rules.payload import NewMessage, parse_attributes
 from deliveries.store import statements
+from deliveries.store.fanout import SLICE_ROWS
 from deliveries.store.writelock import write_transaction
 from pushhub.common.errors import FailedPrecondition
 from pushhub.common.principals import Principal
 from subscriptions import audit
 from subscriptions.iam.visible import rows_held
 from subscriptions.models import Subscription
-
-logger = logging.getLogger(__name__)
+from subscriptions.selectors import subscriptions_of_topic
 
 #: Dead letters of one transaction, and the bytes of payload after which it takes no more.
 BATCH = 100
@@ -52,12 +49,7 @@ class Moved:
     announce: list[Callable[[], object]] = field(default_factory=list)
 
     def announce_all(self) -> None:
-        """Tell Redis. If it is away, its audit finds out what the database says."""
-        for announce in self.announce:
-            try:
-                announce()
-            except redis.RedisError as error:
-                logger.warning("Redis was not told of moved dead letters", exc_info=error)
+        take_steps(self.announce)
 
 
 def move_letters(source: Subscription, ids: Sequence[int], *, action: str, caller: Principal) -> int:
@@ -76,14 +68,20 @@ def move_letters(source: Subscription, ids: Sequence[int], *, action: str, calle
     return count
 
 
-def batches(ids: Sequence[int]) -> list[Sequence[int]]:
-    """Divide dead letters so that no batch has more of them, or more bytes, than one transaction should."""
+def batches(ids: Sequence[int], *, topic_id: int | None = None) -> list[Sequence[int]]:
+    """Divide dead letters so that no batch has more of them, or more bytes, than one transaction should.
+
+    `topic_id` is the topic to whose subscriptions they are published, which bounds their number, too.
+    """
+    most = BATCH
+    if topic_id is not None:
+        most = max(min(BATCH, SLICE_ROWS // max(len(subscriptions_of_topic(topic_id)), 1)), 1)
     sizes = statements.payload_sizes(ids)
     divided: list[list[int]] = []
     room = 0
     for message_id in ids:
         size = sizes.get(message_id, 0)
-        if not divided or len(divided[-1]) == BATCH or size > room:
+        if not divided or len(divided[-1]) == most or size > room:
             divided.append([])
             room = BATCH_BYTES
         divided[-1].append(message_id)

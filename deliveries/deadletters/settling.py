@@ -60,10 +60,11 @@ def settle_messages(source: Subscription, ids: Sequence[int], *, settlement: Set
     if settlement is Settlement.DEAD_LETTER and topic is not None:
         for region, _ in groups:
             require_transit(topic.message_storage_policy, region, call="DeadLetterMessages")
+    published_to = topic.pk if settlement is Settlement.DEAD_LETTER and topic is not None else None
     return sum(
         _settle(source, region, seek, {message_id: rows[message_id] for message_id in batch}, settlement)
         for (region, seek), rows in groups.items()
-        for batch in batches(list(rows))
+        for batch in batches(list(rows), topic_id=published_to)
     )
 
 

@@ -6,13 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import takewhile
+from operator import attrgetter
 from urllib.parse import urlsplit
 
+import redis
 from django.conf import settings
 from django.db.models import Q, QuerySet, Sum
 
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.records import Lane
+from deliveries.backlog.records import Lane, grouped
 from deliveries.inspection.conditions import FAILING, Condition
 from deliveries.inspection.counted import added_up_once
 from deliveries.inspection.lanes import LaneView, lane_views
@@ -57,7 +59,7 @@ def failing_subscriptions(
     """Return those of the subscriptions that fail now, how many more than MAX_SHOWN seem to, and the gauges' time.
 
     The gauges say which to look at; a LookupError says that the last ones are too old. `state` is that of the counter.
-    May raise redis.RedisError.
+    May raise redis.RedisError, also if it is not known of each.
     """
     now = clock()
     taken = last_round(now)
@@ -67,7 +69,10 @@ def failing_subscriptions(
     rows = _rows_named(subscriptions, [resource for resource, _ in ranked])
     ranked_rows = [(rows[resource], undelivered) for resource, undelivered in ranked if resource in rows]
     shown = dict(ranked_rows[:MAX_SHOWN])
-    conditions = {pk: pair for pk, pair in conditions_of(list(shown)).items() if pair[0] in FAILING}
+    known = conditions_of(list(shown))
+    if len(known) < len(shown):
+        raise redis.ConnectionError("a node of the Cluster is away")
+    conditions = {pk: pair for pk, pair in known.items() if pair[0] in FAILING}
     results = last_results({pk: lane for pk, (_, lane) in conditions.items()})
     resources = tuple(row.name for row in shown if row.pk in conditions)
     since, classes = added_up_once(
@@ -101,15 +106,15 @@ def _held_back(taken: datetime) -> Sequence[tuple[str, int]]:
 def conditions_of(rows: Sequence[Subscription]) -> dict[int, tuple[Condition, LaneView]]:
     """Return why messages of push subscriptions wait, given that some do, by subscription: of their worst lanes.
 
-    It takes one round trip to Redis; may raise redis.RedisError.
+    Those whose node of a Cluster is away are left out. May raise redis.RedisError.
     """
     regions = sorted({settings.REGION, *settings.REGIONS})
-    views = iter(lane_views(default_backlog(), [Lane(row.pk, region) for row in rows for region in regions]))
-    conditions = {}
-    for row in rows:
-        lanes = [view for _, view in zip(regions, views, strict=False)]
-        conditions[row.pk] = worst_lane([lane for lane in lanes if lane.is_known] or lanes[:1])
-    return conditions
+    views = lane_views(default_backlog(), [Lane(row.pk, region) for row in rows for region in regions])
+    by_subscription = grouped(views, attrgetter("subscription_id"))
+    return {
+        pk: worst_lane([views[lane] for lane in lanes if views[lane].is_known] or [views[lanes[0]]])
+        for pk, lanes in by_subscription.items()
+    }
 
 
 def last_results(lanes: Mapping[int, LaneView]) -> dict[int, str]:

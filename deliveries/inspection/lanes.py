@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import Mode, Place
+from deliveries.backlog.connection import beside_an_outage
 from deliveries.backlog.lanestate import parse_lane_state
 from deliveries.backlog.records import Lane, cell_key
 from deliveries.backlog.regions import patience_seconds
@@ -75,23 +76,36 @@ class LaneView:
         return round((1 - self.ack_share) * self.results)
 
 
-def lane_views(backlog: Backlog, lanes: Sequence[Lane]) -> list[LaneView]:
-    """Return the state of each lane, in one round trip. May raise redis.RedisError, and errors of the database."""
-    pipe = backlog.client.pipeline(transaction=False)
+def lane_views(backlog: Backlog, lanes: Sequence[Lane]) -> dict[Lane, LaneView]:
+    """Return the state of each lane, but for those whose node of a Cluster is away.
+
+    May raise redis.RedisError, and errors of the database.
+    """
     now_ms = time.time() * 1000
-    pipe.zrange(cell_key(0, "regions"), -1, -1, withscores=True)
-    for lane in lanes:
-        key = lane.root
-        pipe.hgetall(f"{key}:s")
-        pipe.zcard(f"{key}:z")
-        pipe.zrange(f"{key}:z", 0, RETRIES_READ - 1, withscores=True)
-        pipe.zcount(f"{key}:l", now_ms, "inf")
-        pipe.zscore(cell_key(0, "regions"), lane.region)
-    newest, *replies = pipe.execute()
-    is_any_alive = any(now_ms - served_at_ms <= DEAD_AFTER_MS for _, served_at_ms in newest)
-    rows = zip(lanes, *(replies[place::5] for place in range(5)), strict=True)
-    views = [_lane_view(lane.region, *row, now_ms=now_ms) for lane, *row in rows]
-    return [_served(view, is_any_alive=is_any_alive) for view in views]
+    served_ms = _served_ms(backlog, sorted({lane.region for lane in lanes}), now_ms)
+    is_any_alive = any(now_ms - at_ms <= DEAD_AFTER_MS for at_ms in served_ms.values())
+    views = {
+        lane: _lane_view(lane.region, reply, served_ms.get(lane.region), now_ms=now_ms)
+        for lane, reply in backlog.views(lanes, retries=RETRIES_READ).items()
+    }
+    return {lane: _served(view, is_any_alive=is_any_alive) for lane, view in views.items()}
+
+
+def _served_ms(backlog: Backlog, regions: Sequence[str], now_ms: float) -> dict[str, float]:
+    """Return when workers last served these regions, and the one that was served last.
+
+    Only one cell knows. If its node of a Cluster is away, nothing is said against the workers.
+    """
+    served_ms = dict.fromkeys(regions, now_ms)
+    with beside_an_outage():
+        pipe = backlog.client.pipeline(transaction=False)
+        pipe.zrange(cell_key(0, "regions"), -1, -1, withscores=True)
+        for region in regions:
+            pipe.zscore(cell_key(0, "regions"), region)
+        newest, *times_ms = pipe.execute()
+        served_ms = {name.decode(): at_ms for name, at_ms in newest}
+        served_ms |= {name: at_ms for name, at_ms in zip(regions, times_ms, strict=True) if at_ms is not None}
+    return served_ms
 
 
 def _served(view: LaneView, *, is_any_alive: bool) -> LaneView:
@@ -139,17 +153,9 @@ def message_places(backlog: Backlog, lane: Lane, message_id: int) -> tuple[Place
     return Place(mark.decode()) if mark else None, due_at_ms
 
 
-def _lane_view(
-    region: str,
-    raw: Mapping[bytes, bytes],
-    retrying: int,
-    retries: Sequence[tuple[bytes, float]],
-    leased: int,
-    served_at_ms: float | None,
-    *,
-    now_ms: float,
-) -> LaneView:
-    state = parse_lane_state(raw)
+def _lane_view(region: str, reply: Any, served_at_ms: float | None, *, now_ms: float) -> LaneView:
+    raw, retrying, retried, leased = reply
+    state = parse_lane_state(dict(zip(raw[::2], raw[1::2], strict=True)))
     flow = state.flow if state is not None else Flow()
     return LaneView(
         region=region,
@@ -170,7 +176,7 @@ def _lane_view(
         latency_ms=flow.latency_ms,
         is_spilled=state is not None and state.spilled,
         retrying=retrying,
-        retry_ids=[int(message_id) for message_id, _ in retries],
-        retry_in_ms=max(retries[0][1] - now_ms, 0.0) if retries else None,
+        retry_ids=[int(message_id) for message_id in retried[::2]],
+        retry_in_ms=max(float(retried[1]) - now_ms, 0.0) if retried else None,
         silent_seconds=None if served_at_ms is None else max(now_ms - served_at_ms, 0.0) / 1000,
     )

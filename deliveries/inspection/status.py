@@ -125,9 +125,11 @@ def subscription_status(
     try:
         # A Redis that is full or read-only answers questions.
         backlog.shared.set(WRITTEN_KEY, 1, ex=KEY_SECONDS)
-        lanes = lane_views(
-            backlog, [Lane(subscription.pk, region) for region in sorted({settings.REGION, *waiting_regions})]
-        )
+        all_lanes = [Lane(subscription.pk, region) for region in sorted({settings.REGION, *waiting_regions})]
+        views = lane_views(backlog, all_lanes)
+        if len(views) < len(all_lanes):
+            raise redis.ConnectionError("a node of the Cluster is away")
+        lanes = list(views.values())
         notices += _notices(subscription, backlog, lanes, is_idle=not undelivered)
         outcomes = None if undelivered else subscription_outcomes(subscription, clock=clock)
         condition, lane = _condition(subscription, backlog, lanes, outcomes)

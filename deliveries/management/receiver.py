@@ -5,13 +5,15 @@ It needs neither the database nor Redis, and starts without Django, which would 
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import threading
 import time
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
 from typing import Any
@@ -19,6 +21,7 @@ from typing import Any
 import jwt
 
 from deliveries.management.pushrequest import NotAPushError, Pushed, TokenVerifier, read_pushed, text_for_people
+from pushhub.common.parser import Parser
 
 #: More than any push has: 10 MB of data take less than this in base64.
 BODY_BYTES = 16 * 1024 * 1024
@@ -124,34 +127,51 @@ class Handler(BaseHTTPRequestHandler):
         """Print nothing, because `show` prints the pushes."""
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Receive pushes until Ctrl-C or SIGTERM. Exits with one line if an option is wrong or the port is taken."""
-    parser = ArgumentParser(
+def parser() -> ArgumentParser:
+    options = Parser(
         prog="pushhub receive",
         description="Receive pushes on a port of this machine and print each, with what its token proves.",
     )
-    parser.add_argument("--port", type=int, default=8080, help="the port (default 8080; 0 chooses a free one)")
-    parser.add_argument("--address", default="127.0.0.1", help="where to listen (default 127.0.0.1)")
-    parser.add_argument("--status", type=int, default=204, help="the HTTP status to answer with (default 204)")
-    parser.add_argument("--delay", type=float, default=0.0, metavar="SECONDS", help="how long to wait before it")
-    parser.add_argument(
-        "--verify", metavar="AUDIENCE", default="", help="check each push's token; answer 401 if it is not valid"
-    )
-    parser.add_argument("--certs", metavar="URL", default="", help="the JWK set to check with (default PushHub's)")
-    options = parser.parse_args(arguments)
-    if options.status != 102 and not 200 <= options.status <= 599:
-        sys.exit("--status: give 102, or one from 200 to 599")
-    if not options.delay >= 0:
-        sys.exit("--delay: give 0 or more seconds")
+    add = options.add_argument
+    add("--port", type=_port, default=8080, help="the port (default 8080; 0 chooses a free one)")
+    add("--address", default="127.0.0.1", help="where to listen (default 127.0.0.1)")
+    add("--status", type=_status, default=204, help="the HTTP status to answer with (default 204)")
+    add("--delay", type=_seconds, default=0.0, metavar="SECONDS", help="how long to wait before it")
+    add("--verify", metavar="AUDIENCE", default="", help="check each push's token; answer 401 if it is not valid")
+    add("--certs", metavar="URL", default="", help="the JWK set to check with (default PushHub's)")
+    return options
+
+
+def _port(text: str) -> int:
+    if text.isdecimal() and int(text) < 2**16:
+        return int(text)
+    raise ArgumentTypeError(f"{text!r}: give a port from 0 to 65535")
+
+
+def _status(text: str) -> int:
+    if text.isdecimal() and (int(text) == 102 or 200 <= int(text) <= 599):
+        return int(text)
+    raise ArgumentTypeError(f"{text!r}: give 200 to 599, or 102, which acknowledges too")
+
+
+def _seconds(text: str) -> float:
+    with suppress(ValueError):
+        if 0 <= float(text) < math.inf:
+            return float(text)
+    raise ArgumentTypeError(f"{text!r}: give 0 or more seconds")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Receive pushes until Ctrl-C or SIGTERM. Exits with one line if an option is wrong or the port is taken."""
+    options = parser().parse_args(arguments)
     verifier = None
     if options.verify:
         verifier = TokenVerifier(audience=options.verify, certs_url=options.certs or _read_certs_url())
     address = (options.address, options.port)
     try:
         server = Receiver(address, status=options.status, delay_seconds=options.delay, verifier=verifier)
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
-        sys.exit(f"cannot listen on {address[0]}:{address[1]}: {reason}; choose a --port")
+    except OSError as error:
+        sys.exit(f"cannot listen on {address[0]}:{address[1]}: {error.strerror}; choose a --port")
     _serve(server)
 
 

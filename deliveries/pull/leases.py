@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -68,24 +68,21 @@ def ack_ids_ended(*, subscription: Subscription, ack_ids: Sequence[str]) -> set[
 
 def leases_ended(leases: Iterable[AckId]) -> set[AckId]:
     """Return the leases that have ended, by acknowledgement, lapse or nack."""
+    return _ended(leases, default_backlog().lost)
+
+
+def accept_acks(leases: Iterable[AckId]) -> set[AckId]:
+    """Note that these leases are acknowledged. Return those that have ended, but for acks that were noted before."""
+    return _ended(leases, default_backlog().accept)
+
+
+def _ended(leases: Iterable[AckId], ended_of: Callable[..., set[int]]) -> set[AckId]:
     ended: set[AckId] = set()
     for (lane, generation, _), group in leases_by_origin(leases).items():
         pairs = [(lease.message_id, lease.times) for lease in group]
-        ended_ids = default_backlog().lost(lane, pairs, generation=generation)
+        ended_ids = ended_of(lane, pairs, generation=generation)
         ended |= {lease for lease in group if lease.message_id in ended_ids}
     return ended
-
-
-def accept_acks(leases: Iterable[AckId]) -> tuple[set[AckId], set[AckId]]:
-    """Note that these leases are acknowledged. Return those that have ended, and those that were noted before."""
-    ended: set[AckId] = set()
-    again: set[AckId] = set()
-    for (lane, generation, _), group in leases_by_origin(leases).items():
-        pairs = [(lease.message_id, lease.times) for lease in group]
-        ended_ids, again_ids = default_backlog().accept(lane, pairs, generation=generation)
-        ended |= {lease for lease in group if lease.message_id in ended_ids}
-        again |= {lease for lease in group if lease.message_id in again_ids}
-    return ended, again
 
 
 class Origin(NamedTuple):

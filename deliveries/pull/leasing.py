@@ -77,6 +77,10 @@ def never() -> bool:
     return False
 
 
+def nothing() -> None:
+    """Check nothing."""
+
+
 def pull_messages(
     *,
     subscription: Subscription,
@@ -86,10 +90,12 @@ def pull_messages(
     max_bytes: int = MAX_PULL_BYTES,
     puller: str = "",
     has_left: Callable[[], bool] = never,
+    check_rights: Callable[[], None] = nothing,
 ) -> list[Received]:
     """Lease up to `max_messages` and `max_bytes`, but at least one message. Wait up to `wait_seconds` for the first.
 
-    One who `has_left` is not waited for: the next messages would be leased to nobody.
+    One who `has_left` is not waited for: the next messages would be leased to nobody. `check_rights` is called after
+    each wait, and raises an error once the caller may no longer pull.
 
     A lease lasts `lease_seconds`, or the subscription's ack deadline. While a puller holds leases of an ordering key,
     no other puller gets messages of it. All calls without a `puller` count as the same one. Raises InvalidArgument, or
@@ -122,6 +128,7 @@ def pull_messages(
         default_backlog().wait_for_pull(push_settings.id, seconds=max(min(remaining, MAX_SLEEP_SECONDS), 0.01))
         if has_left():
             return []
+        check_rights()
 
 
 def _settings_for_pull(subscription: Subscription) -> PushSettings:

@@ -28,44 +28,46 @@ def acknowledge_messages(*, subscription: Subscription, ack_ids: Sequence[str]) 
     """
     leases = read_ack_ids(subscription, ack_ids)
     push_settings = require_settings(subscription)
-    ended, again = accept_acks(leases) if push_settings.exactly_once else (set(), set())
-    acknowledged = settle_acks([lease for lease in leases if lease not in ended], push_settings)
-    report_outcomes([lease for lease in acknowledged if lease not in again], push_settings, outcome="ack")
+    ended = accept_acks(leases) if push_settings.exactly_once else set()
+    settle_acks([lease for lease in leases if lease not in ended], push_settings)
     refuse_ended(leases, ended)
 
 
-def settle_acks(leases: Sequence[AckId], push_settings: PushSettings) -> Sequence[AckId]:
-    """Take the acks of these leases. Return those that came in time, which only order asks for.
+def settle_acks(leases: Sequence[AckId], push_settings: PushSettings, *, event: str | None = None) -> None:
+    """Take the acks of these leases. Report those that end a delivery: a repeated ack ends none, and a late one may.
 
     With exactly-once delivery an ack stands, so it waits for no earlier message of its key.
     """
-    if push_settings.ordered and not push_settings.exactly_once:
-        return _settle_in_order(leases)
+    waits_for_earlier = push_settings.ordered and not push_settings.exactly_once
     for origin, group in leases_by_origin(leases).items():
-        forget_deliveries(origin, [lease.message_id for lease in group], durable=push_settings.exactly_once)
-    return leases
-
-
-def _settle_in_order(leases: Sequence[AckId]) -> list[AckId]:
-    """Take acks that wait for those of earlier messages of their keys. Return the leases whose acks came in time."""
-    in_time = []
-    for origin, group in leases_by_origin(leases).items():
-        pairs = [(lease.message_id, lease.times) for lease in group]
-        settled_ids, late_ids = default_backlog().acknowledge(origin.lane, pairs, generation=origin.generation)
+        by_id = {lease.message_id: lease for lease in group}
+        settled_ids, waiting_ids, vain_ids = set(by_id), set[int](), set[int]()
+        if waits_for_earlier:
+            pairs = [(lease.message_id, lease.times) for lease in group]
+            settled_ids, vain_ids = default_backlog().acknowledge(origin.lane, pairs, generation=origin.generation)
+            waiting_ids = by_id.keys() - settled_ids - vain_ids
+        ended_ids = _delete(origin, sorted(settled_ids), durable=push_settings.exactly_once) | waiting_ids
+        acknowledged = [lease for message_id, lease in by_id.items() if message_id in ended_ids - vain_ids]
+        report_outcomes(acknowledged, push_settings, outcome="ack", event=event)
         if settled_ids:
-            forget_deliveries(origin, sorted(settled_ids))
-        in_time += [lease for lease in group if lease.message_id not in late_ids]
-    return in_time
+            late.release(origin.lane, sorted(settled_ids), generation=origin.generation)
 
 
-def forget_deliveries(origin: Origin, message_ids: list[int], *, durable: bool = False) -> None:
-    """Delete deliveries from the database, then from Redis. Unless `durable`, a power cut may bring them back."""
-    lane, generation, seek = origin
+def forget_deliveries(origin: Origin, message_ids: list[int]) -> None:
+    """Delete deliveries from the database, then from Redis. A power cut may bring them back."""
+    _delete(origin, message_ids, durable=False)
+    late.release(origin.lane, message_ids, generation=origin.generation)
+
+
+def _delete(origin: Origin, message_ids: list[int], *, durable: bool) -> set[int]:
+    """Delete deliveries from the database; return the ids of those that there were."""
+    if not message_ids:
+        return set()
+    lane, _, seek = origin
     with write_transaction(durable=durable):
-        statements.delete_deliveries(
+        return statements.delete_deliveries(
             subscription_id=lane.subscription_id, region=lane.region, message_ids=message_ids, seek=seek
         )
-    late.release(lane, message_ids, generation=generation)
 
 
 def dead_letter_deliveries(origin: Origin, attempts: Mapping[int, int]) -> set[int]:
@@ -73,7 +75,7 @@ def dead_letter_deliveries(origin: Origin, attempts: Mapping[int, int]) -> set[i
     lane, generation, seek = origin
     topic_id = usable_topic_id(lane.subscription_id)
     forwarded_ids: set[int] = set()
-    for batch in batches(list(attempts)):
+    for batch in batches(list(attempts), topic_id=topic_id):
         with write_transaction():
             forwarded = forward_dead_letters(
                 subscription_id=lane.subscription_id,

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 
 from deliveries.pull.deadlines import end_leases, nack_leases
 from deliveries.pull.leases import Leased, leases_ended
-from deliveries.pull.reporting import report_outcomes
 from deliveries.pull.settling import settle_acks
-from deliveries.rules.ackids import AckId
 from deliveries.rules.outcome import FILTER
 from deliveries.rules.payload import wire_size
 from deliveries.transforming import Wire, transform_wire_messages
@@ -52,7 +50,7 @@ def transform_leased(
         tried += 1
     end_leases({original.lease: ends_ms for original in leased[tried:]})
     nack_leases(failed, push_settings, countdown_ms=_failed_countdown_ms(push_settings))
-    _acknowledge_filtered(filtered, push_settings)
+    settle_acks(filtered, push_settings, event=FILTER)
     if push_settings.ordered and failed:
         # The nack of a message has ended the leases of the later messages of its key.
         ended = leases_ended(message.lease for message in transformed)
@@ -71,10 +69,6 @@ def _results(push_settings: PushSettings, leased: Sequence[Leased]) -> list[Wire
         )
     except ResourceExhausted:
         return []
-
-
-def _acknowledge_filtered(leases: Sequence[AckId], push_settings: PushSettings) -> None:
-    report_outcomes(settle_acks(leases, push_settings), push_settings, outcome="ack", event=FILTER)
 
 
 def _failed_countdown_ms(push_settings: PushSettings) -> tuple[int, int]:

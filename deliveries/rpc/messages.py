@@ -23,6 +23,7 @@ from deliveries.telemetry.sinks.requests import request_counted
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
 from pushhub.common.pubsubtypes import pubsub
+from subscriptions.iam.methods import authorize_row
 from subscriptions.rpc.calls import LARGE_REQUEST_BYTES, Call, Direct, Method, Unary, Waiting, in_thread, stopping
 from subscriptions.selectors import get_topic, read_subscription
 
@@ -78,16 +79,20 @@ async def pull_messages(request: Any, call: Call) -> Any:
     with request_counted(kinds.PULL_REQUESTS, subscription.pk):
         received = await _leased(subscription, request.max_messages)
         if not received and loop.time() < ends:
-            received = await _received(subscription, request.max_messages, ends=ends)
+            received = await _received(subscription, request.max_messages, call, ends=ends)
     response = PullResponse()
     for message in received:
         add_received_message(response, message)
     return response
 
 
-async def _received(subscription: Any, count: int, *, ends: float) -> list[leasing.Received]:
-    """Wait for messages until `ends`, in seconds of the loop's clock; return those that there are by then."""
+async def _received(subscription: Any, count: int, call: Call, *, ends: float) -> list[leasing.Received]:
+    """Wait for messages until `ends`, in seconds of the loop's clock; return those that there are by then.
+
+    Raises PermissionDenied once the caller may no longer pull.
+    """
     loop = asyncio.get_running_loop()
+    caller = await in_thread(call.caller)
     async with bell().listening(subscription.pk) as rings:
         while True:
             rings.hush()
@@ -97,6 +102,7 @@ async def _received(subscription: Any, count: int, *, ends: float) -> list[leasi
             if received or loop.time() >= ends or stopping().is_set():
                 return received
             await rings.wait(seconds=ends - loop.time())
+            await in_thread(authorize_row, caller, call.method, subscription)
 
 
 async def _leased(subscription: Any, count: int) -> list[leasing.Received]:

@@ -17,6 +17,7 @@ from deliveries.store.sql import (
     among,
     execute,
     execute_if_any,
+    fetch_ids,
     fetch_rows,
     in_chunks,
     insert_by_arrays,
@@ -128,18 +129,23 @@ _NACK_CASTS = ("bigint", "text", "bigint", "bigint", "integer", "text")
 
 def delete_deliveries(
     *, subscription_id: int, region: str, message_ids: Sequence[int], seek: int | None = None
-) -> None:
-    """Delete deliveries of a lane. Ids that are gone already do no harm.
+) -> set[int]:
+    """Delete deliveries of a lane; return the ids of those that there were.
 
     With `seek`, which the attempts had that ended, deliveries that a later seek has brought back stay.
     """
     since, values = ("", []) if seek is None else (_SINCE_SEEK, [seek])
+    deleted: set[int] = set()
     for chunk in in_chunks(message_ids):
         condition, ids = among("message_id", chunk)
-        execute(
-            f"DELETE FROM deliveries_delivery WHERE subscription_id = %s AND region = %s AND {condition}{since}",
-            [subscription_id, region, *ids, *values],
+        deleted |= set(
+            fetch_ids(
+                f"DELETE FROM deliveries_delivery WHERE subscription_id = %s AND region = %s AND {condition}{since}"
+                " RETURNING message_id",
+                [subscription_id, region, *ids, *values],
+            )
         )
+    return deleted
 
 
 def deliveries_sought(*, subscription_id: int, region: str, message_ids: Sequence[int], seek: int) -> None:

@@ -9,16 +9,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pushhub.capacity.model import UTILISATION, Load, plan, read_costs
-from subscriptions.cli.parser import Parser
+from pushhub.common.parser import Parser
 from subscriptions.cli.values import seconds
 
 EPILOG = "The figures are those of the machine that measured the costs; docs/scale.md says how, and what was checked."
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Print what a load needs; return the exit status."""
-    parser = Parser(prog="pushhub capacity", description="What a load of messages needs.", epilog=EPILOG)
-    add = parser.add_argument
+def parser() -> Parser:
+    options = Parser(prog="pushhub capacity", description="What a load of messages needs.", epilog=EPILOG)
+    add = options.add_argument
     add("--rate", type=_number(1e-3, 1e9), required=True, help="messages published a second")
     add("--fanout", type=_number(0, 1e6), default=1, help="subscriptions that get each message (default 1)")
     add("--size", type=_number(0, 10_000_000), default=1000, help="bytes of a message's data (default 1000)")
@@ -26,7 +25,12 @@ def main(arguments: Sequence[str]) -> int:
     add("--kept", type=seconds, default=3600, help="how long messages wait or are retained at most (default 1h)")
     add("--latency-ms", type=_number(0, 600_000), default=100, help="what endpoints take to answer (default 100)")
     add("--format", choices=["text", "json"], default="text")
-    options = parser.parse_args(arguments)
+    return options
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print what a load needs; return the exit status."""
+    options = parser().parse_args(arguments)
     load = Load(options.rate, options.fanout, options.size, options.batch, options.kept, options.latency_ms)
     measured = read_costs()
     needs = {"measured": {name: measured[name] for name in ("cpu", "at", "commit")}, **plan(load, measured)}

@@ -19,7 +19,9 @@ IN_MEMORY = ":memory:"
 #: How SQLite says that a database lacks a table or a column, and the codes by which PostgreSQL says it in any language.
 SQLITE_LACKS = ("no such table", "no such column")
 POSTGRESQL_LACKS = ("42P01", "42703")
-ENGINES = ("django.db.backends.sqlite3", "django.db.backends.postgresql")
+SQLITE = "pushhub.common.sqlite"
+#: Django's engines and those in their place.
+ENGINES = {"django.db.backends.sqlite3": SQLITE, "django.db.backends.postgresql": "django.db.backends.postgresql"}
 #: What each session of PostgreSQL needs. The just-in-time compiler takes seconds for a query that it believes to be
 #: expensive, such as a viewer's search for messages, which ends in milliseconds because it reads a bounded number of
 #: rows. A process that is frozen within a transaction loses it, with its locks; none that works waits so long.
@@ -44,8 +46,8 @@ def database_config(url: str, *, password: str = "", synchronous: str = "FULL") 
         raise InvalidArgument("each process would have a SQLite of its own in memory: give sqlite:////path")
     if config.get("ENGINE") not in ENGINES or not (config["NAME"] or "service" in config.get("OPTIONS", {})):
         raise InvalidArgument(f"give postgres://user:password@host:5432/name or sqlite:////path, {ESCAPED}")
-    config["PASSWORD"] = config.get("PASSWORD") or password
-    if config["ENGINE"] == "django.db.backends.sqlite3":
+    config |= {"ENGINE": ENGINES[config["ENGINE"]], "PASSWORD": config.get("PASSWORD") or password}
+    if config["ENGINE"] == SQLITE:
         config["OPTIONS"] = {
             "init_command": f"PRAGMA journal_mode=WAL; PRAGMA synchronous={synchronous}; PRAGMA cache_size=-65536;",
             # A write transaction waits for the write lock at its beginning and can't fail half-way.

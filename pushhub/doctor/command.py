@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import os
@@ -19,23 +18,28 @@ from pushhub import __version__
 from pushhub.common import environment as env
 from pushhub.common.errors import first_line
 from pushhub.common.outages import outage_of
+from pushhub.common.parser import Parser
 from pushhub.doctor import NOTHING_STARTED
 from pushhub.doctor.finding import Finding, Level, failed
 
 Check = Callable[[], Iterator[Finding]]
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Print a line for each finding. Return 1 if something has failed, 2 if the settings can't be read, else 0."""
-    parser = argparse.ArgumentParser(
+def parser() -> Parser:
+    options = Parser(
         prog="pushhub doctor",
         description="Say what is wrong with this installation, what to do about it, and what capacity is left. "
         "Run it with the environment variables of PushHub's processes.",
         epilog="The exit status is 1 if something has failed, and 2 if the settings cannot be used.",
     )
-    parser.add_argument("--endpoint", metavar="URL", help="try the way to a push endpoint too")
-    parser.add_argument("--format", choices=["text", "json"], default="text")
-    options = parser.parse_args(arguments)
+    options.add_argument("--endpoint", metavar="URL", help="try the way to a push endpoint too")
+    options.add_argument("--format", choices=["text", "json"], default="text")
+    return options
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print a line for each finding. Return 1 if something has failed, 2 if the settings can't be read, else 0."""
+    options = parser().parse_args(arguments)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
     try:
         if not env.secret("SECRET_KEY"):  # it is that of `make up`, which has these settings too

@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,15 +16,17 @@ from socket import socket
 
 from pushhub.common import environment as env
 from pushhub.common.listening import listen
+from pushhub.common.parser import Parser
 from pushhub.emulator import StartError, stop_signals
 from pushhub.emulator.resources import ResourcesError, read_resources
-from subscriptions.cli.parser import Parser
 
 DEFAULT_ADDRESS = "127.0.0.1:8085"
 #: The principal of every caller.
 ANONYMOUS = "user:developer@localhost"
 #: Settings that the emulator has of its own, whatever a server's environment says, in which it may be started.
 OWN_STORES = ("DATABASE_URL", "REPLICA_URL", "REDIS_URL", "BROKER_URL")
+
+PROJECT_VARIABLE = "PUBSUB_PROJECT"
 
 EPILOG = """\
 Projects in short form: PROJECT,TOPIC:SUBSCRIPTION:SUBSCRIPTION,TOPIC,...
@@ -78,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
             came: list[int] = []  # each ends the start at its next step, so that no file and no process stays
             for number in stop_signals():
                 cleanup.callback(signal.signal, number, signal.signal(number, lambda number, _: came.append(number)))
-            resources = read_resources(projects=[*options.project, *_of_environment()], path=options.resources)
+            resources = read_resources(projects=_projects(options.project), path=options.resources)
             # Listening from now on keeps other programs from taking a free port meanwhile.
             grpc = cleanup.enter_context(_listen("--host-port", options.host_port))
             http = cleanup.enter_context(_listen("--http", options.http))
@@ -122,9 +124,12 @@ def prepare_environment(options: argparse.Namespace, cleanup: ExitStack, *, grpc
         os.environ.pop(f"{env.PREFIX}{name}_FILE", None)
 
 
-def _of_environment() -> list[str]:
-    numbered = [(name.removeprefix("PUBSUB_PROJECT"), text) for name, text in os.environ.items()]
-    return [text for number, text in sorted(numbered) if number.isdigit()]
+def _projects(given: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the short forms of projects, each after the option or variable that has it."""
+    yield from (("--project", text) for text in given)
+    for name, text in sorted(os.environ.items()):
+        if name.startswith(PROJECT_VARIABLE) and name.removeprefix(PROJECT_VARIABLE).isdigit():
+            yield name, text
 
 
 def _listen(option: str, text: str) -> socket:

@@ -31,20 +31,23 @@ class StartResources:
             self.projects.append(project)
 
 
-def read_resources(*, projects: Iterable[str], path: Path | None) -> StartResources:
-    """Read the file and short forms such as `demo,orders:billing`. Raises ResourcesError for an invalid one."""
+def read_resources(*, projects: Iterable[tuple[str, str]], path: Path | None) -> StartResources:
+    """Read the file and short forms such as `demo,orders:billing`, each after the option or variable that has it.
+
+    Raises ResourcesError for an invalid one.
+    """
     resources = StartResources()
-    for text in projects:
-        _add_short_form(resources, text)
+    for source, text in projects:
+        _add_short_form(resources, source, text)
     if path is not None:
         _add_file(resources, path)
     return resources
 
 
-def _add_short_form(resources: StartResources, text: str) -> None:
+def _add_short_form(resources: StartResources, source: str, text: str) -> None:
     project, *topics = [word.strip() for word in text.split(",")]
     if not project or not all(topics):
-        raise ResourcesError(f"{text!r}: give PROJECT,TOPIC:SUBSCRIPTION:SUBSCRIPTION,TOPIC,...")
+        raise ResourcesError(f"{source}={text}: give PROJECT,TOPIC:SUBSCRIPTION:SUBSCRIPTION,TOPIC,...")
     resources.add_project(project)
     for word in topics:
         topic, *subscriptions = word.split(":")

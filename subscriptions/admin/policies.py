@@ -20,7 +20,7 @@ from pushhub.common.errors import PermissionDenied, PushHubError
 from pushhub.common.principals import Principal
 from subscriptions.console.base import UNCHANGEABLE, ConsoleAdmin, caller_of
 from subscriptions.console.tabs import tabs_of
-from subscriptions.console.texts import denied_text
+from subscriptions.console.texts import denied_text, error_text
 from subscriptions.iam import grants, policies, tree
 from subscriptions.iam.methods import GET_POLICY, SET_POLICY, authorize, may_call
 from subscriptions.iam.roles import PREDEFINED
@@ -122,7 +122,7 @@ class PolicyAdmin(ConsoleAdmin):
         try:
             tree.kind_of_name(name)
         except PushHubError as error:
-            self.message_user(request, error.message, messages.ERROR)
+            self.message_user(request, error_text(error), messages.ERROR)
             return HttpResponseRedirect(reverse("admin:subscriptions_policy_changelist"))
         return HttpResponseRedirect(reverse("admin:subscriptions_policy_of", args=[name]))
 
@@ -153,7 +153,7 @@ class PolicyAdmin(ConsoleAdmin):
         except PermissionDenied as error:
             raise NotForYou(denied_text(error)) from error
         except PushHubError as error:
-            raise Http404(error.message) from error
+            raise Http404(error_text(error)) from error
 
     def _change(self, request: HttpRequest, caller: Principal, resource: tree.Resource, form: GrantForm) -> bool:
         """Grant or revoke, and return whether that succeeded. An error is shown at the form or above the page."""
@@ -168,9 +168,9 @@ class PolicyAdmin(ConsoleAdmin):
                 return True
         except PushHubError as error:
             if form.is_bound:
-                form.add_error(error.field if error.field in form.fields else None, error.message)
+                form.add_error(error.field if error.field in form.fields else None, error_text(error))
             else:
-                self.message_user(request, error.message, messages.ERROR)
+                self.message_user(request, error_text(error), messages.ERROR)
         return False
 
 

@@ -19,6 +19,7 @@ from subscriptions.admin.policies import link_permissions
 from subscriptions.console.base import ConsoleAdmin, caller_of
 from subscriptions.console.navigation import chosen_project, projects_visible
 from subscriptions.console.tabs import tabs_of
+from subscriptions.console.texts import error_text
 from subscriptions.iam.methods import GET_POLICY, authorize_row
 from subscriptions.iam.visible import rows_callable
 from subscriptions.models import Subscription, Topic
@@ -133,7 +134,7 @@ class ServiceAdmin(ConsoleAdmin):
         try:
             return super().delete_view(request, object_id, extra_context)
         except PushHubError as error:
-            self.message_user(request, error.message, messages.ERROR)
+            self.message_user(request, error_text(error), messages.ERROR)
             return HttpResponseRedirect(reverse(f"admin:{self.opts.label_lower.replace('.', '_')}_changelist"))
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
@@ -155,7 +156,7 @@ class ServiceAdmin(ConsoleAdmin):
                 authorize_row(caller_of(request), method, row)
                 service(row)
             except PushHubError as error:
-                self.message_user(request, f"{row}: {error.message}", messages.ERROR)
+                self.message_user(request, f"{row}: {error_text(error)}", messages.ERROR)
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
         """Return the rows alone: services delete neither their subscriptions nor their keys with them."""

@@ -14,6 +14,7 @@ from pushhub.common.principals import Principal
 from subscriptions.admin.resource_forms import ServiceForm
 from subscriptions.admin.service_admin import ServiceAdmin
 from subscriptions.console.base import UNCHANGEABLE, ConsoleAdmin
+from subscriptions.console.texts import error_text
 from subscriptions.iam.members import parse_member
 from subscriptions.iam.methods import authorize_row
 from subscriptions.iam.visible import rows_callable
@@ -121,7 +122,7 @@ class MemberForm(forms.ModelForm):  # type: ignore[type-arg]
         try:
             member = parse_member(self.cleaned_data["member"], field="member")
         except PushHubError as error:
-            raise forms.ValidationError(error.message) from error
+            raise forms.ValidationError(error_text(error)) from error
         if not member.startswith(("user:", "serviceAccount:", "group:")):
             raise forms.ValidationError(_("A group has users, service accounts and other groups."))
         return member
@@ -146,7 +147,7 @@ class GroupForm(forms.ModelForm):  # type: ignore[type-arg]
         try:
             return parse_member(f"group:{self.cleaned_data['email']}", field="email").removeprefix("group:")
         except PushHubError as error:
-            raise forms.ValidationError(error.message) from error
+            raise forms.ValidationError(error_text(error)) from error
 
 
 @admin.register(Group)

@@ -9,9 +9,9 @@ from django.conf import settings
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from pushhub.common.errors import AlreadyExists, InvalidArgument, PermissionDenied, PushHubError
+from pushhub.common.errors import AlreadyExists, InvalidArgument, PushHubError
 from pushhub.common.pushurls import BadEndpoint, UrlFault, parse_push_url
-from subscriptions.console.texts import denied_text
+from subscriptions.console.texts import error_text
 from subscriptions.resources.subscriptions import guard_address
 
 _ID = gettext_lazy("Use 3 to 255 letters, digits and any of - . _ ~ + %, beginning with a letter, and not with “goog”.")
@@ -45,13 +45,11 @@ ENDPOINT_FAULTS = {
 
 def refusal_text(error: PushHubError, field: str | None) -> str:
     """Return the text for an error of a service, for the field of a form or for the form as a whole."""
-    if isinstance(error, PermissionDenied):
-        return denied_text(error)
     if isinstance(error, AlreadyExists):
         return _("There is one of this name already. Choose another.")
     if isinstance(error, InvalidArgument) and field is not None and field in ACCEPTED:
         return str(ACCEPTED[field])
-    return error.message
+    return error_text(error)
 
 
 def endpoint_refusal(url: str) -> str:

@@ -46,7 +46,7 @@ def session_principal(request: HttpRequest) -> Principal | None:
     user: AbstractBaseUser | AnonymousUser = getattr(request, "user", AnonymousUser())
     if not user.is_active or not getattr(user, "is_staff", False):
         return None
-    member = f"user:{getattr(user, 'email', '') or user.get_username()}"
+    member = f"user:{getattr(user, 'email', '') or user.get_username()}".lower()  # as policies and tokens have it
     return Principal(member, is_superuser=bool(getattr(user, "is_superuser", False)))
 
 

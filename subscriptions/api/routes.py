@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeVar
@@ -18,7 +18,8 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from pushhub.common.protojson import Message
+from pushhub.common.errors import InvalidArgument, clipped
+from pushhub.common.protojson import Message, snake_case
 from subscriptions.api.base import ApiView, caller_of
 from subscriptions.api.openapi import EMPTY, PAGING, body, message
 from subscriptions.paging import Page
@@ -28,6 +29,11 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 PROJECT = "v1/projects/{project}"
 TOPIC = PROJECT + "/topics/{topic}"
 SUBSCRIPTION = PROJECT + "/subscriptions/{subscription}"
+
+#: The addresses whose queries are checked. Other services have parameters that PushHub does without.
+CHECKED = tuple(f"{PROJECT}/{collection}" for collection in ("topics", "subscriptions", "snapshots", "schemas"))
+#: The query parameters of every method of Google's, besides those that begin with a dollar. Tokens don't come here.
+STANDARD = frozenset({"alt", "callback", "fields", "key", "prettyPrint", "quotaUser", "upload_protocol", "uploadType"})
 
 #: The headings of operations that are not called like their collection, by the beginning of their ids.
 TAGS = {
@@ -83,13 +89,19 @@ def serve(
     """
     operation = _operation_of(verb, address) if operation_id is None else operation_id
     collection = operation.partition("_")[0]
-    has_mask = verb == "PATCH" and isinstance(takes, Message) and "updateMask" in takes.fields
+    body_fields = [*takes.fields] if isinstance(takes, Message) else []
+    has_mask = verb == "PATCH" and "updateMask" in body_fields
 
     def decorate(handler: Handler) -> Handler:
         wanted = list(inspect.signature(handler).parameters)
+        described_parameters = [*(PAGING if "page" in wanted else ()), *parameters]
+        own = [*(parameter.name for parameter in described_parameters), *body_fields]
+        known = STANDARD.union(own, map(snake_case, own))
 
         @functools.wraps(handler)
         def answer(view: ApiView, request: Request, **segments: str) -> Response:
+            if address.startswith(CHECKED):
+                _check_query(request.query_params, known)
             given = {word: TAKEN[word](view, request, segments) if word in TAKEN else segments[word] for word in wanted}
             if has_mask:
                 given["body"] = _with_mask(given["body"], request.query_params)
@@ -100,7 +112,7 @@ def serve(
         described = extend_schema(
             operation_id=operation,
             tags=[tag or next((own for start, own in TAGS.items() if operation.startswith(start)), collection)],
-            parameters=[*(PAGING if "page" in wanted else ()), *parameters],
+            parameters=described_parameters,
             request=body(takes) if isinstance(takes, Message) else takes,
             responses=message(gives) if isinstance(gives, Message) else gives,
             exclude=not operation,
@@ -110,6 +122,17 @@ def serve(
         return handler
 
     return decorate
+
+
+def _check_query(query: Iterable[str], known: Collection[str]) -> None:
+    """Raise InvalidArgument for a parameter that the method doesn't have, which may be a misspelt one."""
+    for name in query:
+        if name not in known and not name.startswith("$"):
+            raise InvalidArgument(
+                f'Invalid JSON payload received. Unknown name "{clipped(name)}": Cannot bind query parameter. Field '
+                f"'{clipped(name)}' could not be found in request message.",
+                field=clipped(name),
+            )
 
 
 def _with_mask(body: Any, query: Mapping[str, str]) -> Any:

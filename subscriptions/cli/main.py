@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 
-from subscriptions.cli.parser import Parser
+from pushhub.common.parser import Parser
 from subscriptions.cli.program import Tree, add_parsers, run_verb
 from subscriptions.cli.verbs import Verb
 
@@ -70,17 +70,22 @@ def candidates(words: Sequence[str], *, commands: Sequence[str] = ()) -> list[st
         if node is None:
             return []
     if isinstance(node, Verb):
-        return [flag for flag in _flags(node) if flag.startswith(last)] if last.startswith("-") else []
+        return flags_of(_parser_of(node), last)
     return [word for word in node or () if word.startswith(last)]
 
 
-def _flags(verb: Verb) -> list[str]:
-    """Return the flags of a verb, as its parser has them."""
+def flags_of(parser: ArgumentParser, beginning: str) -> list[str]:
+    """Return the flags of a parser that begin with a text, which has to be the beginning of a flag."""
+    flags = sorted(parser._option_string_actions)
+    return [flag for flag in flags if flag.startswith(beginning)] if beginning.startswith("-") else []
+
+
+def _parser_of(verb: Verb) -> ArgumentParser:
     parser = ArgumentParser(add_help=False)
     add_parsers(parser, {"verb": verb}, [])
     [subparsers] = [action for action in parser._actions if action.nargs == "A..."]
     choices: Mapping[str, ArgumentParser] = subparsers.choices  # type: ignore[assignment]
-    return sorted(choices["verb"]._option_string_actions)
+    return choices["verb"]
 
 
 #: What each shell runs to ask for candidates.

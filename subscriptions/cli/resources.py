@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from subscriptions.cli.client import Client, Fields
@@ -43,10 +44,11 @@ def list_all(collection: str, columns: Sequence[str] = ("name",)) -> Verb:
 
 
 def create_each(client: Client, names: Sequence[str], body: Fields, *, noun: str) -> Result:
-    """Create each of the named resources from the same fields."""
-    created: list[Any] = [client.call("PUT", name, body) for name in names]
-    note = "\n".join(f"Created {noun} [{row['name']}]." for row in created)
-    return Result(created[0] if len(created) == 1 else created, note=note, form="none")
+    """Create each of the named resources from the same fields, even if others fail."""
+    created: list[Any] = []
+    result = each(names, lambda name: created.append(client.call("PUT", name, body)), done=f"Created {noun}")
+    value = created if len(names) > 1 else next(iter(created), None)
+    return replace(result, value=value, form="none")
 
 
 def call_each(collection: str, method: str, done: str) -> Run:

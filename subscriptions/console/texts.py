@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
+from django.utils.translation import get_language, gettext_lazy
 from django.utils.translation import gettext as _
 
-from pushhub.common.errors import PermissionDenied
+from pushhub.common.errors import PermissionDenied, PushHubError
 
 
 class TextField(forms.CharField):
@@ -20,6 +21,27 @@ class TextField(forms.CharField):
 
     def to_python(self, value: Any) -> str:
         return str(super().to_python(value)).replace("\r\n", "\n")
+
+
+#: What each kind of error means, for readers of another language than that of its text, which is the API's.
+SUMMARIES = {
+    "INVALID_ARGUMENT": gettext_lazy("A value is not accepted:"),
+    "FAILED_PRECONDITION": gettext_lazy("That is not possible as things are:"),
+    "NOT_FOUND": gettext_lazy("That does not exist, or no longer:"),
+    "ALREADY_EXISTS": gettext_lazy("That exists already:"),
+    "ABORTED": gettext_lazy("Somebody else has changed it meanwhile:"),
+    "RESOURCE_EXHAUSTED": gettext_lazy("A limit is reached:"),
+    "UNAVAILABLE": gettext_lazy("That cannot be done now; try again later:"),
+}
+
+
+def error_text(error: PushHubError) -> str:
+    """Return the text of an error, preceded by what it means if the reader's language is another one."""
+    if isinstance(error, PermissionDenied):
+        return denied_text(error)
+    if error.code not in SUMMARIES or (get_language() or "en").startswith("en"):
+        return error.message
+    return f"{SUMMARIES[error.code]} {error.message}"
 
 
 def denied_text(error: PermissionDenied) -> str:

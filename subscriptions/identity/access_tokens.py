@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from django.db import transaction
 from django.db.models import QuerySet
 
 from pushhub.common import names
@@ -104,7 +105,8 @@ def _create(row: AccessToken, lifetime: timedelta, scopes: Sequence[str]) -> Iss
     row.digest = _digest(token)
     row.scopes = list(scopes)
     row.expires_at = utcnow() + lifetime
-    row.save(force_insert=True)
+    with transaction.atomic():
+        row.save(force_insert=True)
     return IssuedToken(token, row)
 
 

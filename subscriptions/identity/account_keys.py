@@ -170,7 +170,8 @@ def _add(name: str, row: ServiceAccountKey) -> ServiceAccountKey:
 
 
 def _set_disabled(name: str, *, disabled: bool) -> None:
-    key = get_service_account_key(name=name)
-    key.disabled = disabled
-    key.save(update_fields=["disabled"])
+    with transaction.atomic():
+        key = get_service_account_key(name=name)
+        key.disabled = disabled
+        key.save(update_fields=["disabled"])
     forget_callers()

@@ -104,5 +104,6 @@ def _is_outlived(row: SigningKey) -> bool:
 def _retire(row: SigningKey) -> None:
     row.retired_at = utcnow()
     row.private_key = ""
-    row.save(update_fields=["retired_at", "private_key"])
+    with transaction.atomic():
+        row.save(update_fields=["retired_at", "private_key"])
     logger.info("retired signing key %s", row.kid)

@@ -43,7 +43,8 @@ def create_folder(*, display_name: str, parent: Parent, caller: Principal = OPER
 def rename_parent(row: Parent, *, display_name: str) -> Parent:
     """Change the display name of an organization or a folder."""
     row.display_name = _name(display_name)
-    row.save(update_fields=["display_name"])
+    with transaction.atomic():
+        row.save(update_fields=["display_name"])
     return row
 
 

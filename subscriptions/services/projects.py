@@ -124,18 +124,20 @@ def update_project(*, project: str, request: object) -> Project:
 
 def delete_project(*, project: str) -> None:
     """Mark a project as deleted. Nothing new can be created in it; what it contains goes on until it is removed."""
-    row = selectors.get_project(project=project)
-    _check_active(row)
-    row.delete_requested_at = utcnow()
-    row.save(update_fields=["delete_requested_at"])
+    with transaction.atomic():
+        row = selectors.get_project(project=project)
+        _check_active(row)
+        row.delete_requested_at = utcnow()
+        row.save(update_fields=["delete_requested_at"])
 
 
 def undelete_project(*, project: str) -> None:
-    row = selectors.get_project(project=project)
-    if row.delete_requested_at is None:
-        raise FailedPrecondition(f"Project {row.project_id} has not been deleted.")
-    row.delete_requested_at = None
-    row.save(update_fields=["delete_requested_at"])
+    with transaction.atomic():
+        row = selectors.get_project(project=project)
+        if row.delete_requested_at is None:
+            raise FailedPrecondition(f"Project {row.project_id} has not been deleted.")
+        row.delete_requested_at = None
+        row.save(update_fields=["delete_requested_at"])
 
 
 def projects_visible(caller: Principal, *, filter: str = "") -> QuerySet[Project]:

@@ -131,7 +131,8 @@ def deleted_email(account: ServiceAccount) -> str:
 
 
 def _set_disabled(name: str, *, disabled: bool) -> None:
-    account = selectors.get_service_account(name=name)
-    account.disabled = disabled
-    account.save(update_fields=["disabled", "updated_at"])
+    with transaction.atomic():
+        account = selectors.get_service_account(name=name)
+        account.disabled = disabled
+        account.save(update_fields=["disabled", "updated_at"])
     forget_callers()

@@ -5,10 +5,15 @@ A refused request changes nothing: everything is checked before anything is stor
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
 from django.db import transaction
 
 from pushhub.common import names
 from pushhub.common.clock import utcnow
+from pushhub.common.errors import InvalidArgument, NotFound
 from pushhub.common.principals import OPERATOR, Principal
 from subscriptions import selectors, signals
 from subscriptions.identity import agents
@@ -43,14 +48,24 @@ def update_topic(*, name: str, request: object, caller: Principal = OPERATOR) ->
     values, paths = update_request(request, name, fields.UPDATE_TOPIC, "topic", FIELDS.mutable)
     if ("messageTransforms",) in paths:
         check_transforms(project=project_id, transforms=values.get("messageTransforms", []))
+    changed = {path[0] for path in paths}
     with transaction.atomic():
+        if "schemaSettings" in changed:
+            _lock_schema(name, values)
         row = selectors.get_topic(name=name, lock=True)
         merged = masks.masked(FIELDS.show(row), values, paths, fields.TOPIC)
-        changed = {path[0] for path in paths}
         agents.check_schema(merged, changed, caller=caller)
         FIELDS.store(row, merged, changed)
         row.save()
     return row
+
+
+def _lock_schema(name: str, values: Mapping[str, Any]) -> None:
+    """Lock the schema that a topic will have before the topic, as deleting a schema locks its topics after itself."""
+    settings = values.get("schemaSettings", {})
+    schema = settings.get("schema") or (selectors.get_topic(name=name).schema_settings or {}).get("schema", "")
+    with suppress(NotFound, InvalidArgument):  # which is said once the caller may know
+        selectors.get_schema(name=schema, lock=True)
 
 
 def delete_topic(*, name: str) -> None:

@@ -152,6 +152,8 @@ class Functions:
 def main() -> None:
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     confine()
+    answers.write(b"ready\n")
+    answers.flush()
     functions = Functions()
     while line := requests.readline():
         request = json.loads(line)

@@ -52,6 +52,8 @@ LINE_BYTES = 64_000_000
 GROUP_MESSAGES = 250
 GROUP_BYTES = 10_000_000
 NOT_TEXT = "The data is not UTF-8 text, which a function needs."
+#: The first line of a process, before it takes a request.
+READY = b"ready"
 #: The line that ends an answer.
 END = b"."
 KILLED = "The function met a limit of time or memory and was ended."
@@ -63,6 +65,9 @@ class SandboxEnded(Exception):
 
 class SandboxNotStarted(ResourceExhausted):
     """This machine has no room for another process now, which says nothing about the messages."""
+
+    def __init__(self) -> None:
+        super().__init__("No message transform can be run now. Try again later.")
 
 
 class Sandbox:
@@ -86,6 +91,7 @@ class Sandbox:
             self._socket.close()
             raise
         self._answers = self._socket.makefile("rb")
+        self._is_ready = False
 
     @property
     def pid(self) -> int:
@@ -100,13 +106,22 @@ class Sandbox:
     def send(
         self, functions: Sequence[Function], lines: Sequence[bytes], *, seconds: float = 0.0, needs_all: bool = False
     ) -> None:
-        """Send a request. `lines` has a message and its metadata alternately."""
+        """Send a request. `lines` has a message and its metadata alternately. Raises SandboxNotStarted."""
+        self._await_start()
         names = [(function.name, function.code) for function in functions]
         head = orjson.dumps({"functions": names, "count": len(lines) // 2, "seconds": seconds, "all": needs_all})
         try:
             self._socket.sendall(b"\n".join([head, *lines, b""]))
         except OSError as error:
             raise SandboxEnded from error
+
+    def _await_start(self) -> None:
+        """Wait until the process takes requests. What ends it before has nothing to do with any message."""
+        try:
+            self._is_ready = self._is_ready or self.line() == READY
+        except SandboxEnded as error:
+            logger.warning("a sandbox of message transforms has ended at its start")
+            raise SandboxNotStarted from error
 
     def line(self) -> bytes:
         """Return the next line of the answer."""
@@ -282,7 +297,7 @@ class Lease:
                 self.process = Sandbox()
             except OSError as error:
                 logger.warning("no sandbox of message transforms can be started: %s", error)
-                raise SandboxNotStarted("No message transform can be run now. Try again later.") from error
+                raise SandboxNotStarted from error
         return self.process
 
     def end(self) -> None:

@@ -21,7 +21,7 @@ from deliveries.backup import restoring, saving
 from deliveries.backup.tables import columns_of, content_of, models_in_order
 from deliveries.management.commands import move
 from deliveries.models import Message
-from tests.databases import close_write_lock, execute, other_database
+from tests.databases import execute, other_database
 from tests.restapi import Api
 from tests.tenants import world_of_tenants
 
@@ -271,7 +271,6 @@ def call_from_another_connection(call: Any) -> None:
             call()
         finally:
             connection.close()
-            close_write_lock(connections["default"])
 
     thread = Thread(target=run)
     thread.start()

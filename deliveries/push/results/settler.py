@@ -286,7 +286,7 @@ def next_turn(waiting: Sequence[PushDelivery]) -> tuple[list[PushDelivery], list
 def settle_now(deliveries: Sequence[PushDelivery]) -> dict[Lane, LaneFlow]:
     """Settle once, in the caller's thread. Raises the errors of the database and of Redis."""
     lanes = grouped(deliveries, attrgetter("lane"))
-    write_results(lanes).announce_all()
+    write_results(lanes)
     dice = random.Random()  # noqa: S311 - jitter
     settlements = {lane: settlement_of(deliveries, dice, worker="") for lane, deliveries in lanes.items()}
     flows = Backlog().settle(settlements, dice=dice.random(), finished={})
@@ -307,7 +307,7 @@ def _forget_ended(flows: Mapping[Lane, LaneFlow]) -> None:
 def _make_nacks(deliveries: Sequence[PushDelivery]) -> None:
     """Turn these results into nacks, so that the messages are sent again: the database still owes them."""
     for delivery in deliveries:
-        if delivery.verdict is not Verdict.RELEASE:
+        if delivery.verdict not in (Verdict.RELEASE, Verdict.DEAD_LETTER):
             delivery.verdict = Verdict.NACK
             delivery.reason = Reason.INTERNAL
 

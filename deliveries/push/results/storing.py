@@ -1,23 +1,23 @@
-"""What the database gets of results, in one transaction; and what follows its commit."""
+"""What the database gets of results, and what follows its commit."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from operator import attrgetter
 
-from django.db import connection
-
 from deliveries.activity import note_activity
 from deliveries.backlog.records import Lane, grouped
-from deliveries.deadletters.forwarding import Forwarded, forward_dead_letters, is_spent, usable_topic_id
+from deliveries.deadletters.forwarding import forward_dead_letters, is_spent, take_steps, usable_topic_id
+from deliveries.deadletters.moving import batches
 from deliveries.push.sending.delivery import PushDelivery
 from deliveries.rules.outcome import Verdict
 from deliveries.store import lanerows, statements
 from deliveries.store.writelock import write_transaction
 from pushhub.common.clock import utcnow
+from pushhub.common.outages import outage_of
 
 logger = logging.getLogger(__name__)
 
@@ -26,29 +26,25 @@ NO_LONGER_OWED = frozenset({Verdict.ACK, Verdict.DROP})
 MANY = 16
 
 
-def write_results(lanes: dict[Lane, list[PushDelivery]]) -> Forwarded:
-    """Delete acked deliveries, and count nacks or forward them as dead letters, in one transaction.
+def write_results(lanes: dict[Lane, list[PushDelivery]]) -> None:
+    """Delete acked deliveries and count nacks in one transaction; then forward dead letters, a few in each further one.
 
-    If a power cut undoes it, the messages are sent again.
+    If a power cut undoes any of them, the messages are sent again, as are those that can't be forwarded.
     """
     now = utcnow()
-    total = Forwarded()
-    letters: set[PushDelivery] = set()
-    topic_ids = {lane: usable_topic_id(lane.subscription_id) for lane in lanes if any(map(_is_spent, lanes[lane]))}
     with write_transaction(durable=False):
         _delete_settled(lanes)
-        for lane, topic_id in topic_ids.items():
-            for seek, sought in grouped(lanes[lane], attrgetter("seek")).items():
-                part = _forward_spent(lane, sought, topic_id=topic_id, seek=seek)
-                letters.update(it for it in sought if it.verdict is Verdict.NACK and it.message_id in part.message_ids)
-                total.announce += part.announce
         results = [delivery for deliveries in lanes.values() for delivery in deliveries]
-        unowed = _note_nacks([it for it in results if it.verdict is Verdict.NACK and it not in letters], now=now)
+        unowed = _note_nacks([delivery for delivery in results if delivery.verdict is Verdict.NACK], now=now)
     for delivery in unowed:
         delivery.verdict = Verdict.DROP
-    for delivery in letters:
-        delivery.verdict = Verdict.DEAD_LETTER
-    return total
+    for lane, deliveries in lanes.items():
+        try:
+            _forward_spent(lane, [delivery for delivery in deliveries if _is_spent(delivery)])
+        except Exception as error:
+            if outage_of(error) is not None:
+                raise
+            logger.exception("messages of %s cannot be forwarded to the dead-letter topic", lane)
 
 
 def _delete_settled(lanes: dict[Lane, list[PushDelivery]]) -> None:
@@ -66,18 +62,27 @@ def _delete_settled(lanes: dict[Lane, list[PushDelivery]]) -> None:
     statements.delete_settled(few)
 
 
-def _forward_spent(lane: Lane, deliveries: Sequence[PushDelivery], *, topic_id: int | None, seek: int) -> Forwarded:
-    spent = [delivery for delivery in deliveries if _is_spent(delivery)]
-    if not spent:
-        return Forwarded()
-    return forward_dead_letters(
-        subscription_id=lane.subscription_id,
-        region=lane.region,
-        attempts={delivery.message_id: delivery.task.attempt for delivery in spent},
-        topic_id=topic_id,
-        seek=seek,
-        results={delivery.message_id: delivery.result_text for delivery in spent},
-    )
+def _forward_spent(lane: Lane, spent: Sequence[PushDelivery]) -> None:
+    """Forward messages to the dead-letter topic, a few in each transaction."""
+    topic_id = usable_topic_id(lane.subscription_id) if spent else None
+    if topic_id is None:
+        return
+    for seek, sought in grouped(spent, attrgetter("seek")).items():
+        by_id = {delivery.message_id: delivery for delivery in sought}
+        for ids in batches(sorted(by_id), topic_id=topic_id):
+            with write_transaction(durable=False):
+                forwarded = forward_dead_letters(
+                    subscription_id=lane.subscription_id,
+                    region=lane.region,
+                    attempts={message_id: by_id[message_id].task.attempt for message_id in ids},
+                    topic_id=topic_id,
+                    seek=seek,
+                    results={message_id: by_id[message_id].result_text for message_id in ids},
+                )
+            for delivery in sought:
+                if delivery.message_id in forwarded.message_ids:
+                    delivery.verdict = Verdict.DEAD_LETTER
+            forwarded.announce_all()
 
 
 def _note_nacks(deliveries: Sequence[PushDelivery], *, now: datetime) -> list[PushDelivery]:
@@ -102,20 +107,10 @@ def _note_nacks(deliveries: Sequence[PushDelivery], *, now: datetime) -> list[Pu
 
 
 def store_results(lanes: dict[Lane, list[PushDelivery]]) -> None:
-    """Commit the results, then offer dead letters and note activity.
-
-    A failure after the commit is harmless: the audit finds dead letters that were not offered, and the next ack notes
-    the activity.
-    """
-    forwarded = write_results(lanes)
+    """Commit the results, then note activity. If that fails, the next ack notes it."""
+    write_results(lanes)
     used = {lane.subscription_id for lane in lanes if any(it.verdict is Verdict.ACK for it in lanes[lane])}
-    following: list[Callable[[], None]] = [*forwarded.announce, partial(note_activity, used)]
-    for follow in following:
-        try:
-            follow()
-        except Exception:
-            logger.exception("a step after the commit of %d lanes failed", len(lanes))
-            connection.close()  # it may still be in the step's transaction, which nobody would end
+    take_steps([partial(note_activity, used)])
 
 
 def _is_spent(delivery: PushDelivery) -> bool:

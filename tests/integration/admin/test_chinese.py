@@ -9,7 +9,9 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from django.urls import reverse
 
+from tests.restapi import root_client
 from tests.tenants import TENANTS, World, addresses, world_of_tenants
 
 pytestmark = [pytest.mark.django_db, pytest.mark.any_database]
@@ -104,3 +106,15 @@ def test_every_page_is_in_chinese_and_its_times_have_seconds_and_a_zone(redis_ur
     assert pages > 60
     assert times == {}, "\n".join(f"{text!r} at {address}" for text, address in times.items())
     assert english == {}, "\n".join(f"{text!r} at {address}" for text, address in english.items())
+
+
+def test_a_refusal_says_in_chinese_what_kind_it_is(redis_url: str) -> None:
+    """The API's own text follows, which has the details."""
+    page = root_client().get(
+        reverse("admin:subscriptions_policy_find"),
+        {"resource": "nonsense"},
+        follow=True,
+        HTTP_ACCEPT_LANGUAGE="zh-hans",
+    )
+    [message] = page.context["messages"]
+    assert re.match("有一个值不被接受： .*nonsense", message.message)

@@ -215,6 +215,11 @@ def test_tokens_are_listed_without_their_secret_and_revoked(client: Client, ada:
     assert [row.member for row in AccessToken.objects.all()] == ["user:bob@example.com"]
 
 
+def test_staff_see_their_own_tokens_whatever_the_case_of_their_address(client: Client) -> None:
+    access_tokens.create_access_token(member=ADA)
+    assert ADA in staff_client("Ada").get(f"{ADMIN}accesstoken/").content.decode()
+
+
 def test_account_keys_are_disabled_and_deleted_only_with_the_permission(client: Client, ada: Client, api: Api) -> None:
     api.post("serviceAccounts/pusher@shop.iam.gserviceaccount.com/keys")
     key = ServiceAccountKey.objects.get()

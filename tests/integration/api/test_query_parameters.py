@@ -55,6 +55,17 @@ def test_a_post_may_name_another_method_in_a_header(api: Api) -> None:
     assert api.get("topics/orders").status == 404
 
 
+@pytest.mark.parametrize("query", ["pagesize=1", "alt=json&x=1", "name=orders&page_size=1"])
+def test_a_parameter_that_the_method_lacks_is_refused(api: Api, query: str) -> None:
+    answer = api.get(f"topics?{query}")
+    [field] = answer.fields
+    assert (answer.status, field in query) == (400, True)
+    assert f'Unknown name "{field}": Cannot bind query parameter.' in answer.error["message"]
+    assert api.get("topics?page_size=1&page_token=").status == 200
+    assert api.put("topics/orders?topicId=orders").status == 400
+    assert api.get("topics/orders").status == 404
+
+
 def test_a_bad_form_is_refused_before_anything_is_done(api: Api) -> None:
     for query, field in (("fields=a(", "fields"), ("alt=proto", "alt"), ("prettyPrint=x", "prettyPrint")):
         answer = api.put(f"topics/orders?{query}")

@@ -26,6 +26,7 @@ from tests.workers import Worker
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_url")]
 
 ADA = Principal("user:ada@example.com")
+POLICY = {"deadLetterTopic": LETTERS, "maxDeliveryAttempts": 5}
 
 
 def test_a_push_that_fails_for_good_is_listed_with_its_reason(api: Api, redis_url: str) -> None:
@@ -243,6 +244,20 @@ def test_a_job_survives_a_crash_between_any_two_steps(api: Api, monkeypatch: pyt
 
 def _die(*_: Any, **__: Any) -> None:
     raise ZeroDivisionError
+
+
+def test_a_job_that_fails_keeps_no_other_from_its_turn(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = source_create(api)
+    api.create("subscriptions/second", {"topic": source.topic.name, "deadLetterPolicy": POLICY})  # type: ignore[union-attr]
+    second = Subscription.objects.select_related("project", "topic__project").get(subscription_id="second")
+    for each in (source, second):
+        letters_create(api, each, 1)
+    jobs.begin_job(source, action=Action.REDRIVE, rate=2, caller=OPERATOR)
+    jobs.begin_job(second, action=Action.DISCARD, rate=2, caller=OPERATOR)
+    monkeypatch.setattr(moving, "check_redrivable", _die)
+    with pytest.raises(ZeroDivisionError):
+        Ticks().later(1)
+    assert list(DeadLetter.objects.values_list("subscription", flat=True)) == [source.pk]
 
 
 def test_a_job_can_be_stopped_and_only_one_runs_at_a_time(api: Api) -> None:

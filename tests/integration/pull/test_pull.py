@@ -12,6 +12,7 @@ import pytest
 import redis
 from django.db import OperationalError, connection
 
+from deliveries.api import pull_views
 from deliveries.backlog import late
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
@@ -21,11 +22,15 @@ from deliveries.deadletters.forwarding import forward_dead_letters
 from deliveries.models import Delivery, Message
 from deliveries.publish.service import publish_message
 from deliveries.pull import leasing, settling
+from deliveries.pull.leasing import pull_messages
 from deliveries.rules.ackids import AckId, ack_id_text, parse_ack_id
 from deliveries.rules.payload import NewMessage
 from pushhub.common.errors import Unavailable
+from subscriptions.iam import grants
+from subscriptions.identity.access_tokens import create_access_token
 from subscriptions.models import Subscription
 from subscriptions.selectors import get_topic
+from tests.beside import Beside
 from tests.ports import wait_for
 from tests.rawsockets import received as received_by
 from tests.receiver import Receiver
@@ -36,6 +41,7 @@ from tests.workers import Worker
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_url")]
 
 TOPIC = "projects/shop/topics/orders"
+ADA = "user:ada@example.com"
 
 
 class Puller:
@@ -369,6 +375,25 @@ def test_a_publish_wakes_a_puller_that_waits(puller: Puller) -> None:
     published = publish(1)
     waiting.join(timeout=60)
     assert ids(answers[0].body["receivedMessages"]) == published
+
+
+def test_a_pull_that_waits_ends_with_the_right_to_pull(
+    puller: Puller, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pull_views, "HOLD_SECONDS", 600)
+    row = Subscription.objects.get()
+    grants.grant_role(row, role="roles/pubsub.subscriber", member=ADA)
+    bearer = f"Bearer {create_access_token(member=ADA).token}"
+    settings.ANONYMOUS = ""
+    answers: list[Answer] = []
+    path = f"/v1/projects/shop/{puller.path}:pull"
+    waiting = Beside(lambda: answers.append(Api().post(path, {"maxMessages": 10}, Authorization=bearer)))
+    wait_for(lambda: default_backlog().client.info("clients")["blocked_clients"], what="the pull to be held")
+    grants.revoke_role(row, role="roles/pubsub.subscriber", member=ADA)
+    published = publish(1)
+    waiting.end()
+    assert answers[0].status == 403
+    assert [received.message["messageId"] for received in pull_messages(subscription=row, max_messages=1)] == published
 
 
 def test_no_message_is_leased_to_a_client_that_has_hung_up(puller: Puller, redis_url: str) -> None:

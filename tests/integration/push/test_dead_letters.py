@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 from typing import Any
+from unittest import mock
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test import override_settings
 
 from deliveries.backlog.records import Lane
@@ -276,3 +277,21 @@ def test_permissions_are_looked_up_before_the_transaction_that_other_writers_wai
     # Then the permissions were looked up, outside of the transaction
     assert in_transactions == [False, False]
     assert delivery.verdict is Verdict.DEAD_LETTER
+
+
+def test_a_dead_letter_that_cannot_be_offered_leaves_its_push_settled(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.create("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
+    message_id, pk = publish(api), Subscription.objects.get(subscription_id="worker").pk
+    lane = Lane(pk, "local")
+    delivery = PushDelivery(
+        DeliverTask(pk, "local", 5, {"messageId": message_id}), "1", batch=None, lane=lane, finish=print
+    )
+    delivery.verdict = Verdict.NACK
+    monkeypatch.setattr(storing, "_is_spent", lambda delivery: True)
+    monkeypatch.setattr("deliveries.deadletters.forwarding.offer_all", mock.Mock(side_effect=OperationalError))
+    assert lane in settler.settle_now([delivery])
+    assert delivery.verdict is Verdict.DEAD_LETTER
+    monkeypatch.undo()
+    assert pulled(api, "worker") == []

@@ -15,6 +15,9 @@ from redis.crc import key_slot
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.reconcile import audit
 from deliveries.backlog.records import cell_of, cell_prefix
+from deliveries.inspection.conditions import Condition
+from deliveries.inspection.failing import conditions_of
+from deliveries.inspection.status import subscription_status
 from deliveries.models import Delivery
 from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
@@ -82,6 +85,10 @@ def slot_of(name: str) -> int:
     """Return the slot of the cell of a subscription."""
     pk = Subscription.objects.get(subscription_id=name).pk
     return key_slot(cell_prefix(cell_of(pk)).encode())
+
+
+def condition_of(name: str) -> Condition:
+    return subscription_status(Subscription.objects.get(subscription_id=name)).condition
 
 
 def settled() -> None:
@@ -262,7 +269,7 @@ def test_other_cells_go_on_while_a_node_is_away(cluster: RedisCluster) -> None:
     with Receiver(endpoint) as receiver:
         subscribe(receiver, *PLAIN)
         subscribe(receiver, *ORDERED, enableMessageOrdering=True)
-        primary = cluster.owner(slot_of("ordered0"))
+        primary = cluster.owner(key_slot(cell_prefix(0).encode()))  # which also has the regions
         assert primary is not None
         replica = cluster.nodes[cluster.nodes.index(primary) + 3]
         away = [name for name in (*PLAIN, *ORDERED) if cluster.owner(slot_of(name)) is primary]
@@ -280,6 +287,10 @@ def test_other_cells_go_on_while_a_node_is_away(cluster: RedisCluster) -> None:
             publish(range(15, 16), nack="1")
             wait_for(lambda: endpoint.has(others, range(16)), what="the messages of the other cells")
             assert not any(set(endpoint.numbers[name]) & set(range(6, 16)) for name in away)
+            unknown = {name for name in (*PLAIN, *ORDERED) if condition_of(name) is Condition.REDIS_DOWN}
+            assert unknown == set(away), "the console knows how the others fare"
+            rows = list(Subscription.objects.all())
+            assert {row.subscription_id for row in rows if row.pk in conditions_of(rows)} == set(others)
             primary.server.start()
             settled()
     for name in ORDERED:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from deliveries.backlog.records import Lane
-from deliveries.models import Delivery
+from deliveries.deadletters import moving
+from deliveries.models import DeadLetter, Delivery
+from deliveries.push.results import storing
 from deliveries.push.results.storing import MANY, write_results
 from deliveries.push.sending.delivery import PushDelivery
 from deliveries.rules.outcome import Verdict
@@ -84,3 +88,42 @@ def test_a_nack_of_a_message_that_was_acked_late_is_dropped(redis_url: str) -> N
     write_results(lanes)
 
     assert [delivery.verdict for [delivery] in lanes.values()] == [Verdict.DROP, Verdict.NACK]
+
+
+@pytest.mark.parametrize(("bound", "most"), [("BATCH", 2), ("SLICE_ROWS", 4)])
+def test_dead_letters_are_forwarded_in_small_transactions(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch, bound: str, most: int
+) -> None:
+    """Publishes wait for a transaction: one of 1,000 dead letters to 2 subscriptions has 2,000 rows."""
+    # Given a dead-letter topic with two subscriptions, and five messages whose last attempt is nacked
+    api = Api()
+    api.put("topics/letters")
+    for name in ("reader", "other"):
+        api.create(f"subscriptions/{name}", {"topic": "projects/shop/topics/letters"})
+    push_to(api, ["push"], messages=6)
+    policy = {"deadLetterTopic": "projects/shop/topics/letters", "maxDeliveryAttempts": 5}
+    change = {"subscription": {"deadLetterPolicy": policy}, "updateMask": "deadLetterPolicy"}
+    assert api.patch("subscriptions/push", change).status == 200
+    rows = list(Delivery.objects.order_by("pk"))
+    lanes = results(rows[:5], Verdict.NACK, attempt=5)
+    [deliveries] = lanes.values()
+    # And one that was acknowledged by an earlier attempt
+    deliveries += [*results(rows[5:], Verdict.NACK, attempt=5).popitem()[1]]
+    deliveries += [*results(rows[5:], Verdict.ACK).popitem()[1]]
+    monkeypatch.setattr(storing, "_is_spent", lambda delivery: delivery.verdict is Verdict.NACK)
+    monkeypatch.setattr(moving, bound, most)
+    sizes = []
+    forward = storing.forward_dead_letters
+
+    def forward_counted(**given: Any) -> Any:
+        sizes.append(len(given["attempts"]))
+        return forward(**given)
+
+    monkeypatch.setattr(storing, "forward_dead_letters", forward_counted)
+    # When they are settled
+    write_results(lanes)
+    # Then each transaction has few of them
+    assert sizes == [2, 2, 1]
+    assert DeadLetter.objects.count() == 5
+    assert [delivery.verdict for delivery in deliveries] == [Verdict.DEAD_LETTER] * 5 + [Verdict.DROP, Verdict.ACK]
+    assert not Delivery.objects.filter(subscription__subscription_id="push").exists()

@@ -20,6 +20,7 @@ from deliveries.store.sql import fetch_rows
 from deliveries.store.writelock import write_transaction
 from pushhub.common.clock import utcnow
 from subscriptions.models import Subscription
+from tests.beside import Beside
 from tests.integration.retention.test_snapshots import (
     KEPT,
     acknowledge,
@@ -39,30 +40,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 PAST, FUTURE = "1970-01-01T00:00:00Z", "9999-01-01T00:00:00Z"
 #: Longer than what the others do takes, unless they wait for the transaction that is held.
 HELD_SECONDS = 2.0
-
-
-class Beside(threading.Thread):
-    """A call with a connection of its own."""
-
-    def __init__(self, call: Callable[[], object]) -> None:
-        super().__init__()
-        self._call = call
-        self._error: BaseException | None = None
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self._call()
-        except BaseException as error:
-            self._error = error
-        finally:
-            connection.close()
-
-    def end(self) -> None:
-        self.join(60)
-        assert not self.is_alive()
-        if self._error is not None:
-            raise self._error
 
 
 class Held:

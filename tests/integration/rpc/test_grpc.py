@@ -26,10 +26,12 @@ from pytest_django.live_server_helper import LiveServer
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import Lane
 from deliveries.models import Delivery
+from deliveries.publish.service import publish_message
 from deliveries.pull.deadlines import modify_ack_deadlines
 from deliveries.pull.leasing import pull_messages
 from deliveries.pull.settling import acknowledge_messages
 from deliveries.rpc import streaming
+from deliveries.rules.payload import NewMessage
 from deliveries.store.writelock import write_transaction
 from pushhub.runtime import grpcserver
 from subscriptions.iam import grants
@@ -39,6 +41,7 @@ from subscriptions.identity import access_tokens
 from subscriptions.models import Subscription
 from subscriptions.models.iam import AuditEntry
 from subscriptions.resources.subscriptions import subscription_described
+from subscriptions.selectors import get_topic
 from subscriptions.services.projects import create_project
 from subscriptions.services.subscriptions import (
     create_subscription,
@@ -544,6 +547,7 @@ def test_a_server_that_stops_gives_back_what_its_clients_never_touched(
     slow = """
 import time
 from deliveries.rpc import streaming
+from deliveries.rules.payload import NewMessage
 give_back = streaming._given_back
 streaming._given_back = lambda *of: (time.sleep(0.5), give_back(*of))
 """
@@ -669,6 +673,40 @@ def test_a_revoked_token_ends_its_stream(strict: GrpcServer) -> None:
             list(answers)
         assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
         requests_.put(None)
+
+
+def test_a_pull_that_waits_ends_with_the_right_to_pull(strict: GrpcServer) -> None:
+    create_project(project_id="shop")
+    make()
+    grants.grant_role(get_resource(SUBSCRIPTION), role="roles/pubsub.subscriber", member=ADA)
+    token = access_tokens.create_access_token(member=ADA).token
+    with grpc.insecure_channel(strict.address) as channel:
+        stub = channel.unary_unary(
+            "/google.pubsub.v1.Subscriber/Pull",
+            request_serializer=pubsub.PullRequest.pb().SerializeToString,
+            response_deserializer=pubsub.PullResponse.pb().FromString,
+        )
+        look = pubsub.PullRequest.pb()(subscription=SUBSCRIPTION, max_messages=5, return_immediately=True)
+        stub(look, metadata=bearer(token), timeout=30)
+        waiting = stub.future(
+            pubsub.PullRequest.pb()(subscription=SUBSCRIPTION, max_messages=5), metadata=bearer(token), timeout=30
+        )
+        with pytest.raises(grpc.FutureTimeoutError):
+            waiting.result(timeout=0.5)
+        grants.revoke_role(get_resource(SUBSCRIPTION), role="roles/pubsub.subscriber", member=ADA)
+
+        def is_refused() -> bool:
+            try:
+                stub(look, metadata=bearer(token), timeout=30)
+            except grpc.RpcError:
+                return True
+            return False
+
+        wait_for(is_refused, what="the end of the right")
+        publish_message(topic=get_topic(name=TOPIC), messages=[NewMessage(b"late", {})])
+        with pytest.raises(grpc.RpcError) as caught:
+            waiting.result(timeout=30)
+        assert caught.value.code() == grpc.StatusCode.PERMISSION_DENIED
 
 
 def test_compressed_requests_are_read(channel: grpc.Channel) -> None:

@@ -10,6 +10,7 @@ from unittest import mock
 
 import orjson
 import pytest
+from django.db import connection, transaction
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
     FieldDescriptorProto,
@@ -19,6 +20,7 @@ from google.protobuf.descriptor_pb2 import (
 
 from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
+from deliveries.store.sql import fetch_rows
 from pushhub.common.names import DELETED_SCHEMA
 from pushhub.common.sizedcache import SizedCache
 from subscriptions.iam.custom_roles import create_role
@@ -28,6 +30,9 @@ from subscriptions.schemarules import limits
 from subscriptions.selectors import get_project, get_schema
 from subscriptions.services import schemas
 from subscriptions.services.projects import create_project
+from subscriptions.services.topics import update_topic
+from tests.beside import Beside
+from tests.ports import wait_for
 from tests.restapi import Answer, Api
 
 pytestmark = pytest.mark.usefixtures("shop")
@@ -439,3 +444,20 @@ def test_compiled_definitions_are_bounded_by_their_bytes(api: Api, kept: SizedCa
         request = {"name": f"projects/shop/schemas/large-{number}", "message": encoded(b"{}"), "encoding": "JSON"}
         assert api.post("schemas:validateMessage", request).status == 200
     assert len(kept) == schemas.KEPT_DEFINITION_BYTES // len(definition)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_topic_waits_for_its_schema_before_it_is_locked(api: Api) -> None:
+    """Whoever deletes a schema locks it first, then the topics that use it: the other way round they deadlock."""
+    if connection.vendor != "postgresql":
+        pytest.xfail("SQLite has one writer")
+    created(api)
+    topic_with(api)
+    body = {"topic": {"schemaSettings": {"encoding": "BINARY"}}, "updateMask": "schemaSettings.encoding"}
+    with transaction.atomic():
+        get_schema(name=NAME, lock=True)
+        update = Beside(lambda: update_topic(name="projects/shop/topics/orders", request=body))
+        wait_for(lambda: fetch_rows("SELECT FROM pg_locks WHERE NOT granted"), what="the update to wait")
+        assert Topic.objects.select_for_update(nowait=True).get().topic_id == "orders"
+    update.end()
+    assert api.get("topics/orders").body["schemaSettings"]["encoding"] == "BINARY"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
@@ -25,6 +26,9 @@ from pushhub.common.clock import utcnow
 from pushhub.common.outages import Cause, outage_of
 from subscriptions.models import Project
 from subscriptions.selectors import read_subscription
+from subscriptions.services import projects, topics
+from tests.beside import Beside
+from tests.ports import wait_for
 from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -161,6 +165,33 @@ def test_an_impatient_transaction_gives_up_while_another_keeps_the_database(monk
         if connection.vendor == "sqlite":
             [milliseconds] = cursor.execute("PRAGMA busy_timeout").fetchone()
             assert milliseconds > 50
+
+
+@pytest.mark.parametrize("change", ["create_topic", "delete_project"])
+def test_changes_of_the_control_plane_queue_as_publishes_do(change: str) -> None:
+    """Beside the queue, they would find the database busy until its timeout, while publishes get their turns."""
+    if connection.vendor != "sqlite":
+        pytest.xfail("PostgreSQL has more than one writer")
+    api = Api()
+    api.put("topics/orders")
+
+    def administer() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA busy_timeout = 0")
+        if change == "create_topic":
+            topics.create_topic(name="projects/shop/topics/returns", topic={})
+        else:
+            projects.delete_project(project="shop")
+
+    with write_transaction():
+        beside = Beside(administer)
+        wait_for(lambda: queue_is_waited_for() or not beside.is_alive(), what="the change to queue")
+    beside.end()
+
+
+def queue_is_waited_for() -> bool:
+    inode = Path(f"{connection.settings_dict['NAME']}.turn").stat().st_ino
+    return any("-> FLOCK" in line and f":{inode} " in line for line in Path("/proc/locks").read_text().splitlines())
 
 
 def test_postgresql_ends_the_transaction_of_a_frozen_worker(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from deliveries.models import Delivery
 from deliveries.telemetry.series.gauges import take_gauges
 from deliveries.telemetry.sinks import counters as module
 from subscriptions.models import Subscription
@@ -80,6 +81,26 @@ def test_pulls_and_expired_ack_deadlines_are_counted(api: Api, scrape: Scrape) -
     assert values[f"pushhub_subscription_ack_message_count{{{PULL}}}"] == 1
     assert values[f"pushhub_subscription_nack_message_count{{{PULL}}}"] == 1
     assert values[f"pushhub_subscription_expired_ack_deadlines_count{{{PULL}}}"] == 1
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_an_ack_that_ends_no_delivery_is_not_counted(api: Api, scrape: Scrape, ordered: bool) -> None:
+    # Given an ack of a message that was acknowledged before, and a late one of a message that nobody acknowledged
+    api.create("topics/orders")
+    api.create("subscriptions/pull", {"topic": TOPIC, "enableMessageOrdering": ordered})
+    api.post("topics/orders:publish", {"messages": [{"data": "aA==", "orderingKey": "key" * ordered}] * 3})
+    pull = {"maxMessages": 10, "returnImmediately": True}
+    ack_ids = [each["ackId"] for each in api.post("subscriptions/pull:pull", pull).body["receivedMessages"]]
+    api.post("subscriptions/pull:acknowledge", {"ackIds": ack_ids[2:] * 2})
+    api.post("subscriptions/pull:acknowledge", {"ackIds": ack_ids[2:]})
+    api.post("subscriptions/pull:acknowledge", {"ackIds": ack_ids[1:]})
+    api.post("subscriptions/pull:acknowledge", {"ackIds": ack_ids[1:]})
+    _end_leases()
+    api.post("subscriptions/pull:acknowledge", {"ackIds": ack_ids})
+    api.post("subscriptions/pull:acknowledge", {"ackIds": ack_ids})
+    flush()
+    assert scrape()[f"pushhub_subscription_ack_message_count{{{PULL}}}"] == 3
+    assert not Delivery.objects.exists()
 
 
 def _end_leases() -> None:

@@ -114,6 +114,16 @@ def test_deleting_several_goes_on_after_a_failure(noun: Any, collection: str) ->
     assert said.failures == [f"[projects/p/{collection}/second]: NOT_FOUND: no such thing"]
 
 
+@pytest.mark.parametrize(("noun", "collection"), [(topics, "topics"), (subscriptions, "subscriptions")])
+def test_creating_several_goes_on_after_a_failure(noun: Any, collection: str) -> None:
+    verb = noun.VERBS["create"]
+    options: dict[str, Any] = {flag.key: None for flag in verb.flags}
+    options |= {collection: ["first", "second", "third"], "project": "p", "topic": "t"}
+    said = verb.run(Refusing(f"projects/p/{collection}/second"), options)
+    assert [line.rpartition("/")[2] for line in said.note.splitlines()] == ["first].", "third]."]
+    assert said.failures == [f"[projects/p/{collection}/second]: NOT_FOUND: no such thing"]
+
+
 PUSH_FLAGS = [flag.key for flag in subscriptions.PUSH]
 
 
@@ -142,6 +152,24 @@ def test_a_flag_for_pushes_without_an_endpoint_is_refused(flag: str) -> None:
 )
 def test_completion(words: list[str], expected: list[str]) -> None:
     assert candidates(words, commands=("emulator",)) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["emulator", "--host"], "--host-port"),
+        (["receive", "--port", "8080", "--ver"], "--verify"),
+        (["doctor", "--e"], "--endpoint"),
+        (["capacity", "--fan"], "--fanout"),
+        (["capacity", ""], ""),
+    ],
+)
+def test_completion_of_the_flags_of_commands(
+    words: list[str], expected: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["pushhub", "__complete", *words])
+    pushhub_main()
+    assert capsys.readouterr().out.split() == expected.split()
 
 
 #: What each shell runs when somebody presses the tab key, with the candidates printed. zsh allows `compadd` in its line

@@ -12,7 +12,9 @@ ORDERS = "projects/demo/topics/orders"
 
 
 def test_a_short_form_lists_a_project_its_topics_and_their_subscriptions() -> None:
-    resources = read_resources(projects=["demo,orders:billing:mail,returns", "empty"], path=None)
+    resources = read_resources(
+        projects=[("--project", "demo,orders:billing:mail,returns"), ("--project", "empty")], path=None
+    )
     assert resources.projects == ["demo", "empty"]
     assert resources.topics == {ORDERS: {}, "projects/demo/topics/returns": {}}
     assert resources.subscriptions == {
@@ -53,8 +55,8 @@ def test_a_file_has_the_bodies_of_rest_and_may_shorten_names_of_its_project(tmp_
 
 @pytest.mark.parametrize("text", ["", ",orders", "demo,", "demo,,orders"])
 def test_a_short_form_with_a_gap_is_refused(text: str) -> None:
-    with pytest.raises(ResourcesError, match="give PROJECT,TOPIC"):
-        read_resources(projects=[text], path=None)
+    with pytest.raises(ResourcesError, match=f"PUBSUB_PROJECT1={text}: give PROJECT,TOPIC"):
+        read_resources(projects=[("PUBSUB_PROJECT1", text)], path=None)
 
 
 @pytest.mark.parametrize(

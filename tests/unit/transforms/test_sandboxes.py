@@ -243,6 +243,21 @@ def test_without_room_for_a_process_messages_wait_and_none_fails(
     assert not failures
 
 
+def test_a_process_that_ends_at_its_start_fails_no_message(
+    sandboxes: Sandboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the kernel ends it for want of memory: its messages would be nacked as if they were at fault."""
+    real, programs = module.subprocess.Popen, ["pass", "import sys; sys.stdin.readline()"]
+
+    def start(arguments: list[str], **kwargs: Any) -> Any:
+        return real([arguments[0], "-c", programs.pop()] if programs else arguments, **kwargs)
+
+    monkeypatch.setattr(module.subprocess, "Popen", start)
+    code = "function f(message) { return message; }"
+    assert run(sandboxes, code, message(b"a")) == [Transformed(b"a", {})]
+    assert not programs
+
+
 def test_without_room_for_a_process_code_cannot_be_checked_now(
     sandboxes: Sandboxes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
