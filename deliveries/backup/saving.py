@@ -49,7 +49,7 @@ def save_backup(path: Path, *, say: Say, using: str = "default") -> None:
                 if content.rows:
                     say(f"{name}: {content.rows:,} rows")
                 ids = {"last_id": last_id(model, using=using)}
-                tables.append({"table": name, "columns": columns, **content._asdict(), **ids})
+                tables.append({"table": name, "columns": columns, "rows": content.rows, **ids})
             manifest = {"format": FORMAT, "version": settings.VERSION, "migrations": leaves, "tables": tables}
             archive.writestr(MANIFEST, orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
         with unfinished.open("rb") as written:

@@ -15,6 +15,7 @@ from deliveries.backup.saving import save_backup
 from deliveries.backup.tables import columns_of, content_of, models_in_order
 from pushhub.common.commands import OperatorCommand
 from pushhub.common.databases import database_config
+from pushhub.common.datafolder import data_folder
 
 TARGET = "target"
 
@@ -45,6 +46,10 @@ class Command(OperatorCommand):
         parser.add_argument("--resume", action="store_true", help="go on after an interruption, with the same file")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        with data_folder(settings.DATA_DIR, is_closed=False):
+            self._move(**options)
+
+    def _move(self, **options: Any) -> None:
         through: Path = options["through"]
         connections.settings[TARGET] = connections.configure_settings(
             {"default": {}, TARGET: database_config(options["to"])}
