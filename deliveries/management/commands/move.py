@@ -8,10 +8,10 @@ from typing import Any
 from django.apps import apps
 from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
-from django.db import connections
+from django.db import DEFAULT_DB_ALIAS, connections
 
 from deliveries.backup.restoring import restore_backup
-from deliveries.backup.saving import save_backup
+from deliveries.backup.saving import require_database, save_backup
 from deliveries.backup.tables import columns_of, content_of, models_in_order
 from pushhub.common.commands import OperatorCommand
 from pushhub.common.databases import database_config
@@ -46,6 +46,7 @@ class Command(OperatorCommand):
         parser.add_argument("--resume", action="store_true", help="go on after an interruption, with the same file")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        require_database(DEFAULT_DB_ALIAS)
         with data_folder(settings.DATA_DIR, is_closed=False):
             self._move(**options)
 
