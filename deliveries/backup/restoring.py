@@ -89,8 +89,8 @@ def _prepare(manifest: dict[str, Any], *, resume: bool, using: str) -> list[tupl
         raise FailedPrecondition(
             f"The backup is of PushHub {manifest['version']}, which is newer than this one (unknown: {unknown[0]})."
         )
-    if not resume and (used := _used_tables(using)):
-        raise FailedPrecondition(f"The database is in use: {used[0]} has rows. Restore into an empty one.")
+    if not resume:
+        require_unused(using)
     if any(backwards for _, backwards in executor.migration_plan(leaves)):
         raise FailedPrecondition(
             f"The backup is of an older version, {manifest['version']}, and the database has newer tables. Restore "
@@ -113,10 +113,15 @@ def _prepare(manifest: dict[str, Any], *, resume: bool, using: str) -> list[tupl
     return models
 
 
-def _used_tables(using: str) -> list[str]:
+def require_unused(using: str) -> None:
+    """Raise FailedPrecondition for a database in which there are rows already."""
     existing = set(connections[using].introspection.table_names())
-    models = [model for model in models_in_order(apps) if model._meta.db_table in existing.intersection(USED)]
-    return [model._meta.db_table for model in models if model._base_manager.using(using).exists()]
+    for model in models_in_order(apps):
+        if model._meta.db_table in existing.intersection(USED) and model._base_manager.using(using).exists():
+            raise FailedPrecondition(
+                f"The database is in use: {model._meta.db_table} has rows. Name an empty one, or add --resume if these are "
+                "of an interrupted run with the same file."
+            )
 
 
 def _fill(model: type[Model], table: dict[str, Any], archive: zipfile.ZipFile, *, using: str) -> None:

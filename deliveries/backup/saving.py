@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import zipfile
 from collections.abc import Callable, Iterator
@@ -69,6 +70,8 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
     What a killed run has left is replaced; raises FailedPrecondition if another run writes to the same place. A file or
     a link that somebody else puts there meanwhile is not written to.
     """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     unfinished = path.with_name(f"{path.name}.unfinished")
     with suppress(OSError), _open(unfinished, os.O_RDONLY) as left:
         _lock(left, unfinished)

@@ -211,6 +211,10 @@ def test_what_cannot_be_done_changes_nothing_and_says_why(
     # A database that is none
     with pytest.raises(CommandError, match="give postgres://"):
         call_command("move", "--to", "nonsense")
+    # A folder
+    with pytest.raises(CommandError, match="Is a directory"):
+        backup(folder)
+    assert [path.name for path in tmp_path.iterdir() if "unfinished" in path.name] == []
     # A disk that is full: the last backup stays
     before = file.read_bytes()
     monkeypatch.setattr(saving, "content_of", fail)
@@ -363,7 +367,11 @@ def test_everything_moves_to_another_database(
     call_command("move", *target)
     assert contents(move.TARGET) == contents()
     assert not (tmp_path / "through").exists()
+    # A database in use is refused before anything is read
+    with pytest.raises(CommandError, match="The database is in use: .* has rows.* or add --resume"):
+        call_command("move", *target)
+    assert not (tmp_path / "through").exists()
     # What others write meanwhile is found out
     monkeypatch.setattr(move, "restore_backup", lambda *_, **__: publish(world))
     with pytest.raises(CommandError, match="other processes changed .*deliveries_message"):
-        call_command("move", *target)
+        call_command("move", *target, "--resume")

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from deliveries.backup.restoring import restore_backup
+from deliveries.backup.restoring import require_unused, restore_backup
 from deliveries.backup.saving import require_database, save_backup
 from deliveries.backup.tables import columns_of, content_of, models_in_order
 from pushhub.common.commands import OperatorCommand
@@ -55,6 +55,8 @@ class Command(OperatorCommand):
         connections.settings[TARGET] = connections.configure_settings(
             {"default": {}, TARGET: database_config(options["to"])}
         )[TARGET]
+        if not options["resume"]:
+            require_unused(TARGET)
         if not (options["resume"] and through.exists()):
             save_backup(through, say=lambda _: None)
         restore_backup(through, say=self.stderr.write, resume=options["resume"], using=TARGET)
