@@ -55,7 +55,8 @@ def restore_backup(path: Path, *, say: Say, resume: bool = False, using: str = "
         wrong = [table["table"] for table, model in models if not _is_filled(model, table, archive, using=using)]
     if wrong:
         raise FailedPrecondition(
-            f"The database has other rows than the backup in {', '.join(wrong)}. Restore into an empty database."
+            f"The database has other rows than the backup in {', '.join(wrong)}. Stop PushHub, and restore into an empty "
+            "database."
         )
     say("every table has the backup's rows and checksum")
     call_command("migrate", database=using, interactive=False, verbosity=0)
