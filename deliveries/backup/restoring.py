@@ -55,8 +55,8 @@ def restore_backup(path: Path, *, say: Say, resume: bool = False, using: str = "
         wrong = [table["table"] for table, model in models if not _is_filled(model, table, archive, using=using)]
     if wrong:
         raise FailedPrecondition(
-            f"The database has other rows than the backup in {', '.join(wrong)}. Stop PushHub, and restore into an empty "
-            "database."
+            f"The database has other rows than the backup in {', '.join(wrong)}. Stop PushHub, and restore into an "
+            "empty database."
         )
     say("every table has the backup's rows and checksum")
     call_command("migrate", database=using, interactive=False, verbosity=0)
@@ -120,8 +120,8 @@ def require_unused(using: str) -> None:
     for model in models_in_order(apps):
         if model._meta.db_table in existing.intersection(USED) and model._base_manager.using(using).exists():
             raise FailedPrecondition(
-                f"The database is in use: {model._meta.db_table} has rows. Name an empty one, or add --resume if these are "
-                "of an interrupted run with the same file."
+                f"The database is in use: {model._meta.db_table} has rows. Name an empty one, or add --resume if these "
+                "are of an interrupted run with the same file."
             )
 
 
