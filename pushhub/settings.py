@@ -51,18 +51,25 @@ def _secret_key() -> str:
     return load_or_create_secret(file)
 
 
-def _redis_url() -> str:
-    """Return the configured URL, or the socket of the embedded Redis that `make up` starts in the data folder."""
-    if configured := env.secret("REDIS_URL"):
-        with env.naming("REDIS_URL"):
-            check_redis_url(configured)
-        return with_password(configured, env.secret("REDIS_PASSWORD"))
+def _embedded_redis_url() -> str:
+    """Return the socket of the embedded Redis that `make up` starts in the data folder."""
     socket = DATA_DIR / "redis.sock"
     if len(os.fsencode(socket)) > 100:  # a UNIX socket's path has 107 bytes at most, and 103 on macOS
         digest = hashlib.sha256(os.fsencode(socket)).hexdigest()[:16]
         socket = Path(tempfile.gettempdir()) / f"pushhub-{digest}" / "redis.sock"
-        env.check_own_folder(socket.parent, like=DATA_DIR)
     return f"unix://{socket}"
+
+
+def _redis_url() -> str:
+    """Return the configured URL, or that of the embedded Redis."""
+    if configured := env.secret("REDIS_URL"):
+        with env.naming("REDIS_URL"):
+            check_redis_url(configured)
+        return with_password(configured, env.secret("REDIS_PASSWORD"))
+    folder = Path(EMBEDDED_REDIS_URL.removeprefix("unix://")).parent
+    if folder != DATA_DIR:
+        env.check_own_folder(folder, like=DATA_DIR)
+    return EMBEDDED_REDIS_URL
 
 
 def _broker_url() -> str:
@@ -125,6 +132,7 @@ SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_PROXY el
 #: The connections that one client address may have to each port; 0 is no limit. Behind a proxy all share its address.
 CLIENT_CONNECTIONS = env.number("CLIENT_CONNECTIONS", 0 if BEHIND_PROXY else 2000)
 
+EMBEDDED_REDIS_URL = _embedded_redis_url()
 REDIS_URL = _redis_url()
 BROKER_URL = _broker_url()
 #: The folder of the embedded Redis, and what servers save there when they stop.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -19,10 +20,10 @@ from django.db.models import Model
 
 from deliveries.backup.saving import FORMAT, MANIFEST, Say
 from deliveries.backup.tables import (
-    Content,
     begin_ids_after,
     columns_of,
     content_of,
+    content_of_lines,
     insert_lines,
     last_id,
     lines_together,
@@ -31,6 +32,8 @@ from deliveries.backup.tables import (
 )
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
 
+#: What zipfile and the manifest of a damaged file raise.
+DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, OSError, LookupError, TypeError, ValueError, RuntimeError)
 #: A database with rows in one of these has been used.
 USED = ("subscriptions_project", "auth_user", "deliveries_message")
 
@@ -49,14 +52,11 @@ def restore_backup(path: Path, *, say: Say, resume: bool = False, using: str = "
             if table["rows"]:
                 say(f"{table['table']}: {table['rows']:,} rows")
         _reset_sequences([model for _, model in models], using=using)
-        wrong = [
-            table["table"]
-            for table, model in models
-            if content_of(model, table["columns"], using=using) != Content(table["rows"], table["sha256"])
-        ]
+        wrong = [table["table"] for table, model in models if not _is_filled(model, table, archive, using=using)]
     if wrong:
         raise FailedPrecondition(
-            f"The database has other rows than the backup in {', '.join(wrong)}. Restore into an empty database."
+            f"The database has other rows than the backup in {', '.join(wrong)}. Stop PushHub, and restore into an "
+            "empty database."
         )
     say("every table has the backup's rows and checksum")
     call_command("migrate", database=using, interactive=False, verbosity=0)
@@ -65,14 +65,19 @@ def restore_backup(path: Path, *, say: Say, resume: bool = False, using: str = "
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[zipfile.ZipFile, dict[str, Any]]]:
-    try:
-        with zipfile.ZipFile(path) as archive:
+    with path.open("rb") as file:
+        # Whatever is damaged is found now, so that no part of it is in the database.
+        try:
+            archive = zipfile.ZipFile(file)
+            if damaged := archive.testzip():
+                raise zipfile.BadZipFile(f"{damaged} is damaged")
             manifest = orjson.loads(archive.read(MANIFEST))
-            if manifest["format"] != FORMAT:
-                raise FailedPrecondition(f"{path} was written by a newer version of PushHub, {manifest['version']}.")
-            yield archive, manifest
-    except (zipfile.BadZipFile, zipfile.error, EOFError, KeyError, ValueError) as error:
-        raise InvalidArgument(f"{path} is no whole backup: {error}", field="file") from error
+            is_newer = manifest["format"] != FORMAT
+        except DAMAGED as error:
+            raise InvalidArgument(f"{path} is no whole backup: {error}", field="file") from error
+        if is_newer:
+            raise FailedPrecondition(f"{path} was written by a newer version of PushHub, {manifest['version']}.")
+        yield archive, manifest
 
 
 def _prepare(manifest: dict[str, Any], *, resume: bool, using: str) -> list[tuple[dict[str, Any], type[Model]]]:
@@ -85,8 +90,8 @@ def _prepare(manifest: dict[str, Any], *, resume: bool, using: str) -> list[tupl
         raise FailedPrecondition(
             f"The backup is of PushHub {manifest['version']}, which is newer than this one (unknown: {unknown[0]})."
         )
-    if not resume and (used := _used_tables(using)):
-        raise FailedPrecondition(f"The database is in use: {used[0]} has rows. Restore into an empty one.")
+    if not resume:
+        require_unused(using)
     if any(backwards for _, backwards in executor.migration_plan(leaves)):
         raise FailedPrecondition(
             f"The backup is of an older version, {manifest['version']}, and the database has newer tables. Restore "
@@ -109,10 +114,15 @@ def _prepare(manifest: dict[str, Any], *, resume: bool, using: str) -> list[tupl
     return models
 
 
-def _used_tables(using: str) -> list[str]:
+def require_unused(using: str) -> None:
+    """Raise FailedPrecondition for a database in which there are rows already."""
     existing = set(connections[using].introspection.table_names())
-    models = [model for model in models_in_order(apps) if model._meta.db_table in existing.intersection(USED)]
-    return [model._meta.db_table for model in models if model._base_manager.using(using).exists()]
+    for model in models_in_order(apps):
+        if model._meta.db_table in existing.intersection(USED) and model._base_manager.using(using).exists():
+            raise FailedPrecondition(
+                f"The database is in use: {model._meta.db_table} has rows. Name an empty one, or add --resume if these "
+                "are of an interrupted run with the same file."
+            )
 
 
 def _fill(model: type[Model], table: dict[str, Any], archive: zipfile.ZipFile, *, using: str) -> None:
@@ -122,6 +132,12 @@ def _fill(model: type[Model], table: dict[str, Any], archive: zipfile.ZipFile, *
         for chunk in [list(lines)] if refers_to_itself(model) else lines_together(lines):
             with transaction.atomic(using):
                 insert_lines(model, table["columns"], chunk, using=using)
+
+
+def _is_filled(model: type[Model], table: dict[str, Any], archive: zipfile.ZipFile, *, using: str) -> bool:
+    """Return whether the table has the rows of the backup and no others."""
+    with archive.open(f"{table['table']}.jsonl") as member:
+        return content_of(model, table["columns"], using=using) == content_of_lines(member)
 
 
 def _give_no_id_twice(tables: list[dict[str, Any]], *, using: str) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import orjson
 from django.apps import apps
@@ -16,6 +18,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from deliveries.backup.tables import columns_of, content_of, last_id, models_in_order
 from pushhub.common.errors import FailedPrecondition
+from pushhub.common.stores import lock_file, synchronize
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -26,37 +29,75 @@ Say = Callable[[str], None]
 def save_backup(path: Path, *, say: Say, using: str = "default") -> None:
     """Write all rows, as they are at one moment, while PushHub runs. Only the owner may read the file: it has secrets.
 
-    Raises FailedPrecondition where migrations are missing, and OSError.
+    Raises FailedPrecondition where the database or migrations are missing, and OSError.
     """
+    require_database(using)
     executor = MigrationExecutor(connections[using])
     leaves = executor.loader.graph.leaf_nodes()
     if executor.migration_plan(leaves):
         raise FailedPrecondition("The database lacks migrations. Run `pushhub migrate` first.")
-    unfinished = path.with_name(f"{path.name}.unfinished")
     tables = []
-    # What a killed run left is replaced. A file or a link that somebody else puts there meanwhile is not written to.
+    with (
+        _snapshot(using),
+        _replacing(path) as file,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+    ):
+        for model in models_in_order(apps):
+            name, columns = model._meta.db_table, columns_of(model)
+            with archive.open(f"{name}.jsonl", "w", force_zip64=True) as member:
+                content = content_of(model, columns, using=using, write=member.write)
+            if content.rows:
+                say(f"{name}: {content.rows:,} rows")
+            ids = {"last_id": last_id(model, using=using)}
+            tables.append({"table": name, "columns": columns, "rows": content.rows, **ids})
+        manifest = {"format": FORMAT, "version": settings.VERSION, "migrations": leaves, "tables": tables}
+        archive.writestr(MANIFEST, orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
+
+
+def require_database(using: str) -> None:
+    """Raise FailedPrecondition where there is no file of SQLite: a connection would create an empty one."""
+    config = connections[using].settings_dict
+    if connections[using].vendor == "sqlite" and not Path(config["NAME"]).exists():
+        raise FailedPrecondition(
+            f"There is no database at {config['NAME']}: PUSHHUB_DATA or PUSHHUB_DATABASE_URL names it."
+        )
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file for its owner alone, which takes the place of `path` once it is whole.
+
+    What a killed run has left is replaced; raises FailedPrecondition if another run writes to the same place. A file or
+    a link that somebody else puts there meanwhile is not written to.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    with suppress(OSError), _open(unfinished, os.O_RDONLY) as left:
+        _lock(left, unfinished)
     unfinished.unlink(missing_ok=True)
-    try:
-        with (
-            _snapshot(using),
-            open(unfinished, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file,
-            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
-        ):
-            for model in models_in_order(apps):
-                name, columns = model._meta.db_table, columns_of(model)
-                with archive.open(f"{name}.jsonl", "w", force_zip64=True) as member:
-                    content = content_of(model, columns, using=using, write=member.write)
-                if content.rows:
-                    say(f"{name}: {content.rows:,} rows")
-                ids = {"last_id": last_id(model, using=using)}
-                tables.append({"table": name, "columns": columns, **content._asdict(), **ids})
-            manifest = {"format": FORMAT, "version": settings.VERSION, "migrations": leaves, "tables": tables}
-            archive.writestr(MANIFEST, orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
-        with unfinished.open("rb") as written:
-            os.fsync(written.fileno())
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with _open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL) as file:
+        _lock(file, unfinished)
+        try:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            unfinished.replace(path)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+        synchronize(path.parent)
+
+
+def _open(path: Path, flags: int) -> BinaryIO:
+    mode = "r+b" if flags & os.O_RDWR else "rb"
+    return os.fdopen(os.open(path, flags | os.O_NOFOLLOW, 0o600), mode)
+
+
+def _lock(file: BinaryIO, path: Path) -> None:
+    """Lock a file. Raises FailedPrecondition if another process has locked it, or has just replaced it."""
+    if not lock_file(file) or not os.path.samestat(os.fstat(file.fileno()), path.lstat()):
+        raise FailedPrecondition(f"Another backup is being written to {path}.")
 
 
 @contextmanager

@@ -17,15 +17,23 @@ from pushhub.common.databases import iterate_rows
 
 #: Rows that are read together, and that one transaction inserts; of messages and other bytes, few are read.
 ROWS_TOGETHER, PAYLOADS_TOGETHER = 5000, 100
+#: How a line is written.
+LINE = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS | orjson.OPT_SORT_KEYS
 #: The bytes of lines after which a transaction inserts no more.
 BYTES_TOGETHER = 30_000_000
 
 
 class Content(NamedTuple):
-    """What a table holds: how many rows, and the SHA-256 of their lines in hexadecimal digits."""
+    """What a table holds: how many rows, and the sum of their lines' SHA-256.
 
-    rows: int
-    sha256: str
+    The sum has no order, as PostgreSQL may order names in another way than SQLite.
+    """
+
+    rows: int = 0
+    sha256_sum: int = 0
+
+    def with_line(self, line: bytes) -> Content:
+        return Content(self.rows + 1, (self.sha256_sum + int.from_bytes(hashlib.sha256(line).digest())) % (1 << 256))
 
 
 def models_in_order(apps: Apps) -> list[type[Model]]:
@@ -56,11 +64,14 @@ def refers_to_itself(model: type[Model]) -> bool:
 
 
 def read_lines(model: type[Model], columns: Sequence[str], *, using: str) -> Iterator[bytes]:
-    """Yield each row of the table as a line: a JSON array of the columns' values."""
+    """Yield each row of the table as a line: a JSON array of the columns' values.
+
+    Keys of JSON within them are sorted: PostgreSQL has an order of its own.
+    """
     fields = _fields(model, columns)
     size = PAYLOADS_TOGETHER if any(isinstance(field, BinaryField) for field in fields) else ROWS_TOGETHER
     for row in iterate_rows(model._base_manager.using(using), [field.attname for field in fields], size=size):
-        yield orjson.dumps(row, default=_encode, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS)
+        yield orjson.dumps(row, default=_encode, option=LINE)
 
 
 def _encode(value: Any) -> str:
@@ -136,9 +147,16 @@ def content_of(
     model: type[Model], columns: Sequence[str], *, using: str, write: Callable[[bytes], object] = len
 ) -> Content:
     """Read the whole table, and give each line to `write`."""
-    digest, count = hashlib.sha256(), 0
+    content = Content()
     for line in read_lines(model, columns, using=using):
-        digest.update(line)
+        content = content.with_line(line)
         write(line)
-        count += 1
-    return Content(count, digest.hexdigest())
+    return content
+
+
+def content_of_lines(lines: Iterable[bytes]) -> Content:
+    """Return what the lines of a backup say. Those of an older version have the keys of JSON in any order."""
+    content = Content()
+    for line in lines:
+        content = content.with_line(orjson.dumps(orjson.loads(line), option=LINE))
+    return content

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from hashlib import sha256
 from typing import Any
 
-from django.db import Error, connection
+from django.db import DEFAULT_DB_ALIAS, Error, connections
 
 logger = logging.getLogger(__name__)
 
@@ -31,11 +31,11 @@ def lock_key(name: str) -> int:
 
 
 @contextmanager
-def advisory_lock_tried(name: str, *, shared: bool = False) -> Iterator[bool]:
+def advisory_lock_tried(name: str, *, shared: bool = False, using: str = DEFAULT_DB_ALIAS) -> Iterator[bool]:
     """Hold the lock of this name for the block, however long it takes. Yield false if another process has it."""
     kind = "_shared" if shared else ""
     # Django may close and reopen the usual connection.
-    session = connection.copy()
+    session = connections[using].copy()
     session.inc_thread_sharing()
     ended = threading.Event()
     living = threading.Thread(target=_live, args=(session, name, ended), name="advisory-lock", daemon=True)
@@ -57,13 +57,13 @@ def advisory_lock_tried(name: str, *, shared: bool = False) -> Iterator[bool]:
 
 
 @contextmanager
-def advisory_lock(name: str, *, shared: bool = False) -> Iterator[None]:
+def advisory_lock(name: str, *, shared: bool = False, using: str = DEFAULT_DB_ALIAS) -> Iterator[None]:
     """Wait for the lock of this name, and hold it for the block.
 
     It is asked for again and again: CREATE INDEX CONCURRENTLY of its holder would wait for a statement that waits.
     """
     while True:
-        with advisory_lock_tried(name, shared=shared) as is_held:
+        with advisory_lock_tried(name, shared=shared, using=using) as is_held:
             if is_held:
                 yield
                 return

@@ -49,14 +49,14 @@ def shared_url() -> str:
 def connect_to_redis(url: str, *, seconds: float, **options: Any) -> redis.Redis:
     """Return a client with a connection pool, which waits `seconds` for an answer and at most 10 s to connect.
 
-    It claims the server (claim.lua), unless that is on a UNIX socket, as the embedded Redis, whose save is complete.
+    It claims the server (claim.lua), unless that is the embedded Redis, whose save is complete.
     Of a Cluster it waits 2 s for a node at most, and the client has what is the same in redis-py's two clients.
     """
     if is_cluster(url):
         return cast(redis.Redis, _connect_to_cluster(url, seconds=min(seconds, NODE_SECONDS)))
     timeouts = {"socket_timeout": seconds, "socket_connect_timeout": min(seconds, CONNECT_SECONDS)}
     options = {**timeouts, "max_connections": MAX_CONNECTIONS, **options}
-    if url.startswith("unix://"):
+    if url == settings.EMBEDDED_REDIS_URL:
         return redis.Redis.from_url(url, **options)
     options = {"redis_connect_func": _claim} | options
     if not url.startswith(SENTINEL_SCHEMES):

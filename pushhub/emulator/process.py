@@ -20,10 +20,10 @@ from django.db import connections
 
 from pushhub.common import environment as env
 from pushhub.common import eventloops
+from pushhub.common.datafolder import data_folder
 from pushhub.emulator import StartError
 from pushhub.emulator.resources import StartResources, create_resources
 from pushhub.runtime import embedded
-from pushhub.runtime.datafolder import data_folder
 
 logger = logging.getLogger(__name__)
 

@@ -6,17 +6,32 @@ import os
 import secrets
 from pathlib import Path
 
+from pushhub.common import environment as env
+
 
 def load_or_create_secret(path: Path) -> str:
-    """Return the secret in the file `path`, which is created, readable by its owner only, if it doesn't exist."""
+    """Return the secret in the file `path`, which is created, readable by its owner only, if it doesn't exist.
+
+    Raises SettingError if it is empty, as a machine that lost its power may have left it.
+    """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        return path.read_text(encoding="utf-8").strip()
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        secret = secrets.token_urlsafe(48)
-        file.write(secret)
+        if secret := path.read_text(encoding="utf-8").strip():
+            return secret
+        raise env.SettingError(
+            f"{path} is empty: write the secret key of before into it, or delete it, and a new one is made"
+        ) from None
+    secret = secrets.token_urlsafe(48)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(secret)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:  # a disk that is full
+        path.unlink()
+        raise
     return secret
 
 

@@ -21,6 +21,8 @@ from deliveries.backup import restoring, saving
 from deliveries.backup.tables import columns_of, content_of, models_in_order
 from deliveries.management.commands import move
 from deliveries.models import Message
+from pushhub.common.datafolder import data_folder
+from pushhub.common.environment import SettingError
 from tests.databases import execute, other_database
 from tests.restapi import Api
 from tests.tenants import world_of_tenants
@@ -209,6 +211,10 @@ def test_what_cannot_be_done_changes_nothing_and_says_why(
     # A database that is none
     with pytest.raises(CommandError, match="give postgres://"):
         call_command("move", "--to", "nonsense")
+    # A folder
+    with pytest.raises(CommandError, match="Is a directory"):
+        backup(folder)
+    assert [path.name for path in tmp_path.iterdir() if "unfinished" in path.name] == []
     # A disk that is full: the last backup stays
     before = file.read_bytes()
     monkeypatch.setattr(saving, "content_of", fail)
@@ -246,6 +252,68 @@ def test_a_backup_is_not_written_where_somebody_else_was_first(
     assert victim.read_text() == "as before"
 
 
+def test_a_second_backup_to_the_same_place_is_refused(
+    world: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would replace the file of the first, which then passed off a part of the second as whole."""
+    file = tmp_path / "backup"
+
+    def back_up_again(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        refused = call_from_another_connection(lambda: backup(file))
+        assert isinstance(refused, CommandError) and "Another backup is being written" in str(refused)
+        return content_of(*arguments, **options)
+
+    monkeypatch.setattr(saving, "content_of", back_up_again)
+    backup(file)
+    assert zipfile.ZipFile(file).testzip() is None
+    assert {path.name for path in tmp_path.iterdir() if path.name.startswith("backup")} == {"backup"}
+
+
+def test_a_damaged_backup_leaves_the_database_as_it_was(world: Api, tmp_path: Path) -> None:
+    content = bytearray(backup(tmp_path / "backup").read_bytes())
+    with zipfile.ZipFile(tmp_path / "backup") as archive:
+        begin = archive.getinfo("auth_user.jsonl").header_offset + len("auth_user.jsonl") + 60
+    content[begin : begin + 20] = bytes(20)
+    (tmp_path / "damaged").write_bytes(content)
+    with other_database(tmp_path, name="restored") as database:
+        with pytest.raises(CommandError, match="no whole backup"):
+            call_command("restore", str(tmp_path / "damaged"))
+        assert database.introspection.table_names() == []
+
+
+def test_an_older_backup_may_have_the_keys_of_json_in_any_order(world: Api, tmp_path: Path) -> None:
+    world.put("topics/labelled", {"labels": {"a": "1", "b": "2"}})
+    before, name = contents(), "subscriptions_topic.jsonl"
+    with zipfile.ZipFile(backup(tmp_path / "backup")) as new, zipfile.ZipFile(tmp_path / "older", "w") as older:
+        for member in new.namelist():
+            lines = new.read(member)
+            older.writestr(member, lines.replace(b'{"a":"1","b":"2"}', b'{"b":"2","a":"1"}'))
+        assert older.read(name) != new.read(name)
+    with other_database(tmp_path, name="restored"):
+        call_command("restore", str(tmp_path / "older"))
+        assert contents() == before
+
+
+def test_nothing_is_restored_beside_a_pushhub_in_the_same_data_folder(
+    world: Api, tmp_path: Path, settings: Any
+) -> None:
+    file, settings.DATA_DIR = backup(tmp_path / "backup"), tmp_path / "data"
+    with other_database(tmp_path, name="restored") as database:
+        with data_folder(settings.DATA_DIR), pytest.raises(SettingError, match="in use by another PushHub"):
+            call_command("restore", str(file))
+        assert database.introspection.table_names() == []
+
+
+def test_a_backup_of_no_database_is_refused_and_makes_none(tmp_path: Path) -> None:
+    with other_database(tmp_path, name="source") as database:
+        if database.vendor != "sqlite":
+            pytest.skip("a server of PostgreSQL says so itself")
+        with pytest.raises(CommandError, match="There is no database at .*source.sqlite3"):
+            backup(tmp_path / "backup")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_publishing_goes_on_during_a_backup(world: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The backup has one moment: what is published after its first read is not in it."""
     before = Message.objects.count()
@@ -262,20 +330,24 @@ def test_publishing_goes_on_during_a_backup(world: Api, tmp_path: Path, monkeypa
     assert Message.objects.count() == before + len(tables)
 
 
-def call_from_another_connection(call: Any) -> None:
-    config = connection.settings_dict
+def call_from_another_connection(call: Any) -> Any:
+    """Return what a call returns in another thread, or the error that it raises."""
+    config, results = connection.settings_dict, []
 
     def run() -> None:
         connections["default"].settings_dict = config
         try:
-            call()
+            results.append(call())
+        except Exception as error:
+            results.append(error)
         finally:
             connection.close()
 
     thread = Thread(target=run)
     thread.start()
     thread.join(60)
-    assert not thread.is_alive()
+    [result] = results
+    return result
 
 
 @pytest.fixture
@@ -294,7 +366,11 @@ def test_everything_moves_to_another_database(
     call_command("move", *target)
     assert contents(move.TARGET) == contents()
     assert not (tmp_path / "through").exists()
+    # A database in use is refused before anything is read
+    with pytest.raises(CommandError, match="The database is in use: .* has rows.* or add --resume"):
+        call_command("move", *target)
+    assert not (tmp_path / "through").exists()
     # What others write meanwhile is found out
     monkeypatch.setattr(move, "restore_backup", lambda *_, **__: publish(world))
     with pytest.raises(CommandError, match="other processes changed .*deliveries_message"):
-        call_command("move", *target)
+        call_command("move", *target, "--resume")

@@ -203,12 +203,13 @@ def test_every_process_uses_a_redis_with_tls_users_and_sentinels(
         assert admin.acl_log() == []
 
 
-def test_what_a_restarted_redis_had_saved_is_dropped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["port", "socket"])
+def test_what_a_restarted_redis_had_saved_is_dropped(tmp_path: Path, by: str) -> None:
     """It lacks the last writes: an ordered lane as it was would send messages behind later ones of their key."""
     port = free_port()
     with (
         RedisServer(tmp_path, "--port", str(port), "--bind", "127.0.0.1") as server,
-        connect_to_redis(f"redis://127.0.0.1:{port}/0", seconds=10) as client,
+        connect_to_redis(f"redis://127.0.0.1:{port}/0" if by == "port" else server.url, seconds=10) as client,
     ):
         client.mset({"ph:lane": 1, "deliveries.local": 1, "of others": 1})
         client.save()
@@ -219,6 +220,18 @@ def test_what_a_restarted_redis_had_saved_is_dropped(tmp_path: Path) -> None:
         client.set("ph:lane", 3)
         client.connection_pool.disconnect()
         assert client.get("ph:lane") == b"3", "a connection that is lost changes nothing"
+
+
+def test_the_save_of_the_embedded_redis_is_kept(tmp_path: Path, settings: Any) -> None:
+    """It is that of a clean stop, and it is removed at the start."""
+    with RedisServer(tmp_path) as server:
+        settings.EMBEDDED_REDIS_URL = server.url
+        with connect_to_redis(server.url, seconds=10) as client:
+            client.set("ph:lane", 1)
+            client.save()
+            server.stop()
+            server.start()
+            assert set(client.scan_iter()) == {b"ph:lane"}
 
 
 def cluster_node(folder: Path, port: int) -> AbstractContextManager[Any]:

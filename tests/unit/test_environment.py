@@ -15,6 +15,7 @@ from pushhub.common import environment as env
 from pushhub.common.databases import database_config
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.redisurls import check_redis_url
+from pushhub.runtime.development import load_or_create_secret
 from tests.workers import ROOT
 
 
@@ -263,6 +264,18 @@ def test_the_secret_of_make_up_is_kept_and_found_again(tmp_path: Path) -> None:
     before = kept.read_text()
     assert read(tmp_path).returncode == 0
     assert kept.read_text() == before
+
+
+def test_an_empty_secret_is_refused_and_none_is_left_by_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret-key").touch()
+    refused = read(tmp_path, DEVELOPMENT="1")
+    assert refused.returncode != 0 and "secret-key is empty" in refused.stderr
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("No space left on device")))
+    with pytest.raises(OSError, match="No space"):
+        load_or_create_secret(tmp_path / "other" / "secret-key")
+    assert not (tmp_path / "other" / "secret-key").exists()
 
 
 def test_a_data_folder_with_a_long_path_has_its_socket_elsewhere(tmp_path: Path) -> None:

@@ -8,13 +8,14 @@ from typing import Any
 from django.apps import apps
 from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
-from django.db import connections
+from django.db import DEFAULT_DB_ALIAS, connections
 
-from deliveries.backup.restoring import restore_backup
-from deliveries.backup.saving import save_backup
+from deliveries.backup.restoring import require_unused, restore_backup
+from deliveries.backup.saving import require_database, save_backup
 from deliveries.backup.tables import columns_of, content_of, models_in_order
 from pushhub.common.commands import OperatorCommand
 from pushhub.common.databases import database_config
+from pushhub.common.datafolder import data_folder
 
 TARGET = "target"
 
@@ -45,10 +46,17 @@ class Command(OperatorCommand):
         parser.add_argument("--resume", action="store_true", help="go on after an interruption, with the same file")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        require_database(DEFAULT_DB_ALIAS)
+        with data_folder(settings.DATA_DIR, is_closed=False):
+            self._move(**options)
+
+    def _move(self, **options: Any) -> None:
         through: Path = options["through"]
         connections.settings[TARGET] = connections.configure_settings(
             {"default": {}, TARGET: database_config(options["to"])}
         )[TARGET]
+        if not options["resume"]:
+            require_unused(TARGET)
         if not (options["resume"] and through.exists()):
             save_backup(through, say=lambda _: None)
         restore_backup(through, say=self.stderr.write, resume=options["resume"], using=TARGET)

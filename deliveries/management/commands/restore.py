@@ -13,6 +13,7 @@ from deliveries.backlog.connection import redis_client
 from deliveries.backlog.default import default_backlog
 from deliveries.backup.restoring import restore_backup
 from pushhub.common.commands import OperatorCommand
+from pushhub.common.datafolder import data_folder
 from pushhub.common.redisclient import empty_redis
 
 
@@ -31,12 +32,13 @@ class Command(OperatorCommand):
         parser.add_argument("--resume", action="store_true", help="go on after an interruption, with the same file")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        restore_backup(options["file"], say=self.stderr.write, resume=options["resume"])
-        for save in settings.REDIS_FOLDER.glob(settings.REDIS_SAVES):
-            save.unlink()
-        try:
-            empty_redis(redis_client())
-            default_backlog().disown_cells()
-        except redis.RedisError:
-            self.stderr.write("Redis is away. Unless it is the embedded one, empty it before PushHub starts.")
+        with data_folder(settings.DATA_DIR, is_closed=False):
+            restore_backup(options["file"], say=self.stderr.write, resume=options["resume"])
+            for save in settings.REDIS_FOLDER.glob(settings.REDIS_SAVES):
+                save.unlink()
+            try:
+                empty_redis(redis_client())
+                default_backlog().disown_cells()
+            except redis.RedisError:
+                self.stderr.write("Redis is away. Unless it is the embedded one, empty it before PushHub starts.")
         self.stdout.write("restored. If there is an archive, run `pushhub pipeline archive adopt`.")

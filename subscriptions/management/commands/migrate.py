@@ -13,6 +13,7 @@ from pushhub.common.advisory import advisory_lock
 
 class Command(migrate.Command):
     def handle(self, *args: Any, **options: Any) -> None:
-        is_shared = connections[options["database"]].vendor == "postgresql"
-        with advisory_lock("pushhub migrate") if is_shared else nullcontext():
+        alias = options["database"]
+        is_shared = connections[alias].vendor == "postgresql"
+        with advisory_lock("pushhub migrate", using=alias) if is_shared else nullcontext():
             super().handle(*args, **options)

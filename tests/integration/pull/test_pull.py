@@ -208,7 +208,7 @@ def test_exactly_once_takes_an_ack_that_failed_unless_the_message_was_leased_aga
     publish(1)
     received = puller.pull()
     with monkeypatch.context() as patched:
-        patched.setattr(settling, "forget_deliveries", Mock(side_effect=Unavailable("no database")))
+        patched.setattr(settling, "_delete", Mock(side_effect=Unavailable("no database")))
         assert puller.ack(*received).status == 503
     puller.lapse()
     later = puller.pull() if is_leased_again else []

@@ -45,8 +45,9 @@ def test_the_embedded_redis_is_maintained(redis_server: str) -> None:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> RedisServer:
-    return RedisServer(url=f"unix://{tmp_path}/redis.sock", folder=tmp_path)
+def server(tmp_path: Path, settings: Any) -> RedisServer:
+    settings.EMBEDDED_REDIS_URL = f"unix://{tmp_path}/redis.sock"
+    return RedisServer(url=settings.EMBEDDED_REDIS_URL, folder=tmp_path)
 
 
 def keys_after_a_start(server: RedisServer) -> list[Any]:
