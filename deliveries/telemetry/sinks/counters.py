@@ -58,6 +58,8 @@ SCAN_SIZE = 1000
 
 #: What is to be added, by field.
 Counts = defaultdict[str, int]
+#: `subscription` or `topic`, and its primary key.
+Resource = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,10 @@ class CounterValue:
     labels: tuple[str, ...]
     value: int
     field: str
+
+    @property
+    def resource(self) -> Resource:
+        return self.kind.resource, self.resource_id
 
 
 class Counters:
@@ -150,7 +156,9 @@ def _counters_of(_pid: int, redis_url: str) -> Counters:
 
 def read_counters(clients: Clients) -> Iterator[CounterValue]:
     """Yield every counter in Redis. May raise redis.RedisError."""
-    for name, value in chain.from_iterable(client.hscan_iter(key, count=SCAN_SIZE) for client, key in _keys(clients)):
+    # A scan may return a field twice, and the fields of the hashes are added up.
+    hashes = (dict(client.hscan_iter(key, count=SCAN_SIZE)) for client, key in _keys(clients))
+    for name, value in chain.from_iterable(fields.items() for fields in hashes):
         field = name.decode()
         kind_name, resource_id, *labels = field.split("|")
         kind = COUNTERS.get(kind_name)

@@ -22,7 +22,7 @@ from deliveries.telemetry.series.regiongauges import take_region_gauges
 from deliveries.telemetry.sinks import counters as module
 from pushhub.common.clock import utcnow
 from pushhub.common.protojson import format_timestamp
-from subscriptions.models import Subscription
+from subscriptions.models import Subscription, Topic
 from tests.integration.telemetry.conftest import Scrape
 from tests.ports import wait_for
 from tests.restapi import Api
@@ -109,6 +109,29 @@ def test_the_nack_of_a_failed_transform_counts_for_no_subscriber(api: Api, scrap
 
     assert series(api, "subscription/mod_ack_deadline_message_count") == {}
     assert series(api, "subscription/mod_ack_latencies") == {}
+
+
+def test_the_counters_of_deleted_resources_are_forgotten(api: Api, scrape: Scrape) -> None:
+    """Given counters of a topic and a subscription, when both are deleted, then neither Redis nor the samples keep any.
+
+    No scrape of `/metrics` is needed for this: most deployments have none.
+    """
+    api.create("topics/orders")
+    api.create("topics/bills")
+    api.create("subscriptions/pull", {"topic": TOPIC})
+    publish(api, message())
+    assert api.post("topics/bills:publish", {"messages": [message()]}).status == 200
+    api.post("subscriptions/pull:pull", PULL)
+    sample()
+    api.delete("subscriptions/pull")
+    api.delete("topics/orders")
+    sample()
+    [kept] = Topic.objects.values_list("pk", flat=True)
+    fields = [value.field for value in module.read_counters(default_backlog().clients)]
+    assert fields
+    for field in (*fields, *CounterSample.objects.values_list("field", flat=True)):
+        kind, pk, *_ = field.split("|")
+        assert (kind.partition("_")[0], int(pk)) == ("topic", kept), field
 
 
 def test_growth_is_added_once_and_a_lost_counter_starts_again_at_zero(api: Api, scrape: Scrape) -> None:
