@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -25,6 +25,7 @@ from deliveries.telemetry.export.readiness import impatient_redis, probes
 from deliveries.telemetry.kinds import (
     COMPONENT_UP,
     COUNTERS,
+    DEAD_LETTERS,
     DISTRIBUTION_SCALE,
     EXPORTED,
     FIGURES,
@@ -117,10 +118,19 @@ def metrics_text(*, clock: Clock = utcnow) -> str:
 def _counter_values() -> list[CounterValue]:
     try:
         with impatient_redis() as clients:
-            return list(read_counters(clients))
+            return [*read_counters(clients), *_zeros()]
     except redis.RedisError as error:
         logger.warning("the counters cannot be read", exc_info=error)
         return []
+
+
+def _zeros() -> Iterator[CounterValue]:
+    """Yield counters of what may come: an alert sees no increase in one that begins above zero.
+
+    Dead letters come late and all at once, and the first ones matter.
+    """
+    for pk in Subscription.objects.exclude(dead_letter_topic=None).values_list("id", flat=True):
+        yield CounterValue(DEAD_LETTERS, pk, (), 0, "")
 
 
 #: The labels of a series.

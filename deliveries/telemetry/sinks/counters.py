@@ -88,7 +88,7 @@ class Counters:
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._ready = threading.Event()
-        self._thread = BackgroundThread("counters", self._gather_and_flush, at_end=self._flush)
+        self._thread = BackgroundThread("counters", self._gather_and_flush, at_end=self.flush)
         self._is_started = False
 
     def take(self, events: Sequence[Event]) -> None:
@@ -121,9 +121,10 @@ class Counters:
         if self._ready.wait(IDLE_SECONDS):
             self._thread.stopping.wait(FLUSH_SECONDS)
             self._ready.clear()
-            self._flush()
+            self.flush()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what has gathered. If Redis is away, the thread does so later."""
         with self._lock:
             counts, self._counts = self._counts, Counter()
         if not counts:

@@ -46,7 +46,7 @@ def sample() -> None:
     """Write this process's counters to Redis, and add them to the tables."""
     process_counters = module.counters()
     assert process_counters is not None
-    process_counters._flush()
+    process_counters.flush()
     sample_counters()
 
 
@@ -172,7 +172,7 @@ def test_a_process_that_was_frozen_in_its_sample_adds_nothing_twice(
         publish(api, message(100))
     process_counters = module.counters()
     assert process_counters is not None
-    process_counters._flush()
+    process_counters.flush()
     read = counterseries.read_counters
 
     # When a process reads them and another one samples them, with what was published since, before it goes on
@@ -298,7 +298,7 @@ def test_a_rebuild_of_hours_keeps_what_is_sampled_meanwhile(
     publish(api, message())
     process_counters = module.counters()
     assert process_counters is not None
-    process_counters._flush()
+    process_counters.flush()
     sampler = threading.Thread(target=sample_and_leave)
     write = ledger._write
 

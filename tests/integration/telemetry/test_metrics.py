@@ -34,7 +34,7 @@ def flush() -> None:
     """Write this process's counters to Redis."""
     process_counters = module.counters()
     assert process_counters is not None
-    process_counters._flush()
+    process_counters.flush()
 
 
 def test_attempts_of_a_worker_process_and_publishes_of_this_one_are_counted(
@@ -122,6 +122,21 @@ def test_beyond_the_limit_resources_are_added_up(api: Api, scrape: Scrape, setti
     assert values[f'{name}{{project="shop",topic="orders"}}'] == 1
     assert values[f'{name}{{project="other",topic="other"}}'] == 2
     assert len([key for key in values if key.startswith(f"{name}{{")]) == 2
+
+
+def test_dead_letters_are_counted_from_zero(api: Api, scrape: Scrape) -> None:
+    """Given a subscription with a dead-letter policy, then it has a counter before its first dead letter.
+
+    A counter that begins above zero has no increase, so an alert would not see the first dead letters.
+    """
+    for topic in ("orders", "dead"):
+        api.create(f"topics/{topic}")
+    policy = {"deadLetterTopic": "projects/shop/topics/dead", "maxDeliveryAttempts": 5}
+    api.create("subscriptions/hello", {"topic": TOPIC, "deadLetterPolicy": policy})
+    api.create("subscriptions/other", {"topic": TOPIC})
+    name = "pushhub_subscription_dead_letter_message_count"
+
+    assert {key: value for key, value in scrape().items() if key.startswith(name)} == {f"{name}{HELLO}": 0}
 
 
 def test_the_resources_with_counters_of_their_own_have_gauges(api: Api, scrape: Scrape, settings: Any) -> None:
