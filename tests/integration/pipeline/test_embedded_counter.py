@@ -8,6 +8,7 @@ import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,7 +20,9 @@ from deliveries.models import CountingLease, MetricMinute, Segment
 from deliveries.telemetry.counting import embedded, ledger, segments
 from deliveries.telemetry.counting.embedded import FILES_A_BATCH, EmbeddedCounter
 from deliveries.telemetry.counting.lease import LEASE, RENEW, Counter, Lease, state_line
+from deliveries.telemetry.counting.rollup import Rollup
 from deliveries.telemetry.counting.segments import QUARANTINE
+from deliveries.telemetry.journal import files
 from deliveries.telemetry.journal.columns import Rows
 from deliveries.telemetry.series.coverage import counting
 from tests.pipeline.ground import BEGIN, assert_counted, pages_damage, segments_make, write_segment
@@ -160,6 +163,16 @@ def test_a_disk_that_fails_leaves_the_segments_for_later(tmp_path: Path, monkeyp
     counter.turn()
 
     assert_counted(paths)
+
+
+def test_a_journal_that_cannot_be_sealed_hides_no_segments_from_the_rollup(tmp_path: Path) -> None:
+    (tmp_path / files.OPEN / "a-1-0000000000001-1.journal").mkdir(parents=True)
+    [segment] = segments_make(tmp_path, range(1), seed=5, count=2)
+    rollup = Rollup(tmp_path, session=Mock())
+
+    rollup._look()
+
+    assert list(rollup._counter.waiting) == [segment.name]
 
 
 def test_a_footer_that_cannot_be_read_now_is_read_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
