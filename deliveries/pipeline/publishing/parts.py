@@ -81,12 +81,16 @@ def publish(
     task.service.enter()
     from django.db import connection
 
+    from deliveries.telemetry.sinks.counters import counters
+
     pace, done = Pace(task.rate), 0
     try:
         for part, rows in groupby(_rows(read(batches)), key=itemgetter(0)):
             done = publish_part(rows, task=task, number=part, pace=pace, done=done)
     finally:
         connection.close()
+        if process_counters := counters():
+            process_counters.flush()  # Spark may kill this process at any time now
     return iter(())
 
 

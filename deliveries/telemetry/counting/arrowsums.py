@@ -19,6 +19,8 @@ TEXTS = ("project", "subscription", "topic", "event", "response_class", "outcome
 NUMBERS = ("response_code", "bytes", "latency_us")
 #: What rows are grouped by before the texts are put back: the texts as numbers, the minute and the response code.
 GROUPS = (*TEXTS, "minute", "response_code")
+#: The outcome of attempts that don't count: a worker stopped, and another one repeats them.
+GIVEN_UP = "release"
 #: What `sum_segments` returns: the sums of a segment in Arrow's stream format. As columns of rows, Java would convert
 #: each of their many buckets, to its own form and back.
 PACKED = "sums binary"
@@ -119,11 +121,14 @@ def _named(sums: pa.Table, texts: dict[str, pa.Array], *, segment: str) -> pa.Ta
     import pyarrow.compute as pc
 
     text = {name: texts[name].take(sums[name].combine_chunks()) for name in TEXTS}
+    # The ledger counts what has no resource as rows of the segment only.
+    given_up = pc.fill_null(pc.equal(text["outcome"], GIVEN_UP), False)
+    resource = pc.if_else(given_up, pa.scalar(None, pa.string()), pc.coalesce(text["subscription"], text["topic"]))
     return pa.table(
         {
             "segment": [segment] * sums.num_rows,
             "project": text["project"],
-            "resource": pc.coalesce(text["subscription"], text["topic"]),
+            "resource": resource,
             "event": text["event"],
             "minute": sums["minute"],
             "response_class": pc.coalesce(text["response_class"], text["outcome"]),

@@ -3,12 +3,12 @@
 The journal counts events for which it has a row. Other counters exist in Redis only: messages sent to pullers, requests
 of pullers, sizes of messages, messages that a filter acknowledged. The transaction that stores a new sample also adds a
 counter's growth since the last sample to the tables, so no growth is added twice. A counter that is smaller than its
-last sample has started again at zero, because Redis lost it.
+last sample has started again at zero, because Redis lost it. Counters of deleted resources are removed from Redis.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -22,7 +22,7 @@ from deliveries.store.writelock import write_transaction
 from deliveries.telemetry import kinds
 from deliveries.telemetry.counting.ledger import Key, Sums, add_sums, only_writer
 from deliveries.telemetry.series.series import MINUTE, floor
-from deliveries.telemetry.sinks.counters import CounterValue, read_counters
+from deliveries.telemetry.sinks.counters import CounterValue, Resource, read_counters, remove_counters
 from pushhub.common.clock import Clock, utcnow
 from pushhub.common.names import subscription_name, topic_name
 from subscriptions.models import Subscription, Topic
@@ -30,8 +30,8 @@ from subscriptions.models import Subscription, Topic
 #: Counters of one transaction, which publishers on SQLite wait for.
 CHUNK = 500
 
-#: The project and the full name of a resource, by kind of resource and primary key.
-Resources = dict[tuple[str, int], tuple[str, str]]
+#: The project and the full name of each resource.
+Names = dict[Resource, tuple[str, str]]
 
 
 def sample_counters(*, clock: Clock = utcnow) -> int:
@@ -43,14 +43,21 @@ def sample_counters(*, clock: Clock = utcnow) -> int:
     # Each Redis has counters of its own.
     own = "" if is_alone() else f"{settings.REGION}/"
     samples = dict(CounterSample.objects.filter(field__startswith=own).values_list("field", "value"))
-    counters = (value for value in read_counters(default_backlog().clients) if value.kind.is_sampled(value.labels))
-    values = {own + value.field: replace(value, field=own + value.field) for value in counters}
+    values: dict[str, CounterValue] = {}
+    counted: set[Resource] = set()
+    for value in read_counters(default_backlog().clients):
+        counted.add(value.resource)
+        if value.kind.is_sampled(value.labels):
+            values[own + value.field] = replace(value, field=own + value.field)
+    # Read after the counters, so one without a name is of a deleted resource, and of no new one.
+    names = _names()
+    _remove(counted - names.keys())
+    values = {field: value for field, value in values.items() if value.resource in names}
     grown = [value for value in values.values() if samples.get(value.field) != value.value]
     # The growth is that of the minute before; most of it lies in the minute that began half a minute before that.
     at = floor(clock() - timedelta(seconds=30), MINUTE)
-    resources = _resources(grown)
     for start in range(0, len(grown), CHUNK):
-        _add(grown[start : start + CHUNK], samples, resources, at)
+        _add(grown[start : start + CHUNK], samples, names, at)
     gone = [field for field in samples if field not in values]
     for start in range(0, len(gone), CHUNK):
         with write_transaction():
@@ -64,7 +71,7 @@ def _locked(fields: Sequence[str]) -> dict[str, CounterSample]:
     return CounterSample.objects.order_by("field").select_for_update().in_bulk(fields)
 
 
-def _add(values: Sequence[CounterValue], samples: Mapping[str, int], resources: Resources, at: datetime) -> None:
+def _add(values: Sequence[CounterValue], samples: Mapping[str, int], names: Names, at: datetime) -> None:
     with only_writer():  # `rebuild` would write an hour without the growth of a minute that it has not seen
         # Only a row that exists can be locked.
         first = [CounterSample(field=value.field, value=0) for value in values if value.field not in samples]
@@ -76,12 +83,10 @@ def _add(values: Sequence[CounterValue], samples: Mapping[str, int], resources: 
         news: dict[Key, Sums] = {}
         for value in values:
             sample = rows[value.field].value
-            resource = resources.get((value.kind.resource, value.resource_id))
-            if resource is not None:
-                growth = value.value - sample if value.value >= sample else value.value
-                project, name = resource
-                key = (name, value.kind.sampled[0], at, _label(value), 0, "")
-                _count(news.setdefault(key, Sums(project)), value, growth)
+            growth = value.value - sample if value.value >= sample else value.value
+            project, name = names[value.resource]
+            key = (name, value.kind.sampled[0], at, _label(value), 0, "")
+            _count(news.setdefault(key, Sums(project)), value, growth)
         add_sums(news)
         CounterSample.objects.bulk_create(
             [CounterSample(field=value.field, value=value.value) for value in values],
@@ -108,14 +113,17 @@ def _count(sums: Sums, value: CounterValue, growth: int) -> None:
         sums.buckets[bucket] = sums.buckets.get(bucket, 0) + growth
 
 
-def _resources(values: Iterable[CounterValue]) -> Resources:
-    """Return the names of the resources of these counters. Deleted ones are left out."""
-    wanted = {(value.kind.resource, value.resource_id) for value in values}
-    resources: Resources = {}
-    if any(resource == "subscription" for resource, _ in wanted):
-        for pk, project, name in Subscription.objects.values_list("id", "project__project_id", "subscription_id"):
-            resources["subscription", pk] = (project, subscription_name(project, name))
-    if any(resource == "topic" for resource, _ in wanted):
-        for pk, project, name in Topic.objects.values_list("id", "project__project_id", "topic_id"):
-            resources["topic", pk] = (project, topic_name(project, name))
-    return resources
+def _names() -> Names:
+    names: Names = {}
+    for pk, project, name in Subscription.objects.values_list("id", "project__project_id", "subscription_id"):
+        names["subscription", pk] = (project, subscription_name(project, name))
+    for pk, project, name in Topic.objects.values_list("id", "project__project_id", "topic_id"):
+        names["topic", pk] = (project, topic_name(project, name))
+    return names
+
+
+def _remove(gone: Set[Resource]) -> None:
+    """Remove the counters of deleted resources."""
+    if gone:
+        clients = default_backlog().clients
+        remove_counters(clients, [value.field for value in read_counters(clients) if value.resource in gone])

@@ -151,7 +151,7 @@ class Rollup:
                 look()
 
     def _look(self) -> None:
-        sealing.seal_closed(self._folder)
+        _seal(self._folder)
         self._counter.look()
 
     def _try_to_look(self) -> None:
@@ -176,9 +176,17 @@ class Rollup:
             close_old_connections()
 
 
+def _seal(folder: Path) -> None:
+    """Seal what can be sealed. The maintenance worker raises the alarm for the rest."""
+    try:
+        sealing.seal_closed(folder)
+    except OSError as error:
+        logger.warning("journals are not sealed: %s", first_line(error))
+
+
 def backfill(folder: Path, *, session: SparkSession, since: datetime, until: datetime) -> ledger.Added:
     """Count the segments with events of a time that the ledger does not have, each as a whole."""
-    sealing.seal_closed(folder)
+    _seal(folder)
     reader = SparkReader(session)
     counter = SegmentCounter(folder, reader, job=BACKFILL)
     paths_by_name = _between(folder, since, until)

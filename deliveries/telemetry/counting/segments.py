@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,8 @@ from deliveries.telemetry.journal.parquetfiles import is_not_of_content
 logger = logging.getLogger(__name__)
 
 QUARANTINE = "quarantine"
+#: A folder that has changed within this time is listed again.
+SETTLED_NS = 60 * 10**9
 
 
 class Segments:
@@ -76,7 +79,8 @@ class Segments:
             with suppress(FileNotFoundError):  # a folder whose segments have expired
                 # The time is read before the listing, so the next call sees a file that arrives in between.
                 at = folder.stat().st_mtime_ns
-                if self._changed.get(folder) != at:
+                # The time of a young change doesn't differ from that of the next one within a tick of the disk's clock.
+                if self._changed.get(folder) != at or time.time_ns() - at < SETTLED_NS:
                     yield folder, at, segments(folder)
 
 

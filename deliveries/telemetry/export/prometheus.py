@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -25,6 +25,7 @@ from deliveries.telemetry.export.readiness import impatient_redis, probes
 from deliveries.telemetry.kinds import (
     COMPONENT_UP,
     COUNTERS,
+    DEAD_LETTERS,
     DISTRIBUTION_SCALE,
     EXPORTED,
     FIGURES,
@@ -41,11 +42,10 @@ from deliveries.telemetry.kinds import (
     Kind,
 )
 from deliveries.telemetry.runs import duration, has_failed, last_runs
-from deliveries.telemetry.sinks.counters import CounterValue, read_counters, remove_counters
+from deliveries.telemetry.sinks.counters import CounterValue, Resource, read_counters
 from pushhub.common import names
 from pushhub.common.clock import Clock, utcnow
-from pushhub.common.replica import from_primary
-from subscriptions.models import Subscription, Topic
+from subscriptions.models import Snapshot, Subscription, Topic
 
 logger = logging.getLogger(__name__)
 
@@ -63,41 +63,43 @@ _STATUS_VALUES = {Status.OK: 1.0, Status.DEGRADED: 0.5, Status.UNAVAILABLE: 0.0}
 
 @dataclass(frozen=True, slots=True)
 class ResourceNames:
-    """The labels of subscriptions and topics, by kind of resource and primary key."""
+    """The labels of the counters of each resource, and the full names of those that have series of their own.
 
-    labels: Mapping[tuple[str, int], Mapping[str, str]]
+    These are the first ones of each kind, for counters as for gauges.
+    """
+
+    labels: Mapping[Resource, Mapping[str, str]]
+    named: Set[str]
 
     @classmethod
-    @from_primary
     def load(cls) -> ResourceNames:
-        """Read the names from the primary: counters of what has none are removed."""
         rows = [
-            ("subscription", Subscription.objects.values_list("id", "project__project_id", "subscription_id")),
-            ("topic", Topic.objects.values_list("id", "project__project_id", "topic_id")),
+            (Subscription.objects.values_list("id", "project__project_id", "subscription_id"), names.subscription_name),
+            (Topic.objects.values_list("id", "project__project_id", "topic_id"), names.topic_name),
+            (Snapshot.objects.values_list("id", "project__project_id", "snapshot_id"), names.snapshot_name),
         ]
-        labels: dict[tuple[str, int], dict[str, str]] = {}
-        for resource, queryset in rows:
+        labels: dict[Resource, dict[str, str]] = {}
+        named = set[str]()
+        for queryset, name_of in rows:
+            kind = queryset.model._meta.model_name or ""
             for number, (pk, project, name) in enumerate(queryset.order_by("id")):
-                is_named = number < settings.METRICS_RESOURCES
-                shown = (project, name) if is_named else (OTHER, OTHER)
-                labels[resource, pk] = dict(zip(("project", resource), shown, strict=True))
-        return cls(labels)
-
-    def of(self, resource: str, pk: int) -> Mapping[str, str] | None:
-        """Return the labels of a resource, or None for a deleted one."""
-        return self.labels.get((resource, pk))
+                shown = (OTHER, OTHER)
+                if number < settings.METRICS_RESOURCES:
+                    shown = (project, name)
+                    named.add(name_of(project, name))
+                labels[kind, pk] = dict(zip(("project", kind), shown, strict=True))
+        return cls(labels, named)
 
 
 def metrics_text(*, clock: Clock = utcnow) -> str:
     """Return the page. Where Redis is away the counters are missing; the database's errors are the caller's."""
     values = _counter_values()
     resources = ResourceNames.load()
-    _remove_deleted(values, resources)
     components = probes().results()
     by_kind: dict[str, list[tuple[Key, CounterValue]]] = {field: [] for field in COUNTERS}
     for value in values:
-        labels = resources.of(value.kind.resource, value.resource_id)
-        if labels is not None:
+        labels = resources.labels.get(value.resource)
+        if labels is not None:  # a deleted one has none
             own = zip(value.kind.counter or (), value.labels, strict=False)
             by_kind[value.kind.field].append(((*labels.items(), *own), value))
     families = [
@@ -105,8 +107,8 @@ def metrics_text(*, clock: Clock = utcnow) -> str:
             (_distribution if kind.is_distribution else _counter)(kind, by_kind[field])
             for field, kind in COUNTERS.items()
         ),
-        *_gauges(clock()),
-        *_region_gauges(clock()),
+        *_gauges(clock(), resources.named),
+        *_region_gauges(clock(), resources.named),
         *_health(components, clock),
         *_runs(clock),
     ]
@@ -116,21 +118,19 @@ def metrics_text(*, clock: Clock = utcnow) -> str:
 def _counter_values() -> list[CounterValue]:
     try:
         with impatient_redis() as clients:
-            return list(read_counters(clients))
+            return [*read_counters(clients), *_zeros()]
     except redis.RedisError as error:
         logger.warning("the counters cannot be read", exc_info=error)
         return []
 
 
-def _remove_deleted(values: list[CounterValue], resources: ResourceNames) -> None:
-    """Remove counters of resources that no longer exist. The values were read before the names, so none is new."""
-    deleted = [value.field for value in values if resources.of(value.kind.resource, value.resource_id) is None]
-    if deleted:
-        try:
-            with impatient_redis() as clients:
-                remove_counters(clients, deleted)
-        except redis.RedisError as error:
-            logger.warning("counters of deleted resources stay", exc_info=error)
+def _zeros() -> Iterator[CounterValue]:
+    """Yield counters of what may come: an alert sees no increase in one that begins above zero.
+
+    Dead letters come late and all at once, and the first ones matter.
+    """
+    for pk in Subscription.objects.exclude(dead_letter_topic=None).values_list("id", flat=True):
+        yield CounterValue(DEAD_LETTERS, pk, (), 0, "")
 
 
 #: The labels of a series.
@@ -179,14 +179,13 @@ def _buckets(kind: Kind) -> tuple[Sequence[float], Callable[[int], int]]:
     return [4**power / UNITS.get(kind.unit, 1.0) for power in powers], partial(bisect_left, last_buckets)
 
 
-def _region_gauges(now: datetime) -> list[Family]:
+def _region_gauges(now: datetime, named: Set[str]) -> list[Family]:
     columns = sorted({kind.region_gauge for kind in _REGION_GAUGES})
     rows = RegionGaugeMinute.objects.filter(at__gte=now - GAUGES_FRESH).order_by("at", "resource", "region")
     newest = {
         (row["resource"], row["region"]): row
         for row in rows.values("resource", "region", "project", *columns).iterator()
     }
-    named = set(sorted({resource for resource, _ in newest})[: settings.METRICS_RESOURCES])
     families = []
     for kind in _REGION_GAUGES:
         family = _family(kind)
@@ -200,12 +199,11 @@ def _region_gauges(now: datetime) -> list[Family]:
     return families
 
 
-def _gauges(now: datetime) -> list[Family]:
+def _gauges(now: datetime, named: Set[str]) -> list[Family]:
     families = [_family(kind) for kind in _GAUGES.values()]
     rows = GaugeMinute.objects.filter(at__gte=now - GAUGES_FRESH).order_by("at", "resource")
     newest = {row[0]: row[1:] for row in rows.values_list("resource", *_GAUGES)}
-    named = sorted(newest)[: settings.METRICS_RESOURCES]
-    for resource in named:
+    for resource in sorted(newest.keys() & named):
         project, subscription = names.parse_subscription(resource)
         labels = {"project": project, "subscription": subscription}
         for kind, family, value in zip(_GAUGES.values(), families, newest[resource], strict=True):

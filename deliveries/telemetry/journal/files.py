@@ -63,7 +63,7 @@ def opened_ms(name: str) -> int:
 
 def journals(folder: Path) -> list[Path]:
     """Return all journals, including those that are being written."""
-    return sorted((folder / OPEN).glob(f"*{JOURNAL_SUFFIX}"))
+    return sorted(path for path in (folder / OPEN).glob(f"*{JOURNAL_SUFFIX}") if NAME.fullmatch(path.stem))
 
 
 def create_locked(path: Path) -> int:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -162,12 +163,13 @@ class Journal:
         return journal.rows >= CLOSE_ROWS or time.monotonic() - journal.opened >= self._close_seconds
 
     def _close(self) -> None:
-        if self._open is not None:
-            self._open.close()
-            self._open = None
+        journal, self._open = self._open, None
+        if journal is not None:
+            journal.close()
 
     def _stand_still(self, error: OSError) -> None:
-        self._close()
+        with suppress(OSError):
+            self._close()
         reason = error.strerror or str(error)
         if not self.trouble:
             self._trouble_since = time.time()

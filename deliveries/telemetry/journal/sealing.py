@@ -83,11 +83,20 @@ def read_lines(path: Path) -> list[Rows]:
 
 
 def seal_closed(folder: Path) -> int:
-    """Seal every journal that no process writes any more; return how many."""
+    """Seal every journal that no process writes any more; return how many.
+
+    Raises the OSError of a journal that cannot be sealed when all others are: it may be another user's, for instance.
+    """
     count = 0
+    failure: OSError | None = None
     for path in files.journals(folder):
-        with files.taken_over(path) as is_locked:
-            if is_locked:
-                seal(folder, path)
-                count += 1
+        try:
+            with files.taken_over(path) as is_locked:
+                if is_locked:
+                    seal(folder, path)
+                    count += 1
+        except OSError as error:
+            failure = error
+    if failure is not None:
+        raise failure
     return count

@@ -45,9 +45,11 @@ class OpenJournal:
 
     def close(self) -> None:
         """Release the lock, so that the journal can be sealed. Remove an empty journal."""
-        if not self.rows:
-            self.path.unlink(missing_ok=True)
-        os.close(self._handle)
+        try:
+            if not self.rows:
+                self.path.unlink(missing_ok=True)
+        finally:
+            os.close(self._handle)
 
 
 def free_bytes(folder: Path) -> int:

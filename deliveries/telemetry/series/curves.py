@@ -121,7 +121,7 @@ class Gauges:
 
 def counts(span: Span, counted: Sequence[bool]) -> Counts:
     """Read a subscription's events in one query; `counted` has whether each period is counted."""
-    model, _ = table_of(span.period)
+    model = table_of(span.period)
     events = _events(span, model, names=("push", "dead_letter"))
     periods = [
         (events.get(at) or Events()) if at in events or is_counted else None

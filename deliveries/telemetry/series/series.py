@@ -172,10 +172,10 @@ def _empty() -> Cells:
 
 
 def _counts(kind: Kind, query: Query) -> Cells:
-    model, span = table_of(query.period)
+    model = table_of(query.period)
     rows = model._default_manager.filter(
-        # A point belongs to the time when it ends.
-        _rows(kind, query, at__gt=query.start - span, at__lte=query.end - span),
+        # A point belongs to the time when it ends, and is of a whole period.
+        _rows(kind, query, at__gte=floor(query.start, query.period), at__lt=floor(query.end, query.period)),
         event__in=[*kind.events, *kind.sampled],
     )
     if kind.classes:
@@ -243,10 +243,10 @@ def _bounded(rows: Any) -> Iterable[Any]:
         yield row
 
 
-def table_of(period: timedelta) -> tuple[type[Metric], timedelta]:
-    """Return the coarsest table whose rows add up to such periods, and the time that a row covers."""
+def table_of(period: timedelta) -> type[Metric]:
+    """Return the coarsest table whose rows add up to such periods."""
     tables: tuple[tuple[type[Metric], timedelta], ...] = ((MetricDay, DAY), (MetricHour, HOUR), (MetricMinute, MINUTE))
-    return next((model, span) for model, span in tables if not period % span)
+    return next(model for model, span in tables if not period % span)
 
 
 def _labels(kind: Kind, event: str, response_class: str, code: int) -> Labels:

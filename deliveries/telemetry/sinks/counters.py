@@ -58,6 +58,8 @@ SCAN_SIZE = 1000
 
 #: What is to be added, by field.
 Counts = defaultdict[str, int]
+#: `subscription` or `topic`, and its primary key.
+Resource = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,10 @@ class CounterValue:
     value: int
     field: str
 
+    @property
+    def resource(self) -> Resource:
+        return self.kind.resource, self.resource_id
+
 
 class Counters:
     """The counters of one process. `add` may be called from any thread and never waits for Redis."""
@@ -82,7 +88,7 @@ class Counters:
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._ready = threading.Event()
-        self._thread = BackgroundThread("counters", self._gather_and_flush, at_end=self._flush)
+        self._thread = BackgroundThread("counters", self._gather_and_flush, at_end=self.flush)
         self._is_started = False
 
     def take(self, events: Sequence[Event]) -> None:
@@ -115,9 +121,10 @@ class Counters:
         if self._ready.wait(IDLE_SECONDS):
             self._thread.stopping.wait(FLUSH_SECONDS)
             self._ready.clear()
-            self._flush()
+            self.flush()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what has gathered. If Redis is away, the thread does so later."""
         with self._lock:
             counts, self._counts = self._counts, Counter()
         if not counts:
@@ -150,7 +157,9 @@ def _counters_of(_pid: int, redis_url: str) -> Counters:
 
 def read_counters(clients: Clients) -> Iterator[CounterValue]:
     """Yield every counter in Redis. May raise redis.RedisError."""
-    for name, value in chain.from_iterable(client.hscan_iter(key, count=SCAN_SIZE) for client, key in _keys(clients)):
+    # A scan may return a field twice, and the fields of the hashes are added up.
+    hashes = (dict(client.hscan_iter(key, count=SCAN_SIZE)) for client, key in _keys(clients))
+    for name, value in chain.from_iterable(fields.items() for fields in hashes):
         field = name.decode()
         kind_name, resource_id, *labels = field.split("|")
         kind = COUNTERS.get(kind_name)

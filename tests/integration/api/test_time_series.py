@@ -165,6 +165,19 @@ def test_the_interval_chooses_the_points_that_end_in_it(api: Api) -> None:
     assert values(series) == ["4", "2"]
 
 
+def test_points_are_of_whole_periods(api: Api) -> None:
+    """Given an interval that begins and ends within a period, then its points are those of periods that end in it."""
+    for minute in (1, 3, 29, 31):
+        count(minute, 5)
+    times = {"interval__startTime": "2026-11-20T12:02:00Z", "interval__endTime": "2026-11-20T12:32:00Z"}
+
+    [series] = ask(api, PUSHES, aggregation__alignmentPeriod="300s", **times).body["timeSeries"]
+
+    assert values(series) == ["5", "10"]
+    ends = [point["interval"]["endTime"] for point in series["points"]]
+    assert ends == ["2026-11-20T12:30:00Z", "2026-11-20T12:05:00Z"]
+
+
 @pytest.mark.parametrize(
     ("more", "expected"),
     [

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,7 +20,9 @@ from deliveries.models import CountingLease, MetricMinute, Segment
 from deliveries.telemetry.counting import embedded, ledger, segments
 from deliveries.telemetry.counting.embedded import FILES_A_BATCH, EmbeddedCounter
 from deliveries.telemetry.counting.lease import LEASE, RENEW, Counter, Lease, state_line
+from deliveries.telemetry.counting.rollup import Rollup
 from deliveries.telemetry.counting.segments import QUARANTINE
+from deliveries.telemetry.journal import files
 from deliveries.telemetry.journal.columns import Rows
 from deliveries.telemetry.series.coverage import counting
 from tests.pipeline.ground import BEGIN, assert_counted, pages_damage, segments_make, write_segment
@@ -161,6 +165,16 @@ def test_a_disk_that_fails_leaves_the_segments_for_later(tmp_path: Path, monkeyp
     assert_counted(paths)
 
 
+def test_a_journal_that_cannot_be_sealed_hides_no_segments_from_the_rollup(tmp_path: Path) -> None:
+    (tmp_path / files.OPEN / "a-1-0000000000001-1.journal").mkdir(parents=True)
+    [segment] = segments_make(tmp_path, range(1), seed=5, count=2)
+    rollup = Rollup(tmp_path, session=Mock())
+
+    rollup._look()
+
+    assert list(rollup._counter.waiting) == [segment.name]
+
+
 def test_a_footer_that_cannot_be_read_now_is_read_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a process without free file handles, then no segment is quarantined, and the next turn counts all."""
     paths = segments_make(tmp_path, range(2), seed=6)
@@ -238,6 +252,38 @@ def test_segments_of_an_older_release_are_counted(tmp_path: Path) -> None:
 
     assert MetricMinute.objects.exists()
     assert set(MetricMinute.objects.values_list("host", "bytes")) == {("", 0)}
+
+
+def test_an_attempt_that_was_given_up_is_no_push(tmp_path: Path) -> None:
+    """Given pushes that a stopping worker gave up, when they are counted, then metrics don't have them.
+
+    Another worker repeats them, and `/metrics` doesn't count them either. Their segments are done.
+    """
+    push = {"event": "push", "project": "p", "subscription": "projects/p/subscriptions/s", "time": BEGIN * 10**6}
+    given_up = {**push, "outcome": "release", "reason": "aborted", "response_code": 0, "latency_us": 9}
+    acked = {**push, "outcome": "ack", "response_code": 200, "latency_us": 9}
+    write_segment(tmp_path, 1, [Rows(1, {"message_id": ["1"]}, each) for each in (given_up, acked)])
+    write_segment(tmp_path, 2, [Rows(1, {"message_id": ["1"]}, given_up)])
+
+    assert EmbeddedCounter(tmp_path).turn() == 2
+
+    assert list(MetricMinute.objects.values_list("response_class", "count")) == [("ack", 1)]
+    assert [(segment.state, segment.rows) for segment in Segment.objects.order_by("name")] == [
+        (Segment.State.COUNTED, 2),
+        (Segment.State.COUNTED, 1),
+    ]
+
+
+def test_a_segment_that_comes_right_after_a_look_is_found(tmp_path: Path) -> None:
+    """Given a segment within the same tick of the disk's clock as the look before, then the next look finds it."""
+    [first] = segments_make(tmp_path, range(1), seed=4, count=2)
+    ticked = first.parent.stat().st_mtime_ns
+    counter = EmbeddedCounter(tmp_path)
+    assert counter.turn() == 1
+    segments_make(tmp_path, range(1, 2), seed=4, count=2)
+    os.utime(first.parent, ns=(ticked, ticked))
+
+    assert counter.turn() == 1
 
 
 def test_texts_that_no_column_takes_are_clipped(tmp_path: Path) -> None:

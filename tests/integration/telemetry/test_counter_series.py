@@ -22,7 +22,7 @@ from deliveries.telemetry.series.regiongauges import take_region_gauges
 from deliveries.telemetry.sinks import counters as module
 from pushhub.common.clock import utcnow
 from pushhub.common.protojson import format_timestamp
-from subscriptions.models import Subscription
+from subscriptions.models import Subscription, Topic
 from tests.integration.telemetry.conftest import Scrape
 from tests.ports import wait_for
 from tests.restapi import Api
@@ -46,7 +46,7 @@ def sample() -> None:
     """Write this process's counters to Redis, and add them to the tables."""
     process_counters = module.counters()
     assert process_counters is not None
-    process_counters._flush()
+    process_counters.flush()
     sample_counters()
 
 
@@ -111,6 +111,29 @@ def test_the_nack_of_a_failed_transform_counts_for_no_subscriber(api: Api, scrap
     assert series(api, "subscription/mod_ack_latencies") == {}
 
 
+def test_the_counters_of_deleted_resources_are_forgotten(api: Api, scrape: Scrape) -> None:
+    """Given counters of a topic and a subscription, when both are deleted, then neither Redis nor the samples keep any.
+
+    No scrape of `/metrics` is needed for this: most deployments have none.
+    """
+    api.create("topics/orders")
+    api.create("topics/bills")
+    api.create("subscriptions/pull", {"topic": TOPIC})
+    publish(api, message())
+    assert api.post("topics/bills:publish", {"messages": [message()]}).status == 200
+    api.post("subscriptions/pull:pull", PULL)
+    sample()
+    api.delete("subscriptions/pull")
+    api.delete("topics/orders")
+    sample()
+    [kept] = Topic.objects.values_list("pk", flat=True)
+    fields = [value.field for value in module.read_counters(default_backlog().clients)]
+    assert fields
+    for field in (*fields, *CounterSample.objects.values_list("field", flat=True)):
+        kind, pk, *_ = field.split("|")
+        assert (kind.partition("_")[0], int(pk)) == ("topic", kept), field
+
+
 def test_growth_is_added_once_and_a_lost_counter_starts_again_at_zero(api: Api, scrape: Scrape) -> None:
     api.create("topics/orders")
     publish(api, message(100), message(3000))
@@ -149,7 +172,7 @@ def test_a_process_that_was_frozen_in_its_sample_adds_nothing_twice(
         publish(api, message(100))
     process_counters = module.counters()
     assert process_counters is not None
-    process_counters._flush()
+    process_counters.flush()
     read = counterseries.read_counters
 
     # When a process reads them and another one samples them, with what was published since, before it goes on
@@ -275,7 +298,7 @@ def test_a_rebuild_of_hours_keeps_what_is_sampled_meanwhile(
     publish(api, message())
     process_counters = module.counters()
     assert process_counters is not None
-    process_counters._flush()
+    process_counters.flush()
     sampler = threading.Thread(target=sample_and_leave)
     write = ledger._write
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from deliveries.backlog.default import default_backlog
 from deliveries.rules.outcome import FILTER, Reason, Verdict
@@ -73,6 +74,16 @@ def test_the_counters_of_events(redis_url: str) -> None:
         )
     }
     assert values == counted | {"subscription_dead_letter_message_count|7": 1}
+
+
+def test_what_a_scan_returns_twice_counts_once(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Redis may return a field of a hash twice, while it makes the hash smaller."""
+    counters = Counters(redis_url)
+    counters.take([Sent(7, "pull", 2)])
+    counters.close()
+    scan = redis.Redis.hscan_iter
+    monkeypatch.setattr(redis.Redis, "hscan_iter", lambda *args, **kwargs: [*scan(*args, **kwargs)] * 2)
+    assert [value.value for value in read_counters(default_backlog().clients)] == [2]
 
 
 def test_the_journal_of_events(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -155,6 +156,22 @@ def test_the_journal_of_a_killed_process_is_sealed_by_another(tmp_path: Path, ca
     assert not caplog.records, "a truncated end is not an error"
 
 
+def test_a_journal_that_cannot_be_sealed_keeps_no_others_back(tmp_path: Path) -> None:
+    """Given a journal that cannot be opened and a foreign file, then the other is sealed, and the error is raised."""
+    journal = OpenJournal(tmp_path, number=1, keep_free=0)
+    journal.append(events(10).line(), 10)
+    journal.close()
+    (tmp_path / files.OPEN / "a-1-0000000000001-1.journal").mkdir()
+    foreign = tmp_path / files.OPEN / "copy of a.journal"
+    foreign.write_bytes(events(1).line())
+
+    with pytest.raises(IsADirectoryError):
+        sealing.seal_closed(tmp_path)
+
+    assert len(message_ids(tmp_path)) == 10
+    assert foreign.exists()
+
+
 def test_sealing_again_writes_the_same_file(tmp_path: Path) -> None:
     """Given a crash between a segment's rename and its journal's end, when it is sealed again, no event doubles."""
     journal = OpenJournal(tmp_path, number=1, keep_free=0)
@@ -229,6 +246,24 @@ def test_a_full_disk_stops_the_journal_and_never_blocks_appending(
     journal.close()
     sealing.seal_closed(tmp_path)
     assert MESSAGE_ID + 7000 in message_ids(tmp_path)
+
+
+def test_a_disk_that_turns_read_only_raises_the_alarm(
+    tmp_path: Path, alarms: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a disk on which an empty journal can be neither written nor removed, then the alarm sounds all the same."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    journal = Journal(tmp_path, keep_free=0)
+    with monkeypatch.context() as patches:
+        patches.setattr(OpenJournal, "append", fail)
+        patches.setattr(Path, "unlink", fail)
+        journal.append([events(10)])
+        wait_for(lambda: alarms, what="the alarm")
+        assert (journal.trouble, journal.lost) == ("Read-only file system", 10)
+        journal.close()
 
 
 def test_events_that_a_slow_disk_has_no_time_for_are_told(
