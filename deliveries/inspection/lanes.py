@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import Mode, Place
 from deliveries.backlog.lanestate import parse_lane_state
-from deliveries.backlog.records import Lane, cell_key
+from deliveries.backlog.records import Lane, cell_key, key_digest
 from deliveries.backlog.regions import patience_seconds
 from deliveries.backlog.workerverbs import DEAD_AFTER_MS
 from deliveries.rules.flow import Flow
@@ -49,6 +48,8 @@ class LaneView:
     latency_ms: float
     #: Whether some deliveries are in the database only.
     is_spilled: bool
+    #: Messages that go out as soon as the window and the push backoff let them.
+    ready: int
     #: The number of messages that wait for a retry, the ids of the first of them, and when the first is due.
     retrying: int
     retry_ids: Sequence[int]
@@ -76,20 +77,24 @@ class LaneView:
 
 
 def lane_views(backlog: Backlog, lanes: Sequence[Lane]) -> list[LaneView]:
-    """Return the state of each lane, in one round trip. May raise redis.RedisError, and errors of the database."""
-    pipe = backlog.client.pipeline(transaction=False)
-    now_ms = time.time() * 1000
+    """Return the state of each lane, in two round trips. May raise redis.RedisError, and errors of the database."""
+    client: Any = backlog.client
+    # Whatever Redis has of a lane is of its own clock.
+    seconds, microseconds = client.time()
+    now_ms = seconds * 1000 + microseconds / 1000
+    pipe = client.pipeline(transaction=False)
     pipe.zrange(cell_key(0, "regions"), -1, -1, withscores=True)
     for lane in lanes:
         key = lane.root
         pipe.hgetall(f"{key}:s")
+        pipe.llen(f"{key}:b")
         pipe.zcard(f"{key}:z")
         pipe.zrange(f"{key}:z", 0, RETRIES_READ - 1, withscores=True)
         pipe.zcount(f"{key}:l", now_ms, "inf")
         pipe.zscore(cell_key(0, "regions"), lane.region)
     newest, *replies = pipe.execute()
     is_any_alive = any(now_ms - served_at_ms <= DEAD_AFTER_MS for _, served_at_ms in newest)
-    rows = zip(lanes, *(replies[place::5] for place in range(5)), strict=True)
+    rows = zip(lanes, *(replies[place::6] for place in range(6)), strict=True)
     views = [_lane_view(lane.region, *row, now_ms=now_ms) for lane, *row in rows]
     return [_served(view, is_any_alive=is_any_alive) for view in views]
 
@@ -103,31 +108,32 @@ def _served(view: LaneView, *, is_any_alive: bool) -> LaneView:
 
 
 @dataclass(frozen=True, slots=True)
-class Blocker:
-    """The message that an ordering key waits for, and how many wait behind it in Redis."""
+class Holder:
+    """The message that an ordering key of a lane waits for."""
 
     message_id: int
-    behind: int
+    #: Later messages of the key that Redis has.
+    parked: int
+    #: Whether the lane has left further ones to the database.
+    has_left: bool
 
 
-def blockers(backlog: Backlog, lane: Lane, message_ids: Sequence[int]) -> dict[int, Blocker]:
-    """Return for each of these messages of an ordered lane the first one of its ordering key, as far as Redis has them.
+def key_holders(backlog: Backlog, lane: Lane, ordering_keys: Collection[str]) -> dict[str, Holder]:
+    """Return which message each of these ordering keys waits for, as far as Redis has them.
 
     May raise redis.RedisError.
     """
-    if not message_ids:
-        return {}
-    key = lane.root
-    digests: Sequence[Any] = backlog.client.hmget(f"{key}:o", [str(message_id) for message_id in message_ids])
-    ordered = {message_id: digest.decode() for message_id, digest in zip(message_ids, digests, strict=True) if digest}
     pipe = backlog.client.pipeline(transaction=False)
-    for digest in ordered.values():
-        pipe.hget(f"{key}:k", digest)
-        pipe.llen(f"{key}:q:{digest}")
+    for digest in map(key_digest, ordering_keys):
+        pipe.hget(f"{lane.root}:k", digest)
+        pipe.llen(f"{lane.root}:q:{digest}")
+        pipe.hexists(f"{lane.root}:w", digest)
     replies = pipe.execute()
-    heads = zip(ordered, replies[0::2], replies[1::2], strict=True)
+    held = zip(ordering_keys, replies[0::3], replies[1::3], replies[2::3], strict=True)
     # "*" stands for leases of another puller.
-    return {message_id: Blocker(int(head), behind) for message_id, head, behind in heads if head and head != b"*"}
+    return {
+        key: Holder(int(first), parked, has_left) for key, first, parked, has_left in held if first not in (None, b"*")
+    }
 
 
 def message_places(backlog: Backlog, lane: Lane, message_id: int) -> tuple[Place | None, float | None]:
@@ -142,6 +148,7 @@ def message_places(backlog: Backlog, lane: Lane, message_id: int) -> tuple[Place
 def _lane_view(
     region: str,
     raw: Mapping[bytes, bytes],
+    ready: int,
     retrying: int,
     retries: Sequence[tuple[bytes, float]],
     leased: int,
@@ -169,6 +176,7 @@ def _lane_view(
         acked_ms_ago=max(now_ms - flow.acked_ms, 0.0) if flow.acked_ms else None,
         latency_ms=flow.latency_ms,
         is_spilled=state is not None and state.spilled,
+        ready=ready,
         retrying=retrying,
         retry_ids=[int(message_id) for message_id, _ in retries],
         retry_in_ms=max(retries[0][1] - now_ms, 0.0) if retries else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,10 +18,13 @@ from django.test.utils import CaptureQueriesContext
 from deliveries.admin import demoreceiver
 from deliveries.backlog.default import default_backlog
 from deliveries.inspection import failing as failing_endpoints
+from deliveries.inspection import overview as overviews
 from deliveries.models import CountingLease, Delivery, GaugeMinute, GaugeRound, MetricHour, MetricMinute
+from deliveries.store import trial
 from deliveries.telemetry.counting.lease import Counter, Lease
 from deliveries.telemetry.series.coverage import counting
 from pushhub.common.clock import time_text, utcnow
+from pushhub.common.outages import Cause
 from subscriptions.iam import grants
 from subscriptions.models import Project, Subscription, Topic
 from tests.demoreceivers import stop_receiver
@@ -348,6 +352,26 @@ def test_the_health_of_the_push_workers_shows_whether_they_get_their_jobs_done(c
     assert state.startswith("1, last sign of life")
     default_backlog().beat("push@test", oldest_job_seconds=61)
     assert workers() == ("warn", "1, of which one has had a job for 61 s")
+
+
+def test_the_health_of_the_stores_shows_whether_they_take_writes(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def parts() -> dict[str, tuple[str, str]]:
+        rows: list[tuple[str, str, str]] = client.get("/admin/").context["health"]
+        return {name: (level, state) for name, level, state in rows}
+
+    assert parts()["Database"] == parts()["Redis"] == ("good", "answers")
+    # Given a database and a Redis that answer questions, and take nothing
+    monkeypatch.setattr(trial, "_refusal", (Cause.DATABASE_READ_ONLY, time.monotonic()))
+
+    def full() -> None:
+        raise redis.OutOfMemoryError
+
+    monkeypatch.setattr(overviews, "redis_writes", full)
+    assert parts()["Database"] == ("bad", "the database is read-only")
+    assert parts()["Redis"] == ("bad", "Redis has no memory left")
+    assert parts()["Push workers"] == ("", "not known")
 
 
 def test_the_health_of_the_pipeline_shows_which_counter_runs_and_how_far_it_is(client: Client, settings: Any) -> None:
