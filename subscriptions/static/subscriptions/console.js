@@ -63,3 +63,38 @@ if (tab) {
   const tabs = tab.parentElement;
   tabs.scrollLeft += tab.getBoundingClientRect().left - tabs.getBoundingClientRect().left;
 }
+
+const PERIOD_MS = 2000;
+// After this time without an answer a page says that it is old.
+const STALE_MS = 10000;
+
+// Calls `renew` every two seconds while somebody looks at the page. It raises an error if it could not renew it.
+function keepUpToDate(renew) {
+  const note = document.getElementById("stale");
+  let renewedAt = Date.now();
+  let isUnderWay = false;
+
+  async function round() {
+    if (document.hidden || isUnderWay) return;
+    isUnderWay = true;
+    try {
+      await renew();
+      renewedAt = Date.now();
+    } catch {
+      // The server is away for a moment; the next round asks again.
+    }
+    isUnderWay = false;
+    note.hidden = Date.now() - renewedAt < STALE_MS;
+    note.querySelector("time").textContent = `${new Date(renewedAt).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+  }
+
+  setInterval(round, PERIOD_MS);
+  document.addEventListener("visibilitychange", round);
+}
+
+async function load(url, type) {
+  const answer = await fetch(url, { headers: { Accept: type }, signal: AbortSignal.timeout(STALE_MS) });
+  // A redirection leads to the login.
+  if (!answer.ok || answer.redirected) throw new Error(answer.status);
+  return answer.text();
+}
