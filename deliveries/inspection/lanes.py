@@ -169,7 +169,8 @@ def _lane_view(
         and flow.bucket_tokens + max(now_ms - flow.bucket_filled_ms, 0) * flow.rate / 1000 < 1,
         is_backing_off=flow.is_backing_off,
         pause_ms=max(flow.resume_ms - now_ms, 0.0),
-        gap_ms=flow.gap_ms,
+        # Less than a millisecond holds nothing back, and would be shown as 0.
+        gap_ms=flow.gap_ms if flow.gap_ms >= 1 else 0.0,
         results=int(flow.results_seen),
         ack_share=flow.ack_ratio,
         nack_share=flow.nack_share,

@@ -72,28 +72,34 @@ const STALE_MS = 10000;
 function keepUpToDate(renew) {
   const note = document.getElementById("stale");
   let renewedAt = Date.now();
+  // Since when no look was answered.
+  let unansweredFrom = null;
   let isUnderWay = false;
 
-  async function round() {
-    if (document.hidden || isUnderWay) return;
+  async function look() {
+    if (document.hidden) return;
+    unansweredFrom ??= Date.now();
+    note.querySelector("time").textContent = `${new Date(renewedAt).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+    note.hidden = Date.now() - unansweredFrom < STALE_MS;
+    if (isUnderWay) return;
     isUnderWay = true;
     try {
       await renew();
       renewedAt = Date.now();
+      unansweredFrom = null;
+      note.hidden = true;
     } catch {
-      // The server is away for a moment; the next round asks again.
+      // The server is away for a moment; the next look asks again.
     }
     isUnderWay = false;
-    note.hidden = Date.now() - renewedAt < STALE_MS;
-    note.querySelector("time").textContent = `${new Date(renewedAt).toISOString().slice(0, 19).replace("T", " ")} UTC`;
   }
 
-  setInterval(round, PERIOD_MS);
-  document.addEventListener("visibilitychange", round);
+  setInterval(look, PERIOD_MS);
+  document.addEventListener("visibilitychange", look);
 }
 
 async function load(url, type) {
-  const answer = await fetch(url, { headers: { Accept: type }, signal: AbortSignal.timeout(STALE_MS) });
+  const answer = await fetch(url, { headers: { Accept: type } });
   // A redirection leads to the login.
   if (!answer.ok || answer.redirected) throw new Error(answer.status);
   return answer.text();

@@ -17,17 +17,20 @@ from django.test.utils import CaptureQueriesContext
 
 from deliveries.admin import demoreceiver
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import Lane
 from deliveries.inspection import failing as failing_endpoints
 from deliveries.inspection import overview as overviews
 from deliveries.models import CountingLease, Delivery, GaugeMinute, GaugeRound, MetricHour, MetricMinute
 from deliveries.store import trial
 from deliveries.telemetry.counting.lease import Counter, Lease
 from deliveries.telemetry.series.coverage import counting
+from deliveries.telemetry.series.gauges import take_gauges
 from pushhub.common.clock import time_text, utcnow
 from pushhub.common.outages import Cause
 from subscriptions.iam import grants
 from subscriptions.models import Project, Subscription, Topic
 from tests.demoreceivers import stop_receiver
+from tests.lanes import lane_change
 from tests.ports import wait_for
 from tests.restapi import Api, staff_client
 from tests.workers import Worker
@@ -102,6 +105,17 @@ def test_a_failing_endpoint_is_shown_below_the_figures_with_its_reason_and_its_h
     text = page.content.decode()
     assert text.index("Undelivered messages") < text.index("127.0.0.1:40009")
     assert figures(client)["Undelivered messages"] == "1"
+
+
+def test_an_endpoint_in_backoff_fails_between_its_pauses_too(api: Api, client: Client) -> None:
+    # Given an endpoint whose pause is over, while the next retry is not due
+    failing_subscription(api)
+    assert api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}]}).status == 200
+    default_backlog().beat("push@test", regions=["local"])
+    lane_change(default_backlog(), Lane(Subscription.objects.get().pk, "local"), backoff_level=5)
+    take_gauges()
+    [(_host, [row])] = client.get("/admin/").context["failing"]
+    assert row["name"] == "shop / push"
 
 
 def test_where_nothing_waits_there_is_no_oldest_message(api: Api, client: Client) -> None:
