@@ -303,10 +303,15 @@ def _job_shown(job: DeadLetterJob) -> dict[str, Any]:
         text = _("Ended after %(done)d of %(total)d: %(reason)s")
     else:
         text = _done_text(job.action, job.done)
+    text %= words_of
+    level = "bad" if job.failure not in ("", jobs.STOPPED) else "" if job.finished_at is None else "good"
+    if (since := jobs.stalled_since(job)) is not None:
+        stalled = _("It has not gone on since %(time)s: is a maintenance worker running?") % {"time": time_text(since)}
+        text, level = f"{text} {stalled}", "warn"
     return {
-        "text": text % words_of,
+        "text": text,
         "is_running": job.finished_at is None,
-        "level": "bad" if job.failure not in ("", jobs.STOPPED) else "" if job.finished_at is None else "good",
+        "level": level,
         "at": time_text(job.finished_at or job.created_at),
     }
 
