@@ -41,13 +41,13 @@ from pushhub.common.rows import row_or_none
 from subscriptions.console import navigation
 from subscriptions.console.base import caller_of, check_row
 from subscriptions.console.navigation import short_name
+from subscriptions.console.tabs import LIST_DEAD_LETTERS as LIST
 from subscriptions.console.tabs import tabs_of
 from subscriptions.iam import access
 from subscriptions.iam.methods import may_call
 from subscriptions.iam.visible import rows_callable
 from subscriptions.models import Subscription, Topic
 
-LIST = "pushhub.v1.DeadLetters.ListDeadLetters"
 GET = "pushhub.v1.DeadLetters.GetDeadLetter"
 #: Subscriptions, and dead letters, on one page.
 PER_PAGE = 50

@@ -14,7 +14,6 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from deliveries.admin.chart_pages import LIST_TIME_SERIES
 from deliveries.admin.diagnosis_page import DIAGNOSE
 from deliveries.admin.rated_lists import curve
 from deliveries.inspection import words
@@ -28,6 +27,7 @@ from pushhub.common.outages import Cause, outage_or_raise
 from pushhub.common.principals import Principal
 from subscriptions.console.base import caller_of
 from subscriptions.console.navigation import chosen_project, short_name
+from subscriptions.console.tabs import LIST_TIME_SERIES
 from subscriptions.iam import access
 from subscriptions.iam.methods import GET_SUBSCRIPTION
 from subscriptions.iam.visible import rows_callable

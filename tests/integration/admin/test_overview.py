@@ -241,7 +241,9 @@ def test_a_quiet_console_says_when_it_found_no_endpoint_in_backoff(api: Api, cli
     failing_subscription(api)
     gauge()
     taken = time_text(GaugeRound.objects.latest("at").at)
-    assert f"No endpoint is known to be in backoff. PushHub looked at {taken}." in client.get("/admin/").content.decode()
+    assert (
+        f"No endpoint is known to be in backoff. PushHub looked at {taken}." in client.get("/admin/").content.decode()
+    )
 
 
 def test_a_reader_without_a_role_is_told_so_and_not_that_nothing_fails(api: Api) -> None:
