@@ -20,10 +20,9 @@ from deliveries.telemetry.series.coverage import Counting, Coverage, counting, c
 from deliveries.telemetry.series.expiry import MINUTES_KEPT
 from pushhub.common.clock import time_text, utcnow
 from subscriptions.console.base import caller_of, check_row
-from subscriptions.console.tabs import tabs_of
+from subscriptions.console.tabs import LIST_TIME_SERIES, tabs_of
 from subscriptions.models import Subscription
 
-LIST_TIME_SERIES = "google.monitoring.v3.MetricService.ListTimeSeries"
 #: The colours of charts other than that of responses, by number.
 GREEN, RED, BLUE, ORANGE, PURPLE = range(5)
 

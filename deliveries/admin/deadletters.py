@@ -41,6 +41,7 @@ from pushhub.common.rows import row_or_none
 from subscriptions.console import navigation
 from subscriptions.console.base import caller_of, check_row
 from subscriptions.console.navigation import short_name
+from subscriptions.console.tabs import LIST_DEAD_LETTERS as LIST
 from subscriptions.console.tabs import tabs_of
 from subscriptions.console.texts import error_text
 from subscriptions.iam import access
@@ -48,7 +49,6 @@ from subscriptions.iam.methods import may_call
 from subscriptions.iam.visible import rows_callable
 from subscriptions.models import Subscription, Topic
 
-LIST = "pushhub.v1.DeadLetters.ListDeadLetters"
 GET = "pushhub.v1.DeadLetters.GetDeadLetter"
 #: Subscriptions, and dead letters, on one page.
 PER_PAGE = 50
@@ -304,10 +304,15 @@ def _job_shown(job: DeadLetterJob) -> dict[str, Any]:
         text = _("Ended after %(done)d of %(total)d: %(reason)s")
     else:
         text = _done_text(job.action, job.done)
+    text %= words_of
+    level = "bad" if job.failure not in ("", jobs.STOPPED) else "" if job.finished_at is None else "good"
+    if (since := jobs.stalled_since(job)) is not None:
+        stalled = _("It has not gone on since %(time)s: is a maintenance worker running?") % {"time": time_text(since)}
+        text, level = f"{text} {stalled}", "warn"
     return {
-        "text": text % words_of,
+        "text": text,
         "is_running": job.finished_at is None,
-        "level": "bad" if job.failure not in ("", jobs.STOPPED) else "" if job.finished_at is None else "good",
+        "level": level,
         "at": time_text(job.finished_at or job.created_at),
     }
 

@@ -78,14 +78,16 @@ class MessagePages:
         if message_id > LAST_ID:
             raise Http404
         caller = caller_of(request)
-        row = row_or_none(self._page.get_queryset(request).filter(pk=message_id))
-        topic = topic_of(row) if row is not None else None
         try:
             page = message_ways(message_id, _pullable(caller), token=request.GET.get("page", ""))
         except InvalidArgument:
             raise Http404 from None
-        if row is None and not page.ways:
+        listed = row_or_none(self._page.get_queryset(request).filter(pk=message_id))
+        if listed is None and not page.ways:
             raise Http404
+        # It may be kept for others alone; whoever got it may go on seeing it, as over REST.
+        row = row_or_none(Message.objects.filter(pk=message_id))
+        topic = topic_of(row) if row is not None else None
         ids = [way.subscription_id for way in page.ways]
         rows = Subscription.objects.filter(pk__in=ids).select_related("project", "dead_letter_topic__project")
         visible = set(rows_callable(caller, GET_SUBSCRIPTION, rows).values_list("pk", flat=True))
@@ -104,7 +106,7 @@ class MessagePages:
                 for way in page.ways
             ],
             "next_page": page.next_token,
-            "may_publish": topic is not None and may_call(caller, PUBLISH, topic),
+            "may_publish": listed is not None and topic is not None and may_call(caller, PUBLISH, topic),
         }
         return self._page.render(request, "admin/deliveries/message_way.html", **context)
 

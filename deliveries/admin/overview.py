@@ -14,7 +14,6 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from deliveries.admin.chart_pages import LIST_TIME_SERIES
 from deliveries.admin.diagnosis_page import DIAGNOSE
 from deliveries.admin.rated_lists import curve
 from deliveries.inspection import words
@@ -24,10 +23,11 @@ from deliveries.inspection.overview import Overview, health, overview
 from deliveries.telemetry.export.probes import Component, Status
 from deliveries.telemetry.series.coverage import Counting, counting
 from pushhub.common.clock import time_text
-from pushhub.common.outages import outage_or_raise
+from pushhub.common.outages import Cause, outage_or_raise
 from pushhub.common.principals import Principal
 from subscriptions.console.base import caller_of
 from subscriptions.console.navigation import chosen_project, short_name
+from subscriptions.console.tabs import LIST_TIME_SERIES
 from subscriptions.iam import access
 from subscriptions.iam.methods import GET_SUBSCRIPTION
 from subscriptions.iam.visible import rows_callable
@@ -144,11 +144,16 @@ def _health(state: Counting) -> list[tuple[str, str, str]]:
     """The name, the level and the state of each part of the deployment."""
     parts = health(state)
     return [
-        (_("Database"), "good", _("answers")),
-        ("Redis", *(("good", _("answers")) if parts.redis_answers else ("bad", _("does not answer")))),
-        (_("Push workers"), *_workers(parts.workers)),
+        (_("Database"), *_standing_of(parts.database_cause)),
+        ("Redis", *_standing_of(parts.redis_cause)),
+        (_("Push workers"), *(_workers(parts.workers) if parts.workers is not None else ("", _("not known")))),
         (_("Metrics pipeline"), *_counting(parts.counting)),
     ]
+
+
+def _standing_of(cause: Cause | None) -> tuple[str, str]:
+    """Return the level and the state of the database or Redis."""
+    return ("good", _("answers")) if cause is None else ("bad", _(cause))
 
 
 def _workers(component: Component) -> tuple[str, str]:

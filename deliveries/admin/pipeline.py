@@ -61,7 +61,7 @@ class PipelineRunAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("outcome"))
     def outcome(self, run: PipelineRun) -> str:
-        return _standing(run)[1]
+        return standing_of(run)[1]
 
 
 def _archive() -> list[tuple[str, str]]:
@@ -86,7 +86,7 @@ def _age(seconds: float | None) -> str:
     return "-" if seconds is None else words.duration_text(seconds * 1000)
 
 
-def _standing(run: PipelineRun | None) -> tuple[str, str]:
+def standing_of(run: PipelineRun | None) -> tuple[str, str]:
     """Return the level and the sentence of a run."""
     if run is None:
         return "none", _("No run is recorded.")
@@ -101,7 +101,7 @@ def _standing(run: PipelineRun | None) -> tuple[str, str]:
 
 def _program(label: str, run: PipelineRun | None) -> dict[str, Any]:
     """Return how a program stands: its last run, and the progress of its job."""
-    level, text = _standing(run)
+    level, text = standing_of(run)
     progress = ""
     job = PublishJob.objects.filter(job_id=run.job_id).first() if run is not None and run.job_id else None
     if job is not None and job.total:

@@ -23,8 +23,9 @@ from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from deliveries.admin.pipeline import standing_of
 from deliveries.admin.readonly import ReadOnlyAdmin
-from deliveries.models import PublishJob
+from deliveries.models import PipelineRun, PublishJob
 from deliveries.pipeline import needs
 from deliveries.pipeline.jobs.replays import ReplaySpec, begin_replay
 from deliveries.pipeline.publishing.publishjobs import JOB_ID
@@ -44,7 +45,7 @@ class PublishJobAdmin(ReadOnlyAdmin):
     """Replays and ingests, and how far each has come."""
 
     methods = {"view": GET_TOPIC}
-    list_display = ("job_id", "kind", "published", "total", "rejected", "created_at", "finished_at", "failure")
+    list_display = ("job_id", "kind", "published", "total", "rejected", "created_at", "finished_at", "outcome")
     list_filter = ("kind",)
     search_fields = ("job_id",)
     change_list_template = "admin/deliveries/publishjob/change_list.html"
@@ -76,6 +77,13 @@ class PublishJobAdmin(ReadOnlyAdmin):
     @admin.display(description=gettext_lazy("rejected"))
     def rejected(self, job: Any) -> int:
         return job.rejected_sum or 0
+
+    @admin.display(description=gettext_lazy("outcome"))
+    def outcome(self, job: PublishJob) -> str:
+        """Return why it failed or, while it has not ended, how its last run stands, which may have been killed."""
+        if job.failure or job.finished_at is not None:
+            return job.failure or "-"
+        return standing_of(PipelineRun.objects.filter(job_id=job.job_id).order_by("-pk").first())[1]
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view

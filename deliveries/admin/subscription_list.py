@@ -23,8 +23,10 @@ from deliveries.inspection.status import level_of
 from deliveries.models import Delivery, GaugeMinute
 from deliveries.rules.ids import publish_time
 from pushhub.common.clock import time_text, utcnow
-from subscriptions.console.base import ConsoleAdmin
-from subscriptions.models import Subscription
+from subscriptions.console.base import ConsoleAdmin, caller_of
+from subscriptions.console.tabs import LIST_TIME_SERIES
+from subscriptions.iam.visible import rows_callable
+from subscriptions.models import Project, Subscription
 
 #: The column of a subscription's full name, as gauges have it.
 NAME = Concat(Value("projects/"), "project__project_id", Value("/subscriptions/"), "subscription_id")
@@ -132,6 +134,10 @@ class SubscriptionChangeList(RatedChangeList):
         #: The minute of the gauges; "" if there are none.
         self.looked = time_text(taken) if taken else ""
         set_conditions(self.result_list)
+        projects = Project.objects.filter(pk__in={row.project_id for row in self.result_list})
+        charted = set(rows_callable(caller_of(request), LIST_TIME_SERIES, projects).values_list("pk", flat=True))
+        for row in self.result_list:
+            row.may_open_charts = row.project_id in charted
 
 
 class SubscriptionList(ConsoleAdmin):
@@ -179,7 +185,9 @@ class SubscriptionList(ConsoleAdmin):
 
     @admin.display(description=_("Pushes"))
     def rate(self, row: Any) -> str:
-        """Return the curve of its pushes as a link to its charts."""
+        """Return the curve of its pushes, as a link to its charts if the reader may open them."""
+        if not row.may_open_charts:
+            return curve(row.rates)
         label = _("Charts of %(name)s") % {"name": row.subscription_id}
         address = reverse("admin:deliveries_charts", args=[row.pk])
         return format_html(

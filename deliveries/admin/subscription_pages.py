@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -25,6 +25,7 @@ from deliveries.backlog.lanes import configure_lanes
 from deliveries.inspection import words
 from deliveries.inspection.conditions import Condition
 from deliveries.inspection.counting import counting_text
+from deliveries.inspection.lanes import LaneView
 from deliveries.inspection.probe import send_probe
 from deliveries.inspection.status import SubscriptionStatus, subscription_status, worst_lane
 from deliveries.models import Delivery
@@ -309,19 +310,9 @@ def shown(caller: Principal, row: Subscription, status: SubscriptionStatus) -> d
         "undelivered": words.count_text(status.undelivered),
         "oldest": words.duration_text(status.oldest_age_seconds * 1000) if status.undelivered else "-",
     }
-    if row.push_endpoint and status.lanes:
-        results = sum(lane.results for lane in status.lanes)
-        failures = sum(lane.failures for lane in status.lanes)
-        figures |= {
-            "outstanding": str(sum(lane.outstanding for lane in status.lanes)),
-            "window": str(sum(lane.window for lane in status.lanes)),
-            "acked": f"{100 * (1 - failures / results):.1f} %" if results else "-",
-            "backoff": words.backoff_text(worst_lane(status.lanes)[1]),
-            "retrying": str(sum(lane.retrying for lane in status.lanes)),
-        }
     state = counting()
     if row.push_endpoint:
-        figures |= _recent_figures(row, state)
+        figures |= _flow_figures(status.lanes) | _recent_figures(row, state)
     figures["counting"] = counting_text(state)
     return {
         "sentence": words.status_sentence(status),
@@ -350,6 +341,21 @@ def _page_of(caller: Principal, finding: words.Finding, row: Subscription) -> tu
     if finding.condition in CONFIGURED:
         return reverse("admin:subscriptions_subscription_change", args=[row.pk]), _("Configuration")
     return None
+
+
+def _flow_figures(lanes: Sequence[LaneView]) -> dict[str, str]:
+    """Return the figures of the flow control, each "-" where Redis does not tell."""
+    if not lanes:
+        return dict.fromkeys(("outstanding", "window", "acked", "backoff", "retrying"), "-")
+    results = sum(lane.results for lane in lanes)
+    failures = sum(lane.failures for lane in lanes)
+    return {
+        "outstanding": str(sum(lane.outstanding for lane in lanes)),
+        "window": str(sum(lane.window for lane in lanes)),
+        "acked": f"{100 * (1 - failures / results):.1f} %" if results else "-",
+        "backoff": words.backoff_text(worst_lane(lanes)[1]),
+        "retrying": str(sum(lane.retrying for lane in lanes)),
+    }
 
 
 def _recent_figures(row: Subscription, state: Counting) -> dict[str, str]:

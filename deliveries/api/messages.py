@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from django.utils import translation
+
 from deliveries.inspection.attempts import Attempt
 from deliveries.inspection.contents import as_delivered, sees_originals, topic_of, wire_of
 from deliveries.inspection.messages import Way, Ways, message_ways, why_missing, why_waiting
@@ -48,12 +50,15 @@ def get_message(project: str, message: str, query: Mapping[str, str], caller: Pr
     if not found.ways and not _sees_topic(caller, row, found.events):
         raise _message_not_found(message)
     original, delivered = _contents(caller, row, found.ways) if row is not None else ({}, {})
+    # The texts of the API do not depend on the language that a client accepts.
+    with translation.override("en"):
+        deliveries = [_delivery(way, found) | delivered.get(way.subscription_id, {}) for way in found.ways]
     answer = {
         "name": f"projects/{project_id}/messages/{message}",
         "messageId": message,
         "publishTime": publish_time_text(int(message)),
         **original,
-        "deliveries": [_delivery(way, found) | delivered.get(way.subscription_id, {}) for way in found.ways],
+        "deliveries": deliveries,
     }
     return answer | {"nextPageToken": found.next_token} if found.next_token else answer
 

@@ -21,6 +21,7 @@ from deliveries.store.writelock import write_transaction
 from pushhub.common.clock import Clock, utcnow
 from pushhub.common.errors import FailedPrecondition, InvalidArgument, PushHubError
 from pushhub.common.principals import Principal
+from pushhub.common.replica import subtract_age
 from pushhub.common.rows import row_or_none
 from subscriptions import audit
 from subscriptions.iam.methods import authorize
@@ -34,6 +35,8 @@ STOPPED = "stopped"
 MAX_RATE = 1000
 #: After a pause, an order makes up for so many seconds at most.
 CATCH_UP_SECONDS = 10.0
+#: An order that moves nothing for so long has nobody who carries it out.
+STALLED = timedelta(minutes=1)
 #: How long one tick works on one order.
 TICK_SECONDS = 2.0
 
@@ -86,6 +89,12 @@ def _ordered(letters: QuerySet[DeadLetter], chosen_ids: Sequence[int] | None) ->
 
 def running_job(source: Subscription) -> DeadLetterJob | None:
     return DeadLetterJob.objects.filter(subscription=source, finished_at=None).order_by("pk").first()
+
+
+def stalled_since(job: DeadLetterJob, *, clock: Clock = utcnow) -> datetime | None:
+    """Return since when an order has not gone on although it has not ended; None if it goes on."""
+    since: datetime = job.advanced_at or job.created_at
+    return since if job.finished_at is None and subtract_age(clock()) - since > STALLED else None
 
 
 def stop_job(source: Subscription, *, clock: Clock = utcnow) -> bool:

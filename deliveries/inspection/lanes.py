@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +10,7 @@ from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import Mode, Place
 from deliveries.backlog.connection import beside_an_outage
 from deliveries.backlog.lanestate import parse_lane_state
-from deliveries.backlog.records import Lane, cell_key
+from deliveries.backlog.records import Lane, cell_key, key_digest
 from deliveries.backlog.regions import patience_seconds
 from deliveries.backlog.workerverbs import DEAD_AFTER_MS
 from deliveries.rules.flow import Flow
@@ -50,6 +49,8 @@ class LaneView:
     latency_ms: float
     #: Whether some deliveries are in the database only.
     is_spilled: bool
+    #: Messages that go out as soon as the window and the push backoff let them.
+    ready: int
     #: The number of messages that wait for a retry, the ids of the first of them, and when the first is due.
     retrying: int
     retry_ids: Sequence[int]
@@ -81,31 +82,31 @@ def lane_views(backlog: Backlog, lanes: Sequence[Lane]) -> dict[Lane, LaneView]:
 
     May raise redis.RedisError, and errors of the database.
     """
-    now_ms = time.time() * 1000
-    served_ms = _served_ms(backlog, sorted({lane.region for lane in lanes}), now_ms)
-    is_any_alive = any(now_ms - at_ms <= DEAD_AFTER_MS for at_ms in served_ms.values())
+    silent_ms = _silent_ms(backlog, sorted({lane.region for lane in lanes}))
+    is_any_alive = any(silent <= DEAD_AFTER_MS for silent in silent_ms.values())
     views = {
-        lane: _lane_view(lane.region, reply, served_ms.get(lane.region), now_ms=now_ms)
+        lane: _lane_view(lane.region, reply, silent_ms.get(lane.region))
         for lane, reply in backlog.views(lanes, retries=RETRIES_READ).items()
     }
     return {lane: _served(view, is_any_alive=is_any_alive) for lane, view in views.items()}
 
 
-def _served_ms(backlog: Backlog, regions: Sequence[str], now_ms: float) -> dict[str, float]:
-    """Return when workers last served these regions, and the one that was served last.
+def _silent_ms(backlog: Backlog, regions: Sequence[str]) -> dict[str, float]:
+    """Return how long ago workers served these regions, and the one that was served last.
 
     Only one cell knows. If its node of a Cluster is away, nothing is said against the workers.
     """
-    served_ms = dict.fromkeys(regions, now_ms)
     with beside_an_outage():
         pipe = backlog.client.pipeline(transaction=False)
+        pipe.time()
         pipe.zrange(cell_key(0, "regions"), -1, -1, withscores=True)
         for region in regions:
             pipe.zscore(cell_key(0, "regions"), region)
-        newest, *times_ms = pipe.execute()
+        (seconds, microseconds), newest, *times_ms = pipe.execute()
         served_ms = {name.decode(): at_ms for name, at_ms in newest}
         served_ms |= {name: at_ms for name, at_ms in zip(regions, times_ms, strict=True) if at_ms is not None}
-    return served_ms
+        return {name: seconds * 1000 + microseconds / 1000 - at_ms for name, at_ms in served_ms.items()}
+    return dict.fromkeys(regions, 0.0)
 
 
 def _served(view: LaneView, *, is_any_alive: bool) -> LaneView:
@@ -117,31 +118,32 @@ def _served(view: LaneView, *, is_any_alive: bool) -> LaneView:
 
 
 @dataclass(frozen=True, slots=True)
-class Blocker:
-    """The message that an ordering key waits for, and how many wait behind it in Redis."""
+class Holder:
+    """The message that an ordering key of a lane waits for."""
 
     message_id: int
-    behind: int
+    #: Later messages of the key that Redis has.
+    parked: int
+    #: Whether the lane has left further ones to the database.
+    has_left: bool
 
 
-def blockers(backlog: Backlog, lane: Lane, message_ids: Sequence[int]) -> dict[int, Blocker]:
-    """Return for each of these messages of an ordered lane the first one of its ordering key, as far as Redis has them.
+def key_holders(backlog: Backlog, lane: Lane, ordering_keys: Collection[str]) -> dict[str, Holder]:
+    """Return which message each of these ordering keys waits for, as far as Redis has them.
 
     May raise redis.RedisError.
     """
-    if not message_ids:
-        return {}
-    key = lane.root
-    digests: Sequence[Any] = backlog.client.hmget(f"{key}:o", [str(message_id) for message_id in message_ids])
-    ordered = {message_id: digest.decode() for message_id, digest in zip(message_ids, digests, strict=True) if digest}
     pipe = backlog.client.pipeline(transaction=False)
-    for digest in ordered.values():
-        pipe.hget(f"{key}:k", digest)
-        pipe.llen(f"{key}:q:{digest}")
+    for digest in map(key_digest, ordering_keys):
+        pipe.hget(f"{lane.root}:k", digest)
+        pipe.llen(f"{lane.root}:q:{digest}")
+        pipe.hexists(f"{lane.root}:w", digest)
     replies = pipe.execute()
-    heads = zip(ordered, replies[0::2], replies[1::2], strict=True)
+    held = zip(ordering_keys, replies[0::3], replies[1::3], replies[2::3], strict=True)
     # "*" stands for leases of another puller.
-    return {message_id: Blocker(int(head), behind) for message_id, head, behind in heads if head and head != b"*"}
+    return {
+        key: Holder(int(first), parked, has_left) for key, first, parked, has_left in held if first not in (None, b"*")
+    }
 
 
 def message_places(backlog: Backlog, lane: Lane, message_id: int) -> tuple[Place | None, float | None]:
@@ -153,8 +155,8 @@ def message_places(backlog: Backlog, lane: Lane, message_id: int) -> tuple[Place
     return Place(mark.decode()) if mark else None, due_at_ms
 
 
-def _lane_view(region: str, reply: Any, served_at_ms: float | None, *, now_ms: float) -> LaneView:
-    raw, retrying, retried, leased = reply
+def _lane_view(region: str, reply: Any, silent_ms: float | None) -> LaneView:
+    now_ms, raw, ready, retrying, retried, leased = reply
     state = parse_lane_state(dict(zip(raw[::2], raw[1::2], strict=True)))
     flow = state.flow if state is not None else Flow()
     return LaneView(
@@ -168,15 +170,17 @@ def _lane_view(region: str, reply: Any, served_at_ms: float | None, *, now_ms: f
         and flow.bucket_tokens + max(now_ms - flow.bucket_filled_ms, 0) * flow.rate / 1000 < 1,
         is_backing_off=flow.is_backing_off,
         pause_ms=max(flow.resume_ms - now_ms, 0.0),
-        gap_ms=flow.gap_ms,
+        # Less than a millisecond holds nothing back, and would be shown as 0.
+        gap_ms=flow.gap_ms if flow.gap_ms >= 1 else 0.0,
         results=int(flow.results_seen),
         ack_share=flow.ack_ratio,
         nack_share=flow.nack_share,
         acked_ms_ago=max(now_ms - flow.acked_ms, 0.0) if flow.acked_ms else None,
         latency_ms=flow.latency_ms,
         is_spilled=state is not None and state.spilled,
+        ready=ready,
         retrying=retrying,
         retry_ids=[int(message_id) for message_id in retried[::2]],
         retry_in_ms=max(float(retried[1]) - now_ms, 0.0) if retried else None,
-        silent_seconds=None if served_at_ms is None else max(now_ms - served_at_ms, 0.0) / 1000,
+        silent_seconds=None if silent_ms is None else max(silent_ms, 0.0) / 1000,
     )

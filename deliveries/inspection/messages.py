@@ -22,7 +22,7 @@ from deliveries.inspection import words
 from deliveries.inspection.attempts import Attempt, AttemptSearch, Span
 from deliveries.inspection.conditions import HELD_BACK
 from deliveries.inspection.gaps import gaps, numbers_of
-from deliveries.inspection.lanes import blockers, message_places
+from deliveries.inspection.lanes import key_holders, message_places
 from deliveries.inspection.status import subscription_status
 from deliveries.models import Delivery, Message
 from deliveries.rules.ids import publish_time_ms
@@ -210,8 +210,22 @@ class _Page:
         place, due_ms = _present_place(row) if row is not None else (_end(own), None)
         name = (row.subscription if row is not None else subscription or self._owed[pk]).name
         missing = 0 if is_searched_on else max(found.last - found.found, 0)
-        blocked_by = _blocking(row) if row is not None and place is Place.WAITING else None
+        blocked_by = self._blocking(row) if row is not None and place is Place.WAITING else None
         return Way(name, pk, place, own, due_ms, missing=missing, is_searched_on=is_searched_on, blocked_by=blocked_by)
+
+    def _blocking(self, row: Delivery) -> Delivery | None:
+        """Return the delivery of an earlier message of the same ordering key, if this one waits for it."""
+        if self._message is None or not self._message.ordering_key:
+            return None
+        lane = Lane(row.subscription_id, row.region)
+        try:
+            holders = key_holders(default_backlog(), lane, [self._message.ordering_key])
+        except redis.RedisError as error:
+            outage_or_raise(error)
+            return None
+        earlier = [holder.message_id for holder in holders.values() if holder.message_id < row.message_id]
+        rows = Delivery.objects.filter(subscription=row.subscription_id, message__in=earlier)
+        return row_or_none(rows.order_by())
 
 
 def why_waiting(way: Way) -> str:
@@ -253,19 +267,6 @@ def why_missing(way: Way, page: Ways) -> str:
             "has yet to."
         )
     return " ".join([_("Attempts that the journal does not have: %(count)d.") % {"count": way.missing}, cause])
-
-
-def _blocking(row: Delivery) -> Delivery | None:
-    """Return the delivery of an earlier message of the same ordering key, if this one waits for it."""
-    try:
-        blocker = blockers(default_backlog(), Lane(row.subscription_id, row.region), [row.message_id])
-    except redis.RedisError as error:
-        outage_or_raise(error)
-        return None
-    if row.message_id not in blocker or blocker[row.message_id].message_id == row.message_id:
-        return None
-    rows = Delivery.objects.filter(subscription=row.subscription_id, message=blocker[row.message_id].message_id)
-    return row_or_none(rows.order_by())
 
 
 def ended_ids(events: Sequence[Attempt]) -> set[int]:

@@ -15,13 +15,14 @@ from django.conf import settings
 from django.db.models import Max, Q, QuerySet, Sum
 
 from deliveries.inspection.counted import added_up_once
+from deliveries.inspection.status import why_not_stored
 from deliveries.models import GaugeMinute, GaugeRound, MetricHour, MetricMinute
 from deliveries.store.metricrows import of_resources
-from deliveries.telemetry.export.probes import Component, Status
-from deliveries.telemetry.export.readiness import push_workers
+from deliveries.telemetry.export.probes import Component
+from deliveries.telemetry.export.readiness import push_workers, redis_writes
 from deliveries.telemetry.series.coverage import Counting
 from pushhub.common.clock import Clock, utcnow
-from pushhub.common.outages import outage_or_raise
+from pushhub.common.outages import Cause, outage_or_raise
 from subscriptions.models import Project
 
 #: Gauges are taken each minute. Older ones show that the maintenance worker has stopped.
@@ -45,11 +46,13 @@ class Overview:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Whether the processes of the deployment are alive."""
+    """Whether the parts of the deployment do their work."""
 
-    redis_answers: bool
-    #: The push workers.
-    workers: Component
+    #: Why the database takes no writes, and Redis no messages; None if they do.
+    database_cause: Cause | None
+    redis_cause: Cause | None
+    #: The push workers; None if nobody knows, as Redis knows them.
+    workers: Component | None
     #: How far the journal is counted; None if the journal is off.
     counting: Counting | None
 
@@ -88,13 +91,15 @@ def last_rounds(now: datetime) -> QuerySet[GaugeRound, datetime]:
 
 
 def health(state: Counting) -> Health:
-    """Return the state of Redis, the push workers and, as it is given, the counter of the journal."""
+    """Return the state of the database, Redis, the push workers and, as it is given, the counter of the journal."""
+    database_cause = why_not_stored()
     shown = state if settings.JOURNAL else None
     try:
-        return Health(True, push_workers(), shown)
+        # A Redis that is full or read-only answers questions.
+        redis_writes()
+        return Health(database_cause, None, push_workers(), shown)
     except redis.RedisError as error:
-        outage_or_raise(error)
-        return Health(False, Component(Status.UNAVAILABLE), shown)
+        return Health(database_cause, outage_or_raise(error), None, shown)
 
 
 def _rates(project_ids: Iterable[str], now: datetime) -> dict[str, list[float]]:

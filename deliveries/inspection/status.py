@@ -19,12 +19,12 @@ from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import Lane
 from deliveries.deadletters.forwarding import dead_letter_topic_usable
 from deliveries.inspection.conditions import FAILING, KINDS, Condition, Level
-from deliveries.inspection.lanes import LaneView, blockers, lane_views
+from deliveries.inspection.lanes import Holder, LaneView, key_holders, lane_views
 from deliveries.inspection.outcomes import Outcomes, subscription_outcomes
 from deliveries.models import Delivery
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.regions import is_transit_allowed
-from deliveries.store import lanerows
+from deliveries.store import lanerows, statements
 from deliveries.store.trial import refusal, seconds_to_store
 from deliveries.telemetry.export.probes import Status
 from deliveries.telemetry.export.readiness import KEY_SECONDS, WRITTEN_KEY, maintenance_in
@@ -119,7 +119,7 @@ def subscription_status(
     if subscription.detached:
         return SubscriptionStatus(Condition.DETACHED, undelivered, age, [])
     backlog = backlog or default_backlog()
-    cause = _why_not_stored()
+    cause = why_not_stored()
     notices = [Notice(Condition.DATABASE_DOWN, cause=cause)] if cause else []
     notices += _stored_notices(subscription, waiting_regions, clock)
     try:
@@ -226,7 +226,7 @@ def quota_notices(client: redis.Redis, quotas: Sequence[Quota], project: str) ->
 
 def topic_notices(topic: Topic) -> list[Notice]:
     """Return why publishes to a topic are refused."""
-    cause = _why_not_stored()
+    cause = why_not_stored()
     notices = [Notice(Condition.DATABASE_DOWN, cause=cause)] if cause else []
     quotas = [PUBLISH_REQUESTS, PUBLISHER, ADMINISTRATOR]
     try:
@@ -236,7 +236,7 @@ def topic_notices(topic: Topic) -> list[Notice]:
     return notices
 
 
-def _why_not_stored() -> Cause | None:
+def why_not_stored() -> Cause | None:
     """Return why the database takes no writes, or did not take the last publish of this process; None if it does."""
     try:
         seconds_to_store()
@@ -274,7 +274,8 @@ def condition_of(lane: LaneView) -> Condition:
 def next_attempt_ms(condition: Condition, lane: LaneView) -> float | None:
     """Return how long the lane waits until its next attempt; None if that is not known, or nothing holds it back."""
     if condition == Condition.BACKING_OFF:
-        return max(lane.pause_ms, lane.retry_in_ms or 0.0 if not lane.is_spilled else 0.0)
+        has_others = lane.ready > 0 or lane.is_spilled
+        return lane.pause_ms if has_others else max(lane.pause_ms, lane.retry_in_ms or 0.0)
     if condition == Condition.RETRYING:
         return lane.retry_in_ms
     return None
@@ -300,22 +301,29 @@ def _last_result(subscription_id: int, lane: LaneView) -> str:
 MIN_ATTEMPTS = 3
 #: Of the oldest deliveries, and of those whose retries are due next, so many are looked at.
 LOOKED_AT = 100
+#: Of the messages that wait for a poison message, so many are counted.
+MAX_BEHIND = 1000
 
 
 def find_poison(backlog: Backlog, subscription_id: int, views: Sequence[LaneView]) -> tuple[Delivery, int] | None:
-    """Return the poison message that most others of its ordering key wait for, and how many do.
+    """Return the poison message that most others of its ordering key wait for in Redis, and how many do in all.
 
     May raise redis.RedisError.
     """
     found = [pair for view in views for pair in _poisoned(backlog, Lane(subscription_id, view.region), view)]
-    return max(found, key=lambda pair: pair[1], default=None)
+    if not found:
+        return None
+    poison, _ = max(found, key=lambda pair: (pair[1].has_left, pair[1].parked))
+    behind = statements.count_of_key(subscription_id, poison.region, poison.message_id, limit=MAX_BEHIND + 2) - 1
+    return (poison, behind) if behind > 0 else None
 
 
-def _poisoned(backlog: Backlog, lane: Lane, view: LaneView) -> Sequence[tuple[Delivery, int]]:
-    """Return the poison messages of a lane, and how many wait behind each."""
+def _poisoned(backlog: Backlog, lane: Lane, view: LaneView) -> Sequence[tuple[Delivery, Holder]]:
+    """Return the poison messages of a lane, each with what it holds up."""
     rows = Delivery.objects.filter(subscription=lane.subscription_id, region=lane.region)
     oldest = rows.order_by("message_id").values_list("message_id", flat=True)[:LOOKED_AT]
-    heads = blockers(backlog, lane, sorted({*view.retry_ids, *oldest}))
-    behind = {head.message_id: head.behind for head in heads.values() if head.behind}
-    poison = rows.filter(message_id__in=list(behind), attempts__gte=MIN_ATTEMPTS).order_by("message_id")
-    return [(row, behind[row.message_id]) for row in poison]
+    ordering_keys = statements.ordering_keys(sorted({*view.retry_ids, *oldest}))
+    holders = key_holders(backlog, lane, {key for key in ordering_keys.values() if key})
+    held = {holder.message_id: holder for holder in holders.values()}
+    poison = rows.filter(message_id__in=list(held), attempts__gte=MIN_ATTEMPTS).order_by("message_id")
+    return [(row, held[row.message_id]) for row in poison]

@@ -15,7 +15,7 @@ from deliveries.inspection.conditions import ANSWERED, KINDS, Condition, Level
 from deliveries.inspection.counting import NOT_COUNTED
 from deliveries.inspection.lanes import LaneView
 from deliveries.inspection.outcomes import Outcomes
-from deliveries.inspection.status import MAX_COUNTED, Notice, SubscriptionStatus
+from deliveries.inspection.status import MAX_BEHIND, MAX_COUNTED, Notice, SubscriptionStatus
 from deliveries.models import Delivery
 from deliveries.rules.outcome import Reason
 from pushhub.common.clock import time_text, utcnow
@@ -82,8 +82,8 @@ def blocked_sentence(blocking: Delivery) -> str:
     return f"{sentence} {nacks}".rstrip() % values
 
 
-def count_text(count: int) -> str:
-    return _("more than %(count)d") % {"count": MAX_COUNTED} if count > MAX_COUNTED else str(count)
+def count_text(count: int, *, most: int = MAX_COUNTED) -> str:
+    return _("more than %(count)d") % {"count": most} if count > most else str(count)
 
 
 def duration_text(milliseconds: float) -> str:
@@ -186,10 +186,11 @@ def _notice_sentence(notice: Notice) -> str:
         return _no_worker_sentence(notice.lane, "0")
     poison = notice.poison
     assert poison is not None
-    found = {"id": poison.message_id, "behind": notice.behind, "count": poison.attempts}
+    behind = count_text(notice.behind, most=MAX_BEHIND)
+    found = {"id": poison.message_id, "behind": behind, "count": poison.attempts}
     return _(
         "The message %(id)s is refused again and again. Its nacks: %(count)d, the last with %(result)s. Later messages "
-        "of its ordering key wait for it: %(behind)d."
+        "of its ordering key wait for it: %(behind)s."
     ) % {**found, "result": result_text(poison.last_result)}
 
 

@@ -289,6 +289,15 @@ def _rows_of_key() -> str:
     )
 
 
+def count_of_key(subscription_id: int, region: str, first_id: int, *, limit: int) -> int:
+    """Return how many deliveries of a lane have a message's ordering key, from this message on, up to `limit`."""
+    [[count]] = fetch_rows(
+        f"SELECT count(*) FROM (SELECT 1 FROM {_rows_of_key()} LIMIT %s) of_key",
+        [subscription_id, region, first_id, limit],
+    )
+    return int(count)
+
+
 def ordering_keys(message_ids: Sequence[int]) -> dict[int, str]:
     """Return the ordering key of each message that exists, "" for none."""
     keys: dict[int, str] = {}

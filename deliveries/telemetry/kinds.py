@@ -306,7 +306,7 @@ METRICS = (
     ),
     Kind(
         "subscription/push_backoff",
-        "Pause of the subscription's push backoff.",
+        "Pause of the subscription's push backoff; at least 1 until it ends, while messages wait.",
         "ms",
         origin="own",
         gauge="backoff_ms",

@@ -13,6 +13,8 @@ from subscriptions.iam.methods import GET_POLICY, may_call
 from subscriptions.models import Subscription, Topic
 
 LIST_LOG = "google.logging.v2.LoggingServiceV2.ListLogEntries"
+LIST_TIME_SERIES = "google.monitoring.v3.MetricService.ListTimeSeries"
+LIST_DEAD_LETTERS = "pushhub.v1.DeadLetters.ListDeadLetters"
 
 SUBSCRIPTION = {
     "overview": (_("Overview"), "admin:deliveries_state"),
@@ -30,7 +32,11 @@ TOPIC = {
 def tabs_of(row: Subscription | Topic, current: str, *, caller: Principal) -> list[dict[str, Any]]:
     """Return the label, the address and whether it is the current page, for each tab that `caller` may open."""
     pages = SUBSCRIPTION if isinstance(row, Subscription) else TOPIC
-    tabs = [(name, label, reverse(page, args=[row.pk])) for name, (label, page) in pages.items()]
+    closed = {
+        *(["dead_letters"] if not may_call(caller, LIST_DEAD_LETTERS, row) else []),
+        *(["metrics"] if not may_call(caller, LIST_TIME_SERIES, row.project) else []),
+    }
+    tabs = [(name, label, reverse(page, args=[row.pk])) for name, (label, page) in pages.items() if name not in closed]
     if may_call(caller, GET_POLICY, row):
         tabs.append(("permissions", _("Permissions"), reverse("admin:subscriptions_policy_of", args=[row.name])))
     if may_call(caller, LIST_LOG, row.project):

@@ -10,6 +10,7 @@ import pytest
 from django.contrib import admin
 from django.contrib.auth.models import User
 from django.utils.safestring import mark_safe
+from playwright.sync_api import expect
 from pytest_django.live_server_helper import LiveServer
 
 from deliveries.models import MetricMinute
@@ -119,7 +120,27 @@ def test_a_subscriptions_page_updates_without_a_reload(
         second_tab.wait_for_selector("text=Paused. Messages wait")
         page.bring_to_front()
         page.wait_for_selector("text=Paused by")
-        assert page.locator(".status.warn").count() == 1
+        assert page.locator(".status.warn >> visible=true").count() == 1
+        browser.check()
+
+
+@pytest.mark.parametrize("path", ["deliveries/delivery/state/{pk}/", "deliveries/pipelinerun/", ""])
+def test_a_page_that_is_not_renewed_any_more_says_so(
+    shop: Subscription, live_server: LiveServer, chromium: Chromium, path: str
+) -> None:
+    with chromium(live_server.url) as browser:
+        browser.page.clock.install()
+        sign_in(browser)
+        page = browser.open(f"/admin/{path.format(pk=shop.pk)}")
+        assert not page.locator("#stale").is_visible()
+        # When the session ends, so that each look leads to the login
+        page.context.clear_cookies()
+        with page.expect_response("**/login/**"):
+            page.clock.run_for(2000)
+        page.clock.run_for(8000)
+        with page.expect_response("**/login/**"):
+            page.clock.run_for(2000)
+        expect(page.locator("#stale")).to_contain_text(re.compile(r"not been renewed since 20.* UTC\. Reload it\."))
         browser.check()
 
 

@@ -1,30 +1,17 @@
 "use strict";
 // Keeps a page up to date while somebody looks at it: the texts that it names, and the part that it loads anew.
 
-const PERIOD_MS = 2000;
 const page = document.querySelector("[data-live-source]");
 const part = document.querySelector("[data-live-part]");
 
 const shownHtml = new Map();
 
 async function refresh() {
-  if (document.hidden) return;
-  try {
-    if (page) show(JSON.parse(await load(page.dataset.liveSource, "application/json")));
-    if (part && !isInUse(part)) {
-      const html = await load(part.dataset.livePart, "text/html");
-      if (!isInUse(part)) part.innerHTML = html;
-    }
-  } catch {
-    // The server is away for a moment; the next round asks again.
+  if (page) show(JSON.parse(await load(page.dataset.liveSource, "application/json")));
+  if (part) {
+    const html = await load(part.dataset.livePart, "text/html");
+    if (!isInUse(part)) part.innerHTML = html;
   }
-}
-
-async function load(url, type) {
-  const answer = await fetch(url, { headers: { Accept: type } });
-  // A redirection leads to the login.
-  if (!answer.ok || answer.redirected) throw new Error(answer.status);
-  return answer.text();
 }
 
 // What somebody has chosen with the keyboard or marked to copy stays where it is.
@@ -51,5 +38,4 @@ function show(texts) {
   if (status && texts.level) status.className = `status ${texts.level}`;
 }
 
-setInterval(refresh, PERIOD_MS);
-document.addEventListener("visibilitychange", refresh);
+keepUpToDate(refresh);

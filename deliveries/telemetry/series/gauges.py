@@ -15,6 +15,7 @@ from deliveries.backlog.lanestate import LaneState
 from deliveries.backlog.records import Lane, grouped
 from deliveries.backlog.regions import regions_unserved
 from deliveries.models import GaugeMinute, GaugeRound
+from deliveries.rules.flow import Flow
 from deliveries.rules.ids import publish_time
 from deliveries.store import lanerows
 from deliveries.store.lanerows import LaneCount
@@ -112,7 +113,7 @@ def _row(
     count, oldest = waiting
     age = now - publish_time(oldest) if oldest is not None else timedelta()
     now_ms = time.time() * 1000
-    backoff_ms = max((state.flow.pause_ms(now_ms=now_ms) for state in states), default=0.0)
+    backoff_ms = max((_held_back_ms(state.flow, count, now_ms) for state in states), default=0.0)
     return GaugeMinute(
         project=name.split("/")[1],
         resource=name,
@@ -123,3 +124,8 @@ def _row(
         push_window=sum(state.window for state in states if state.mode == Mode.PUSH),
         backoff_ms=int(backoff_ms),
     )
+
+
+def _held_back_ms(flow: Flow, waiting: int, now_ms: float) -> float:
+    """Return how long the push backoff holds messages back. It is 1 at least between two pauses, too."""
+    return max(flow.pause_ms(now_ms=now_ms), 1.0 if waiting and flow.is_backing_off else 0.0)

@@ -63,3 +63,44 @@ if (tab) {
   const tabs = tab.parentElement;
   tabs.scrollLeft += tab.getBoundingClientRect().left - tabs.getBoundingClientRect().left;
 }
+
+const PERIOD_MS = 2000;
+// After this time without an answer a page says that it is old.
+const STALE_MS = 10000;
+
+// Calls `renew` every two seconds while somebody looks at the page. It raises an error if it could not renew it.
+function keepUpToDate(renew) {
+  const note = document.getElementById("stale");
+  let renewedAt = Date.now();
+  // Since when no look was answered.
+  let unansweredFrom = null;
+  let isUnderWay = false;
+
+  async function look() {
+    if (document.hidden) return;
+    unansweredFrom ??= Date.now();
+    note.querySelector("time").textContent = `${new Date(renewedAt).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+    note.hidden = Date.now() - unansweredFrom < STALE_MS;
+    if (isUnderWay) return;
+    isUnderWay = true;
+    try {
+      await renew();
+      renewedAt = Date.now();
+      unansweredFrom = null;
+      note.hidden = true;
+    } catch {
+      // The server is away for a moment; the next look asks again.
+    }
+    isUnderWay = false;
+  }
+
+  setInterval(look, PERIOD_MS);
+  document.addEventListener("visibilitychange", look);
+}
+
+async function load(url, type) {
+  const answer = await fetch(url, { headers: { Accept: type } });
+  // A redirection leads to the login.
+  if (!answer.ok || answer.redirected) throw new Error(answer.status);
+  return answer.text();
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from deliveries.deadletters import jobs
 from deliveries.models import DeadLetter, DeadLetterJob, Delivery, Message
+from pushhub.common.clock import time_text, utcnow
 from subscriptions.iam import grants
 from subscriptions.models import Project, Subscription, Topic
 from tests.integration.deadletters.letters import letters_create, owed_to, source_create
@@ -101,6 +103,17 @@ def test_chosen_dead_letters_are_redriven_at_once_and_discarded_after_a_confirma
 def first_tick() -> None:
     """Advance the one order at the time of its begin, however long the test took to get here."""
     jobs.advance_jobs(clock=lambda: DeadLetterJob.objects.get().created_at)
+
+
+def test_an_order_that_nobody_carries_out_says_so(api: Api, client: Client) -> None:
+    source = source_create(api)
+    letters_create(api, source, 1)
+    act(client, source, do="redrive-all", rate="1")
+    begun = utcnow() - timedelta(minutes=2)
+    DeadLetterJob.objects.update(created_at=begun)
+    live = client.get(f"{LIST}job/{source.pk}/").json()
+    assert live["level"] == "warn"
+    assert live["sentence"].endswith(f"not gone on since {time_text(begun)}: is a maintenance worker running?")
 
 
 def test_all_dead_letters_are_moved_by_a_job_whose_progress_is_shown(api: Api, client: Client) -> None:

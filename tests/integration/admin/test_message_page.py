@@ -204,3 +204,34 @@ def test_numbers_without_end_are_no_ids(api: Api, digits: str) -> None:
         assert client.get(f"/admin/deliveries/{address}{digits}").status_code == 200, address
     page = client.post(f"/admin/deliveries/deadletter/act/{source.pk}/", {"do": "redrive", "letter": [digits]})
     assert page.status_code == 302
+
+
+def test_the_texts_of_rest_are_in_english_whatever_language_the_caller_accepts(api: Api, folder: Path) -> None:
+    api.create("subscriptions/pull", {"topic": TOPIC})
+    message_id = publish(api)
+    english, chinese = (
+        api.get(f"messages/{message_id}", **{"Accept-Language": language}).body["deliveries"]
+        for language in ("en", "zh-hans")
+    )
+    assert english[0]["reason"].startswith("No subscriber holds a message.")
+    assert chinese == english
+
+
+def test_a_message_that_still_waits_for_others_is_not_called_gone(api: Api, folder: Path) -> None:
+    # Given a message that one subscription has acknowledged, and another one has not
+    api.create("subscriptions/pull", {"topic": TOPIC})
+    api.create("subscriptions/other", {"topic": TOPIC})
+    ada = staff_client("ada")
+    pull = Subscription.objects.get(subscription_id="pull")
+    grants.grant_role(pull, role="roles/pubsub.subscriber", member="user:ada@example.com")
+    message_id = publish(api)
+    [received] = api.post("subscriptions/pull:pull", {"maxMessages": 1}).body["receivedMessages"]
+    assert api.post("subscriptions/pull:acknowledge", {"ackIds": [received["ackId"]]}).status == 200
+    # Then whoever may pull from the first one still sees it, as over REST
+    page = ada.get(f"/admin/deliveries/message/way/{message_id}/")
+    assert page.context["original"]["text"] == "hello"
+    assert not page.context["may_publish"]
+    # And it is gone once nobody waits for it
+    Delivery.objects.all().delete()
+    Message.objects.all().delete()
+    assert "Not kept any more" in ada.get(f"/admin/deliveries/message/way/{message_id}/").content.decode()

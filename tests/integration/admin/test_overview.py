@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,14 +17,20 @@ from django.test.utils import CaptureQueriesContext
 
 from deliveries.admin import demoreceiver
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.records import Lane
 from deliveries.inspection import failing as failing_endpoints
+from deliveries.inspection import overview as overviews
 from deliveries.models import CountingLease, Delivery, GaugeMinute, GaugeRound, MetricHour, MetricMinute
+from deliveries.store import trial
 from deliveries.telemetry.counting.lease import Counter, Lease
 from deliveries.telemetry.series.coverage import counting
+from deliveries.telemetry.series.gauges import take_gauges
 from pushhub.common.clock import time_text, utcnow
+from pushhub.common.outages import Cause
 from subscriptions.iam import grants
 from subscriptions.models import Project, Subscription, Topic
 from tests.demoreceivers import stop_receiver
+from tests.lanes import lane_change
 from tests.ports import wait_for
 from tests.restapi import Api, staff_client
 from tests.workers import Worker
@@ -98,6 +105,17 @@ def test_a_failing_endpoint_is_shown_below_the_figures_with_its_reason_and_its_h
     text = page.content.decode()
     assert text.index("Undelivered messages") < text.index("127.0.0.1:40009")
     assert figures(client)["Undelivered messages"] == "1"
+
+
+def test_an_endpoint_in_backoff_fails_between_its_pauses_too(api: Api, client: Client) -> None:
+    # Given an endpoint whose pause is over, while the next retry is not due
+    failing_subscription(api)
+    assert api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}]}).status == 200
+    default_backlog().beat("push@test", regions=["local"])
+    lane_change(default_backlog(), Lane(Subscription.objects.get().pk, "local"), backoff_level=5)
+    take_gauges()
+    [(_host, [row])] = client.get("/admin/").context["failing"]
+    assert row["name"] == "shop / push"
 
 
 def test_where_nothing_waits_there_is_no_oldest_message(api: Api, client: Client) -> None:
@@ -196,7 +214,7 @@ def test_all_is_not_said_to_be_well_where_it_is_not_known(
     gauge(minutes_ago=5)
     text = client.get("/admin/").content.decode()
     assert "the maintenance worker has not looked lately" in text
-    assert "no endpoint failed" not in text
+    assert "No endpoint is known" not in text
     gauge(backoff_ms=500)
 
     def unreachable(*_: Any) -> None:
@@ -205,7 +223,7 @@ def test_all_is_not_said_to_be_well_where_it_is_not_known(
     monkeypatch.setattr(failing_endpoints, "lane_views", unreachable)
     text = client.get("/admin/").content.decode()
     assert "Redis does not answer" in text
-    assert "no endpoint failed" not in text
+    assert "No endpoint is known" not in text
 
 
 def test_rates_are_those_of_the_last_five_minutes_with_a_curve_of_fifteen(api: Api, client: Client) -> None:
@@ -219,11 +237,13 @@ def test_rates_are_those_of_the_last_five_minutes_with_a_curve_of_fifteen(api: A
     assert [curve.count(",") for curve in curves] == [0, 0, 0, 15, 0]
 
 
-def test_a_quiet_console_says_when_no_endpoint_failed(api: Api, client: Client) -> None:
+def test_a_quiet_console_says_when_it_found_no_endpoint_in_backoff(api: Api, client: Client) -> None:
     failing_subscription(api)
     gauge()
     taken = time_text(GaugeRound.objects.latest("at").at)
-    assert f"At {taken} no endpoint failed." in client.get("/admin/").content.decode()
+    assert (
+        f"No endpoint is known to be in backoff. PushHub looked at {taken}." in client.get("/admin/").content.decode()
+    )
 
 
 def test_a_reader_without_a_role_is_told_so_and_not_that_nothing_fails(api: Api) -> None:
@@ -233,8 +253,8 @@ def test_a_reader_without_a_role_is_told_so_and_not_that_nothing_fails(api: Api)
     ada.force_login(User.objects.create(username="ada", email="ada@example.com", is_staff=True))
     page = ada.get("/admin/").content.decode()
     assert "There is no project that you may see." in page
-    assert "no endpoint that you may see failed" in page
-    assert "no endpoint failed" not in page and "Three steps" not in page
+    assert "No endpoint that you may see is known to be in backoff" in page
+    assert "No endpoint is known" not in page and "Three steps" not in page
     grants.grant_role(Project.objects.get(), role="roles/pubsub.viewer", member="user:ada@example.com")
     page = ada.get("/admin/").content.decode()
     assert "127.0.0.1:40009" in page and "There is no project" not in page
@@ -348,6 +368,26 @@ def test_the_health_of_the_push_workers_shows_whether_they_get_their_jobs_done(c
     assert state.startswith("1, last sign of life")
     default_backlog().beat("push@test", oldest_job_seconds=61)
     assert workers() == ("warn", "1, of which one has had a job for 61 s")
+
+
+def test_the_health_of_the_stores_shows_whether_they_take_writes(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def parts() -> dict[str, tuple[str, str]]:
+        rows: list[tuple[str, str, str]] = client.get("/admin/").context["health"]
+        return {name: (level, state) for name, level, state in rows}
+
+    assert parts()["Database"] == parts()["Redis"] == ("good", "answers")
+    # Given a database and a Redis that answer questions, and take nothing
+    monkeypatch.setattr(trial, "_refusal", (Cause.DATABASE_READ_ONLY, time.monotonic()))
+
+    def full() -> None:
+        raise redis.OutOfMemoryError
+
+    monkeypatch.setattr(overviews, "redis_writes", full)
+    assert parts()["Database"] == ("bad", "the database is read-only")
+    assert parts()["Redis"] == ("bad", "Redis has no memory left")
+    assert parts()["Push workers"] == ("", "not known")
 
 
 def test_the_health_of_the_pipeline_shows_which_counter_runs_and_how_far_it_is(client: Client, settings: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -11,9 +12,10 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from deliveries.admin import publishjobs
-from deliveries.models import PublishJob, PublishPart
+from deliveries.models import PipelineRun, PublishJob, PublishPart
 from deliveries.pipeline.publishing.publishjobs import begin_job
 from deliveries.telemetry.runs import Kind, running
+from pushhub.common.clock import utcnow
 from pushhub.common.errors import InvalidArgument
 from tests.restapi import Api
 
@@ -101,6 +103,15 @@ def test_an_invalid_replay_is_refused_and_no_job_begins(
     [field] = fields
     assert error in page.context["form"].errors[field][0]
     assert (started, PublishJob.objects.count()) == ([], 0)
+
+
+def test_a_replay_that_was_killed_is_not_shown_as_one_that_runs(admin: Client, started: list[tuple[str, int]]) -> None:
+    admin.post(f"{PAGE}replay/", FORM | {"job_id": "friday"})
+    assert "No run is recorded." in admin.get(PAGE).content.decode()
+    run = PipelineRun.objects.create(kind=Kind.REPLAY, job_id="friday", started_at=utcnow(), reported_at=utcnow())
+    assert "It runs." in admin.get(PAGE).content.decode()
+    PipelineRun.objects.filter(pk=run.pk).update(reported_at=utcnow() - timedelta(minutes=5))
+    assert "It gave no sign of life after" in admin.get(PAGE).content.decode()
 
 
 def test_a_replay_that_runs_is_not_started_again(admin: Client, started: list[tuple[str, int]]) -> None:

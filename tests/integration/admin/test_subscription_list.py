@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,8 +17,9 @@ from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import PREFIX, Lane
 from deliveries.models import Delivery, GaugeMinute, GaugeRound, MetricMinute
 from pushhub.common.clock import utcnow
-from subscriptions.models import Subscription
-from tests.restapi import Api
+from subscriptions.iam import grants
+from subscriptions.models import Project, Subscription
+from tests.restapi import Api, staff_client
 
 pytestmark = pytest.mark.django_db
 
@@ -140,6 +142,17 @@ def test_the_curve_of_a_row_shows_the_last_minutes_and_leads_to_its_charts(api: 
     page = client.get(LIST).content.decode()
     assert "11,20.0 12,2.0 13,20.0 14,14.0" in page
     assert f"/charts/{Subscription.objects.get().pk}/" in page
+
+
+@pytest.mark.parametrize("role", ["pubsub.viewer", "pubsub.editor", "pubsub.subscriber", "viewer"])
+def test_every_page_that_a_reader_is_led_to_may_be_opened(api: Api, role: str) -> None:
+    create(api, "busy")
+    ada = staff_client("ada")
+    grants.grant_role(Project.objects.get(), role=f"roles/{role}", member="user:ada@example.com")
+    pages = [LIST, f"/admin/deliveries/delivery/state/{Subscription.objects.get().pk}/"]
+    links = {link for page in pages for link in re.findall('href="(/admin/[^"?]+)', ada.get(page).content.decode())}
+    assert {link: status for link in links if (status := ada.get(link).status_code) != 200} == {}
+    assert any("/charts/" in link for link in links) == (role == "viewer")
 
 
 def test_without_redis_the_list_says_that_the_health_is_not_known(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 from datetime import datetime
 from typing import Any
 
 import pytest
+import redis
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -14,6 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import Lane
+from deliveries.inspection import status as statuses
 from deliveries.models import Delivery, MetricHour
 from pushhub.common.clock import time_text, utcnow
 from subscriptions.iam import grants
@@ -219,3 +222,66 @@ def test_what_is_counted_of_the_last_day_is_shown(api: Api, client: Client) -> N
         "Nothing waits. Counted in the last 24 hours: 5 acknowledged, 2 dead-lettered, 4 filtered out, "
         "1 expired, revoked or skipped. No push worker of region local has run yet. Messages that wait: 0."
     )
+
+
+def test_in_backoff_the_next_attempt_is_that_of_a_message_which_has_not_failed_yet(
+    api: Api, client: Client, redis_url: str, receiver: Receiver
+) -> None:
+    # Given messages of which some are tried again in ten minutes, and the others as soon as the pause ends
+    receiver.default = 503
+    policy = {"minimumBackoff": "600s", "maximumBackoff": "600s"}
+    row = push_subscription(api, receiver.url, retryPolicy=policy)
+    publish(api, 14)
+    with Worker(redis_url):
+        found = wait_for(lambda: re.search("Paused by push backoff .* next attempt in (.+)", sentence(client, row)))
+    assert " min" not in found[1]
+
+
+def test_a_message_that_blocks_its_key_is_named_when_the_others_were_left_to_the_database(
+    api: Api, client: Client, redis_url: str, receiver: Receiver
+) -> None:
+    # Given a message that is refused, and more messages of its ordering key than Redis has room for
+    receiver.default = lambda request: 500 if request.json["message"]["orderingKey"] == "bad" else 204
+    row = push_subscription(api, receiver.url, enableMessageOrdering=True)
+    bad, good = ({"data": "aGVsbG8=", "orderingKey": key} for key in ("bad", "good"))
+    first, *_, last = api.post("topics/orders:publish", {"messages": [bad] * 60}).body["messageIds"]
+    assert api.post("topics/orders:publish", {"messages": [good] * 8}).status == 200
+    lane = Lane(row.pk, "local")
+    with Worker(redis_url, PUSHHUB_BACKLOG_LIMIT="20"):
+        wait_for(lambda: lane_state(default_backlog(), lane).left, what="the key is left to the database")
+        wait_for(lambda: Delivery.objects.filter(message=int(first), attempts__gte=3).exists())
+        # Then the page names it, and says how many wait for it
+        assert f"The message {first} is refused again and again." in sentence(client, row)
+        assert "Later messages of its ordering key wait for it: 59." in sentence(client, row)
+        # And so do the pages of those that wait
+        [delivery] = api.get(f"messages/{last}").body["deliveries"]
+    assert delivery["blockedByMessageId"] == first
+    assert delivery["reason"].startswith(f"It waits for the message {first}, which comes before it")
+
+
+def test_a_clock_that_is_wrong_makes_no_worker_dead(api: Api, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = push_subscription(api, "http://127.0.0.1:40009/")
+    publish(api, 1)
+    default_backlog().beat("push@test", regions=["local"])
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 120)
+    assert "No push worker" not in sentence(client, row)
+
+
+def test_figures_of_redis_are_not_shown_while_it_is_away(
+    api: Api, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = push_subscription(api, "http://127.0.0.1:40009/")
+    assert live(client, row)["figures"]["window"] == "3"
+
+    def away(*_: Any) -> None:
+        raise redis.ConnectionError
+
+    # The page that is open replaces only what it is told
+    monkeypatch.setattr(statuses, "lane_views", away)
+    figures = live(client, row)["figures"]
+    assert {figures[name] for name in ("outstanding", "window", "acked", "backoff", "retrying")} == {"-"}
+
+
+def sentence(client: Client, row: Subscription) -> str:
+    return str(live(client, row)["sentence"])

@@ -32,6 +32,7 @@ LANE = LaneView(
     acked_ms_ago=None,
     latency_ms=12,
     is_spilled=False,
+    ready=0,
     retrying=0,
     retry_ids=[],
     retry_in_ms=None,
@@ -83,6 +84,13 @@ def test_the_sentence_and_the_card_tell_the_same_of_the_push_backoff(
         f"{beginning} 12 of the last 20 pushes failed, most recently with 503; next attempt in 18 s."
     )
     assert words.backoff_text(lane) == card
+
+
+@pytest.mark.parametrize("others", [{"ready": 1}, {"is_spilled": True}])
+def test_the_next_attempt_is_that_of_a_message_which_has_not_failed_if_there_is_one(others: dict[str, Any]) -> None:
+    lane = replace(LANE, is_backing_off=True, pause_ms=400.0, retry_in_ms=600_000.0, retrying=4)
+    assert next_attempt_ms(Condition.BACKING_OFF, lane) == 600_000.0
+    assert next_attempt_ms(Condition.BACKING_OFF, replace(lane, **others)) == 400.0
 
 
 @pytest.mark.parametrize(
