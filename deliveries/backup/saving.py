@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 import orjson
 from django.apps import apps
@@ -64,7 +64,7 @@ def require_database(using: str) -> None:
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
+def _replacing(path: Path) -> Iterator[IO[bytes]]:
     """Yield a file for its owner alone, which takes the place of `path` once it is whole.
 
     What a killed run has left is replaced; raises FailedPrecondition if another run writes to the same place. A file or
@@ -73,7 +73,7 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     unfinished = path.with_name(f"{path.name}.unfinished")
-    with suppress(OSError), _open(unfinished, os.O_RDONLY) as left:
+    with suppress(OSError), _open(unfinished, os.O_RDONLY | os.O_NONBLOCK) as left:
         _lock(left, unfinished)
     unfinished.unlink(missing_ok=True)
     with _open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL) as file:
@@ -89,12 +89,12 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
         synchronize(path.parent)
 
 
-def _open(path: Path, flags: int) -> BinaryIO:
+def _open(path: Path, flags: int) -> IO[bytes]:
     mode = "r+b" if flags & os.O_RDWR else "rb"
     return os.fdopen(os.open(path, flags | os.O_NOFOLLOW, 0o600), mode)
 
 
-def _lock(file: BinaryIO, path: Path) -> None:
+def _lock(file: IO[bytes], path: Path) -> None:
     """Lock a file. Raises FailedPrecondition if another process has locked it, or has just replaced it."""
     if not lock_file(file) or not os.path.samestat(os.fstat(file.fileno()), path.lstat()):
         raise FailedPrecondition(f"Another backup is being written to {path}.")
