@@ -40,13 +40,13 @@ def start(folder: Path, **files: tuple[str, str]) -> subprocess.Popen[str]:
     for name, (body, at_end) in files.items():
         text = TESTS.format(name=name, body=f"if number == 1: {body}" if body else "", at_end=at_end)
         (folder / f"test_{name}.py").write_text(text)
-    plugins = ["-p", "tests.parallel", *(word for name in ("cacheprovider", "django") for word in ("-p", f"no:{name}"))]
-    command = [sys.executable, "-m", "pytest", "-q", *plugins, "--processes=2", f"--basetemp={folder / 'temporary'}"]
+    options = ["-p", "tests.parallel", "-p", "no:cacheprovider", "--processes=2", f"--basetemp={folder / 'temporary'}"]
     environment = {name: text for name, text in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    command = [sys.executable, "-m", "pytest", "-q", *options, f"--rootdir={folder}", str(folder)]
     return subprocess.Popen(
-        [*command, f"--rootdir={folder}", str(folder)], cwd=ROOT, env=environment, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def run(folder: Path, **files: tuple[str, str]) -> tuple[int, str]:
