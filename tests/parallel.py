@@ -10,6 +10,7 @@ import atexit
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Mapping
@@ -66,6 +67,8 @@ class Run:
 
     def run(self, count: int) -> None:
         """Run all tests. Raises Failed if a process ended badly or, with -x, at the first failed test."""
+        # A fork has only the thread that called it, but also the locks that others hold.
+        assert threading.active_count() == 1, threading.enumerate()
         # All of them work in its folder, and fork workers and servers from the same process.
         self._session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
         if settings.configured:
