@@ -39,14 +39,15 @@ def test_every_long_group_exists() -> None:
 
 def test_tests_that_wait_run_beside_those_that_compute() -> None:
     waiting, *computing = (
-        f"{file}::test_a" for file in (min(WAITING - {*SCATTERED}), "tests/unit/a.py", "tests/unit/b.py")
+        f"{file}::test_a"
+        for file in (min(WAITING - {*SCATTERED}), "tests/unit/test_layering.py", "tests/unit/test_citations.py")
     )
     assert taken([*computing, waiting], prefers_waiting=True) == [[waiting], *([test] for test in computing)]
     assert taken([waiting, *computing]) == [*([test] for test in computing), [waiting]]
 
 
 def test_tests_that_a_process_cannot_run_are_given_to_another() -> None:
-    groups = Groups(["tests/unit/a.py::test_a", "tests/unit/a.py::test_b"])
+    groups = Groups(["tests/unit/test_layering.py::test_a", "tests/unit/test_layering.py::test_b"])
     first, second = groups.take(prefers_waiting=False)
     groups.give_back([second])
     groups.give_back([])
