@@ -210,6 +210,48 @@ def test_what_was_left_is_read_again_when_the_endpoint_goes_down(redis_url: str)
 
 
 @pytest.mark.any_database
+def test_a_lane_leaves_messages_of_so_many_keys_only_and_then_reads_these(redis_url: str) -> None:
+    # Given a backlog of many keys, whose first messages take long
+    limit = 10
+    model = starving(redis_url, [], limit=limit)
+    model.publish_unheard([f"key-{number // 3}" for number in range(180)])
+    model.configure("spill", FIRST)
+    for _ in range(60):
+        lane_change(model.backlog, LANE, credit=1000)
+        model.take()
+        model.starve()
+    # Then the lane does not read all of it to keep a list of the keys
+    assert limit <= lane_state(model.backlog, LANE).left <= 2 * limit
+    # And everything comes, the keys that it has begun with before the others
+    acked = ack_all(model, turns=500)
+    assert sorted(acked) == list(range(180))
+    assert acked.index(5) < acked.index(179)
+
+
+@pytest.mark.any_database
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_pull_lane_reads_no_more_while_many_messages_that_were_nacked_wait(redis_url: str, ordered: bool) -> None:
+    client = client_of(redis_url)
+    client.flushall()
+    model = Model(Backlog(client, limit=10), Mode.PULL)
+    model.publish_unheard([""] * 100)
+    model.backlog.configure(LANE, mode=Mode.PULL, action="known", ordered=ordered)
+    # When a subscriber nacks whatever it gets
+    nacked = set()
+    for _ in range(100):
+        leases = model.backlog.lease(LANE, count=5, duration_ms=10**9, countdown_ms=(0, 0))
+        assert leases is not None
+        if leases.page is not None:
+            model.backlog.offer_pages([model.page_for(leases.page)])
+        own = [(it.message_id, it.times) for it in leases.deliveries]
+        nacked.update(message_id for message_id, _ in own)
+        model.backlog.extend(LANE, own, generation=leases.generation, duration_ms=0, countdown_ms=(0, 0))
+    # Then Redis has as many of its messages as may be leased, and not all
+    assert 40 <= len(nacked) <= 60
+    assert client.hlen(LANE.places_key) <= 60
+
+
+@pytest.mark.any_database
 @pytest.mark.parametrize("settled", [[], [1, 2, 3]])
 def test_a_message_that_waits_already_goes_out_once_and_in_its_turn(blocked: Model, settled: list[int]) -> None:
     # Given a paused lane, where a new message of the key waits, and one whose offer was lost
