@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from deliveries.backlog import reconcile
-from deliveries.backlog.backlog import Backlog
+from deliveries.backlog.backlog import WHICHEVER, Backlog
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
@@ -249,6 +249,27 @@ def test_a_pull_lane_reads_no_more_while_many_messages_that_were_nacked_wait(red
     # Then Redis has as many of its messages as may be leased, and not all
     assert 40 <= len(nacked) <= 60
     assert client.hlen(LANE.places_key) <= 60
+
+
+@pytest.mark.any_database
+def test_the_ack_of_a_lease_that_was_taken_back_has_no_effect_when_its_message_was_left(redis_url: str) -> None:
+    # Given a puller that has lost the first of its leases of a key, and so the others, whose messages are left to the database
+    client = client_of(redis_url)
+    client.flushall()
+    model = Model(Backlog(client, limit=10), Mode.PULL)
+    model.configure("new")
+    model.publish(list("aaaaaaa"))
+    model.take()
+    model.lapse(FIRST)
+    lane_change(model.backlog, LANE, spilled=1)
+    model.starve()
+    assert lane_state(model.backlog, LANE).left == 1
+    # When it acknowledges one of those after all, then that comes again behind the first one
+    message_id, times, generation = model.ended[1]
+    assert model.backlog.acknowledge(LANE, [(message_id, times)], generation=generation) == (set(), {message_id})
+    # But one that is skipped by hand is gone
+    skipped = FIRST + 2
+    assert model.backlog.acknowledge(LANE, [(skipped, WHICHEVER)], generation="") == ({skipped}, set())
 
 
 @pytest.mark.any_database
