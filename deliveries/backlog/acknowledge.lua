@@ -3,8 +3,8 @@
 --
 -- Takes acks of an ordered lane, before the database does. The ack of a delivery is kept until all earlier ones of its key
 -- that are leased are acknowledged: should one of them be delivered again, so are the later ones. An ack is too late when
--- the delivery already waits behind an earlier one of its key, was leased again, or was leased in another generation: then
--- earlier ones of its key may be delivered again.
+-- the delivery already waits behind an earlier one of its key, was left to the database since its lease, was leased again, or was
+-- leased in another generation: then earlier ones of its key may be delivered again.
 --   KEYS[1]  the lane   ARGV[1]  the generation in which they were leased
 --   ARGV[2..]  delivery, and how often it had been leased when it was handed out, or 0 for an ack of whichever lease it has
 -- Owns every key of the lane (common.lua).
@@ -47,6 +47,8 @@ each_chunk(ids, function(part)
   for i, id in ipairs(part) do
     if keys[i] then
       take_ack(id, times[id] == '0' or newest[i] == times[id], where[i], keys[i])
+    elseif not where[i] and newest[i] and times[id] ~= '0' then
+      late[#late + 1] = id
     else
       owed_no_more[#owed_no_more + 1] = id
     end

@@ -106,6 +106,8 @@ local MOST_LAST, LAST_SECONDS = 10000, 90
 local STARVED_MS = 1000
 --- How many ordering keys are read at once of those that have nothing in Redis any more.
 local KEYS_AT_ONCE = 16
+--- So many times as many messages as may wait in Redis may be leased, and so many others may wait for a retry in a pull lane.
+local MOST_LEASED = 4
 --- So long after its last request a puller counts as away. Streams ask every few seconds.
 local PULLER_AWAY_MS = 60000
 --- What a delivery takes in Redis besides its message, and the bytes of a message whose size is not known.
@@ -333,8 +335,8 @@ local function request_page(key, state, now, limit)
   if is_new then state.page_number = state.page_number + 1 end
   state.paging_until_ms = now + PAGING_MS
   local rows = math.max(math.floor(limit_of(key, state, limit, now) / 2), 1)
-  -- Pages of the lane and of keys take turns.
-  local of_keys = has_key_to_read(key, state) and (state.spilled == 0 or state.page_number % 2 == 0)
+  -- Pages of the lane and of keys take turns, until too many keys are left.
+  local of_keys = has_key_to_read(key, state) and (state.spilled == 0 or state.left >= limit or state.page_number % 2 == 0)
   local keys, is_probe = {}, false
   if of_keys then
     local orderings = redis.call('SRANDMEMBER', key .. ':y', KEYS_AT_ONCE)

@@ -25,7 +25,7 @@ state.pumped_ms = now
 local dice = tonumber(ARGV[6])
 lapse(key, state, now, tonumber(ARGV[4]), tonumber(ARGV[5]), dice)
 -- Leased messages stay in Redis too, so the number of leases is bounded.
-local free = math.min(tonumber(ARGV[1]), 4 * limit - redis.call('ZCARD', key .. ':l'))
+local free = math.min(tonumber(ARGV[1]), MOST_LEASED * limit - redis.call('ZCARD', key .. ':l'))
 local were_taken_back = redis.call('EXISTS', key .. ':e') == 1
 local leased = {}
 local function lease(ids, messages)

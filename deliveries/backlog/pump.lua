@@ -53,10 +53,11 @@ end
 
 -- Returns whether the backlog in Redis is nearly empty and the database has more. An endpoint in backoff gets one message at
 -- a time, so its lane reads no page as long as Redis has one that may go out when the pause ends: a retry, if it is its turn.
--- A lane with too many retries reads no more. One that starves leaves what is parked to the database.
+-- A lane with too many retries, or with too many ordering keys that were left to the database, reads no others. One that
+-- starves leaves what is parked to the database.
 local function runs_low(key, state, now, limit)
   if state.mode == IDLE or state.paging_until_ms > now then return false end
-  if state.spilled == 0 and not has_key_to_read(key, state) then return false end
+  if (state.spilled == 0 or state.left >= limit) and not has_key_to_read(key, state) then return false end
   local waiting = redis.call('LLEN', key .. ':b')
   if is_in_backoff(state) then
     if waiting > 0 or state.outstanding > 0 then return false end
@@ -65,7 +66,7 @@ local function runs_low(key, state, now, limit)
       if state.ordered == 0 then return true end
     end
   end
-  if state.mode == PUSH and redis.call('ZCARD', key .. ':z') >= limit then return false end
+  if redis.call('ZCARD', key .. ':z') >= (state.mode == PUSH and limit or MOST_LEASED * limit) then return false end
   local most = limit_of(key, state, limit, now) / 2
   local starves = waiting == 0 and state.parked >= most and (state.mode ~= PUSH or state.outstanding < rules_window(state))
   if not starves then

@@ -251,7 +251,7 @@ def read_pages(ranges: Sequence[PageRange]) -> list[list[PageRow]]:
             f" FROM {_rows_of_key() if of_key else _rows_of_lane()}{' AND d.attempts = 0' * is_fresh}"
             f" ORDER BY {'m.id' if of_key else 'd.message_id'} LIMIT %s) page_{number}"
         )
-        parameters += [inline_bytes, subscription_id, region, from_id, limit]
+        parameters += [inline_bytes, subscription_id, region, *[from_id] * (3 if of_key else 1), limit]
     pages: list[list[PageRow]] = [[] for _ in ranges]
     for number, message_id, attempts, data, *others in fetch_rows(" UNION ALL ".join(text), parameters):
         pages[number].append(PageRow(message_id, attempts, None if data is None else bytes(data), *others))
@@ -272,20 +272,23 @@ def _rows_of_lane() -> str:
 
 
 def _rows_of_key() -> str:
-    """Return the tables and the condition of a lane's deliveries of a message's ordering key, from this message on."""
-    if is_postgresql():
-        # Each step can only be nested, as above.
-        return (
-            "deliveries_message k CROSS JOIN LATERAL (SELECT * FROM deliveries_message WHERE topic_id = k.topic_id"
-            " AND ordering_key = k.ordering_key AND ordering_key > '' AND id >= k.id ORDER BY id OFFSET 0) m"
-            " CROSS JOIN LATERAL (SELECT * FROM deliveries_delivery WHERE subscription_id = %s AND region = %s"
-            " AND message_id = m.id OFFSET 0) d WHERE k.id = %s"
-        )
-    # A CROSS JOIN keeps the order of the tables.
+    """Return the tables and the condition of a lane's deliveries of a message's ordering key, from this message on.
+
+    The topic and the key are known before the first row is read, so the index has the rows in their order: with a join
+    with the first message, PostgreSQL read and sorted all messages of the key for each page.
+    """
+    # A CROSS JOIN keeps the order of the tables, and a subquery with OFFSET can only be nested, as above.
+    deliveries = (
+        "LATERAL (SELECT * FROM deliveries_delivery WHERE message_id = m.id OFFSET 0)"
+        if is_postgresql()
+        else "deliveries_delivery"
+    )
+    first = "FROM deliveries_message WHERE id = %s"
     return (
-        "deliveries_message k CROSS JOIN deliveries_message m CROSS JOIN deliveries_delivery d"
-        " WHERE m.topic_id = k.topic_id AND m.ordering_key = k.ordering_key AND m.ordering_key > '' AND m.id >= k.id"
-        " AND d.subscription_id = %s AND d.region = %s AND d.message_id = m.id AND k.id = %s"
+        f"deliveries_message m CROSS JOIN {deliveries} d"
+        " WHERE d.subscription_id = %s AND d.region = %s AND d.message_id = m.id AND m.id >= %s"
+        f" AND m.topic_id = (SELECT topic_id {first}) AND m.ordering_key = (SELECT ordering_key {first})"
+        " AND m.ordering_key > ''"
     )
 
 

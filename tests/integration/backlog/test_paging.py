@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.db import transaction
 
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.connection import client_of
@@ -20,6 +21,7 @@ from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import INLINE_BYTES, LEAN_BYTES
 from deliveries.rules.taskmessage import DeliverTask, parse_body, parse_own
 from deliveries.store import statements
+from deliveries.store.sql import execute, fetch_rows, is_postgresql
 from tests.lanes import low_queue, page_requests
 from tests.restapi import Api
 
@@ -174,3 +176,23 @@ def test_the_rows_of_a_key_begin_with_the_message_that_names_it(lane: Lane, api:
     # Then each has those of its key, and none has any for a message that is gone
     assert [[row.message_id for row in rows] for rows in pages] == [[ids[0], ids[3]], [ids[3]], [ids[1]], []]
     assert {row.ordering_key for row in pages[0]} == {"a"}
+
+
+def test_the_rows_of_a_key_are_read_in_the_order_of_the_index(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan: list[str] = []
+
+    def explain(text: str, parameters: Sequence[object]) -> list[Any]:
+        if is_postgresql():
+            # So few rows would be sorted in any case.
+            for name in ("sort", "seqscan", "bitmapscan"):
+                execute(f"SET LOCAL enable_{name} = off", [])
+        verb = "EXPLAIN" if is_postgresql() else "EXPLAIN QUERY PLAN"
+        plan.extend(str(row) for row in fetch_rows(f"{verb} {text}", parameters))
+        return []
+
+    monkeypatch.setattr(statements, "fetch_rows", explain)
+    with transaction.atomic():
+        statements.read_pages([statements.PageRange(*lane, 1, 5, INLINE_BYTES, of_key=True)])
+    # A page of a key with a million messages must not read all of them
+    assert "message_key" in "".join(plan)
+    assert not [step for step in plan if "Sort" in step or "TEMP B-TREE" in step], plan

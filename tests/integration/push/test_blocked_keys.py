@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from deliveries.backlog import reconcile
-from deliveries.backlog.backlog import Backlog
+from deliveries.backlog.backlog import WHICHEVER, Backlog
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
@@ -226,6 +226,69 @@ def test_what_was_left_is_read_again_when_the_endpoint_goes_down(redis_url: str)
     lane_change(model.backlog, LANE, resume_ms=0, backoff_level=0, credit=1000)
     model.configure()
     assert sorted(ack_all(model, turns=200)) == list(range(120))
+
+
+@pytest.mark.any_database
+def test_a_lane_leaves_messages_of_so_many_keys_only_and_then_reads_these(redis_url: str) -> None:
+    # Given a backlog of many keys, whose first messages take long
+    limit = 10
+    model = starving(redis_url, [], limit=limit)
+    model.publish_unheard([f"key-{number // 3}" for number in range(180)])
+    model.configure("spill", FIRST)
+    for _ in range(60):
+        lane_change(model.backlog, LANE, credit=1000)
+        model.take()
+        model.starve()
+    # Then the lane does not read all of it to keep a list of the keys
+    assert limit <= lane_state(model.backlog, LANE).left <= 2 * limit
+    # And everything comes, the keys that it has begun with before the others
+    acked = ack_all(model, turns=500)
+    assert sorted(acked) == list(range(180))
+    assert acked.index(5) < acked.index(179)
+
+
+@pytest.mark.any_database
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_pull_lane_reads_no_more_while_many_messages_that_were_nacked_wait(redis_url: str, ordered: bool) -> None:
+    client = client_of(redis_url)
+    client.flushall()
+    model = Model(Backlog(client, limit=10), Mode.PULL)
+    model.publish_unheard([""] * 100)
+    model.backlog.configure(LANE, mode=Mode.PULL, action="known", ordered=ordered)
+    # When a subscriber nacks whatever it gets
+    nacked = set()
+    for _ in range(100):
+        leases = model.backlog.lease(LANE, count=5, duration_ms=10**9, countdown_ms=(0, 0))
+        assert leases is not None
+        if leases.page is not None:
+            model.backlog.offer_pages([model.page_for(leases.page)])
+        own = [(it.message_id, it.times) for it in leases.deliveries]
+        nacked.update(message_id for message_id, _ in own)
+        model.backlog.extend(LANE, own, generation=leases.generation, duration_ms=0, countdown_ms=(0, 0))
+    # Then Redis has as many of its messages as may be leased, and not all
+    assert 40 <= len(nacked) <= 60
+    assert client.hlen(LANE.places_key) <= 60
+
+
+@pytest.mark.any_database
+def test_the_ack_of_a_lease_that_was_taken_back_has_no_effect_when_its_message_was_left(redis_url: str) -> None:
+    # Given a puller that has lost the first of its leases of a key, and so the others, whose messages are left to the database
+    client = client_of(redis_url)
+    client.flushall()
+    model = Model(Backlog(client, limit=10), Mode.PULL)
+    model.configure("new")
+    model.publish(list("aaaaaaa"))
+    model.take()
+    model.lapse(FIRST)
+    lane_change(model.backlog, LANE, spilled=1)
+    model.starve()
+    assert lane_state(model.backlog, LANE).left == 1
+    # When it acknowledges one of those after all, then that comes again behind the first one
+    message_id, times, generation = model.ended[1]
+    assert model.backlog.acknowledge(LANE, [(message_id, times)], generation=generation) == (set(), {message_id})
+    # But one that is skipped by hand is gone
+    skipped = FIRST + 2
+    assert model.backlog.acknowledge(LANE, [(skipped, WHICHEVER)], generation="") == ({skipped}, set())
 
 
 @pytest.mark.any_database

@@ -129,7 +129,7 @@ class Model:
     def page(self) -> None:
         """Do what a worker does with a lane that wants its next page."""
         while requests := page_requests(self.backlog, region=LANE.region):
-            self.backlog.offer_pages(map(self._read_page, requests))
+            self.backlog.offer_pages(map(self.page_for, requests))
 
     def claim_pages(self, _: int = 0) -> None:
         """Take the lane's requests for pages, which are read later."""
@@ -138,14 +138,14 @@ class Model:
     def read_pages(self, _: int = 0) -> None:
         """Read the pages that the lane wants. They arrive later, or too late."""
         self.claim_pages()
-        self.pages += map(self._read_page, self.requests)
+        self.pages += map(self.page_for, self.requests)
         self.requests.clear()
 
     def offer_pages(self, _: int = 0) -> None:
         self.backlog.offer_pages(self.pages)
         self.pages.clear()
 
-    def _read_page(self, request: PageRequest) -> Page:
+    def page_for(self, request: PageRequest) -> Page:
         """Do as `page_in` does up to the offer."""
         if request.is_of_keys:
             return self._read_keys(request)
@@ -203,7 +203,7 @@ class Model:
         reply: list[Any] = self.backlog.scripts.fetch(
             keys=[queue_name("here"), work_key("w")], args=["here", self.batches, 100, self.backlog.limit]
         )
-        self.backlog.offer_pages(map(self._read_page, PageRequest.parse_all(reply[3])))
+        self.backlog.offer_pages(map(self.page_for, PageRequest.parse_all(reply[3])))
         return [message_id for message in reply[0] if (message_id := self._fetched(message)) is not None]
 
     def _fetched(self, message: bytes) -> int | None:
@@ -234,7 +234,7 @@ class Model:
         assert leases is not None
         self.generation = leases.generation
         if leases.page is not None:
-            self.backlog.offer_pages([self._read_page(leases.page)])
+            self.backlog.offer_pages([self.page_for(leases.page)])
         for delivery in leases.deliveries:
             message_id = delivery.message_id
             assert message_id not in self.out
