@@ -272,7 +272,7 @@ def test_a_pull_lane_reads_no_more_while_many_messages_that_were_nacked_wait(red
 
 @pytest.mark.any_database
 def test_the_ack_of_a_lease_that_was_taken_back_has_no_effect_when_its_message_was_left(redis_url: str) -> None:
-    # Given a puller that has lost the first of its leases of a key, and so the others, whose messages are left to the database
+    # Given a puller that has lost the first of its leases of a key, and so the others, whose messages were left
     client = client_of(redis_url)
     client.flushall()
     model = Model(Backlog(client, limit=10), Mode.PULL)
