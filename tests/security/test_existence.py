@@ -478,7 +478,7 @@ def test_the_form_of_a_replay(staff: Client, kind: str) -> None:
         for name in (f"projects/depot/{kind}/stock", f"projects/depot/{kind}/absent")
     )
 
-    assert "denied on resource" in there
+    assert "You need the permission" in there
     assert not_there.replace("absent", "stock") == there
 
 

@@ -147,7 +147,7 @@ def test_a_replay_needs_the_permission_to_publish(api: Api, started: list[tuple[
     for name in ("change_topic", "view_publishjob"):
         user.user_permissions.add(Permission.objects.get(codename=name))
     page = client.post(f"{PAGE}replay/", FORM).content.decode()
-    assert "denied" in page
+    assert "You need the permission pubsub.topics.publish" in page
     assert started == []
     assert Client().get(f"{PAGE}replay/").status_code == 302
 
