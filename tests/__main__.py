@@ -65,7 +65,8 @@ class Selection:
 
 def pytest_command(database: str, selection: Selection) -> list[str]:
     cache = ROOT / ".pytest_cache" / database
-    options = ["-p", "tests.parallel", f"--processes={selection.workers()}", "-o", f"cache_dir={cache}"]
+    # Another process would be given the test during which one ended, and end as well.
+    options = [f"--numprocesses={selection.workers()}", "--max-worker-restart=0", "-o", f"cache_dir={cache}"]
     options.append("--tb=short")  # otherwise libraries' long functions crowd out what failed
     if sys.stdout.isatty() and "NO_COLOR" not in os.environ:
         options.append("--color=yes")

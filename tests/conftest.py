@@ -15,23 +15,26 @@ import hypothesis
 import pytest
 import redis
 from cryptography.hazmat.primitives.asymmetric import rsa
-from django.conf import settings as django_settings
 from django.db import connection
 from pytest_django.live_server_helper import LiveServer
 
 from pushhub.runtime import embedded
 from subscriptions.transforms.sandboxes import close_sandboxes
 from tests import emptying, leftovers, liveservers, preloaded
+from tests.background import busy_file_remove
 from tests.flowers import flower_running
 from tests.grpcservers import GrpcServer
 from tests.ports import wait_for
 from tests.privatekeys import PrivateKeys
 from tests.programs import IN_CI
 from tests.receiver import Receiver
+from tests.scheduling import GroupScheduling, ordered
 
 TIERS = ("unit", "integration", "security", "endtoend", "compatibility", "browser", "chaos")
 #: Fixtures that lead to the database. Only tests with one of them, or with the marker django_db, run on PostgreSQL.
 DATABASE_FIXTURES = frozenset({"db", "transactional_db", "django_db_setup", "live_server"})
+#: PushHub's environment variables, which no test may change for those after it.
+VARIABLES = leftovers.variables()
 #: How long a test's last threads and processes may take to end.
 LEFTOVERS_SECONDS = 10.0
 #: How long to wait before garbage is collected, which takes half a second and is rarely needed.
@@ -77,7 +80,7 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark each test with its tier, and choose those for this database."""
+    """Mark each test with its tier, choose those for this database, and let the longest begin first."""
     for item in items:
         tier = item.path.relative_to(Path(__file__).parent).parts[0]
         if tier in TIERS:
@@ -88,6 +91,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         without = [item for item in items if not _touches_database(item)]
         config.hook.pytest_deselected(items=without)
         items[:] = [item for item in items if _touches_database(item)]
+    if hasattr(config, "workerinput"):
+        items[:] = ordered(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Replace the scheduler of pytest-xdist, which no longer groups tests with this version of pytest."""
+    return GroupScheduling(config, log, when_all_are_sent=busy_file_remove)
 
 
 def _touches_database(item: pytest.Item) -> bool:
@@ -126,7 +137,7 @@ def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 def pytest_runtest_teardown() -> Generator[None, None, None]:
     """Fail a test that changes a variable of PushHub, once its monkeypatch is undone: later processes inherit it."""
     yield
-    changed = leftovers.restore_variables(django_settings.VARIABLES)
+    changed = leftovers.restore_variables(VARIABLES)
     assert not changed, f"the test changed the environment: {', '.join(changed)}"
 
 

@@ -42,11 +42,6 @@ def start() -> None:
     forkserver.ensure_running()
 
 
-def share() -> None:
-    """Use, in a fork of the process that called `start`, the one that it started."""
-    forkserver.ensure_running = forkserver._forkserver.ensure_running = lambda: None  # type: ignore[method-assign]
-
-
 class PreloadedProcess:
     """A forked `python -m`, with the methods of subprocess.Popen that tests need. `words` are its arguments."""
 
@@ -85,7 +80,7 @@ def settings_read_again() -> None:
     """
     before = {name: getattr(settings, name) for name in READ_AT_IMPORT}
     # The addresses depend on whether this is the emulator.
-    for name in ("tests.settings", "pushhub.settings", "pushhub.urls"):
+    for name in ("pushhub.settings", "pushhub.urls"):
         sys.modules.pop(name, None)
     settings._wrapped = empty
     for name, value in before.items():

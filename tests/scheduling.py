@@ -1,4 +1,4 @@
-"""Which tests share one of the processes of tests/parallel.py, and in which order they begin.
+"""Which tests share one of pytest-xdist's processes, and in which order they begin.
 
 Spark, a deployment and each client start once. The longest tests begin first, so that at the end no process still runs
 a long test while the others have nothing to do. Tests that mostly wait run beside those that compute.
@@ -7,7 +7,11 @@ a long test while the others have nothing to do. Tests that mostly wait run besi
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 #: Tests of one group run in one process, one after the other. All others go to whichever process is free.
 GROUPS = {
@@ -31,8 +35,6 @@ SCATTERED = (
     "tests/chaos/test_power.py",
     "tests/chaos/test_upgrade.py",
     "tests/endtoend/test_bench.py",
-    "tests/integration/push/test_ordering.py",
-    "tests/security/test_console.py",
     "tests/unit/rules/test_simulation.py",
 )
 #: The groups and files that take longest, the longest first.
@@ -46,9 +48,6 @@ LONGEST = (
     "tests/pipeline/test_cluster.py",
     "tests/pipeline/test_examples.py",
     "tests/chaos/test_power.py",
-    "tests/security/test_console.py",
-    "tests/unit/rules/test_simulation.py",
-    "tests/integration/push/test_ordering.py",
     "tests/integration/api/test_outages.py",
     "tests/integration/push/test_redis_outages.py",
     "tests/integration/push/test_redis_cluster.py",
@@ -60,6 +59,7 @@ LONGEST = (
     "tests/integration/admin/test_outages.py",
     "tests/integration/test_tasks_in_outages.py",
     "tests/integration/test_redis_variants.py",
+    "tests/security/test_console.py",
     "tests/compatibility/test_receivers.py",
     "tests/integration/push/test_delivery.py",
     "tests/integration/push/test_outages.py",
@@ -82,15 +82,14 @@ LONGEST = (
     "tests/endtoend/test_spark_install.py",
     "tests/compatibility/test_streaming.py",
     "tests/compatibility/test_celery.py",
+    "tests/unit/rules/test_simulation.py",
     "tests/integration/diagnosis/test_broken_set_ups.py",
     "tests/integration/push/test_flower.py",
     "tests/security/test_existence.py",
+    "tests/integration/push/test_ordering.py",
     "tests/integration/backlog/test_rules_lua.py",
     "tests/security/test_transforms.py",
     "tests/security/test_front_door.py",
-    "tests/security/test_grpc_exhaustion.py",
-    "tests/integration/admin/test_transform_fields.py",
-    "tests/integration/admin/test_page_plans.py",
     "tests/endtoend/test_package.py",
     "tests/integration/test_backup.py",
     "tests/integration/push/test_stock_worker.py",
@@ -144,34 +143,42 @@ def group_of(nodeid: str) -> str:
     return nodeid if path in SCATTERED else GROUPS.get(path, path)
 
 
-class Groups:
-    """The groups of tests that no process has been given yet: the longest first, then those with the most tests."""
+def ordered(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests by group: the longest groups first, then those with the most tests."""
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        groups.setdefault(group_of(item.nodeid), []).append(item)
+    ranks = {group: rank for rank, group in enumerate(LONGEST)}
 
-    def __init__(self, nodeids: Sequence[str]) -> None:
-        groups: dict[str, list[int]] = {}
-        for number, nodeid in enumerate(nodeids):
-            groups.setdefault(group_of(nodeid), []).append(number)
-        ranks = {group: rank for rank, group in enumerate(LONGEST)}
+    def rank(group: str) -> tuple[int, int]:
+        return ranks.get(group.partition("::")[0], len(ranks)), -len(groups[group])
 
-        def rank(group: str) -> tuple[int, int]:
-            return ranks.get(group.partition("::")[0], len(ranks)), -len(groups[group])
+    first = sorted(groups, key=rank)
+    return [item for group in first for item in groups[group]]
 
-        self._groups = {group: groups[group] for group in sorted(groups, key=rank)}
 
-    def __len__(self) -> int:
-        return len(self._groups)
+class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """Sends the tests of a group to one process; --no-loadscope-reorder keeps the order of `ordered`.
 
-    def take(self, *, prefers_waiting: bool) -> list[int]:
-        """Remove a group and return the numbers of its tests; none if no group is left.
+    Some processes prefer tests that compute, and the others those that wait: if all of them waited at once, the cores
+    would be idle. `when_all_are_sent` is called when no test is left that a process could be given.
+    """
 
-        Some processes prefer tests that wait, and the others those that compute: if all of them waited at once, the
-        cores would be idle.
-        """
-        preferred = (group for group in self._groups if (group.partition("::")[0] in WAITING) == prefers_waiting)
-        group = next(preferred, next(iter(self._groups), ""))
-        return self._groups.pop(group, [])
+    def __init__(self, config: pytest.Config, log: Any, *, when_all_are_sent: Callable[[], None]) -> None:
+        super().__init__(config, log)
+        self._when_all_are_sent = when_all_are_sent
 
-    def give_back(self, numbers: list[int]) -> None:
-        """Add tests that a process was given and can't run."""
-        if numbers:
-            self._groups[f"given back: {numbers[0]}"] = numbers
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        prefers_waiting = self.nodes.index(node) >= COMPUTING_PROCESSES
+        preferred = (group for group in self.workqueue if (group.partition("::")[0] in WAITING) == prefers_waiting)
+        if group := next(preferred, None):
+            self.workqueue.move_to_end(group, last=False)
+        super()._assign_work_unit(node)
+
+    def _reschedule(self, node: Any) -> None:
+        super()._reschedule(node)
+        if not self.workqueue:
+            self._when_all_are_sent()

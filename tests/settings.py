@@ -5,13 +5,11 @@ The environment is set before `pushhub.settings` reads it; processes that a test
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import tempfile
-from multiprocessing.util import Finalize
 from pathlib import Path
-
-from tests import leftovers
 
 KEPT = {"PUSHHUB_DATABASE_URL"}  # set by tests/with_postgresql.py
 
@@ -21,8 +19,7 @@ for name in [name for name in os.environ if name.startswith("PUSHHUB_") and name
 # The machine's folder for temporary files, also in processes of this run, which inherit the TMPDIR set below.
 TEMPORARY = os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
 DATA = Path(tempfile.mkdtemp(prefix="pushhub-test-", dir=TEMPORARY))
-# By this process, and not by its forks, once multiprocessing has removed the folder that it has in this one.
-Finalize(None, shutil.rmtree, [DATA, True], exitpriority=-200)
+atexit.register(shutil.rmtree, DATA, ignore_errors=True)
 
 # Temporary files go to a folder of this run's own, so that tests/leftovers.py sees which test leaves one behind.
 # pytest's tmp_path stays where pytest keeps the folders of the last runs.
@@ -39,8 +36,6 @@ os.environ.update(
     PUSHHUB_JOURNAL="off",  # the tests of the journal switch it on themselves
     PUSHHUB_METRICS="off",  # the tests of the metrics switch them on themselves
 )
-#: PushHub's environment variables, which no test may change for those after it.
-VARIABLES = leftovers.variables()
 
 from pushhub.settings import *  # noqa: E402, F403
 from pushhub.settings import DATABASES, IS_SQLITE  # noqa: E402

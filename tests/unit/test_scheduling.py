@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from tests.scheduling import GROUPS, LONGEST, SCATTERED, WAITING, Groups
+from tests.scheduling import (
+    COMPUTING_PROCESSES,
+    GROUPS,
+    LONGEST,
+    SCATTERED,
+    WAITING,
+    GroupScheduling,
+    group_of,
+    ordered,
+)
 
 ROOT = Path(__file__).parents[2]
 
 
-def taken(nodeids: Sequence[str], *, prefers_waiting: bool = False) -> list[list[str]]:
-    """Return the groups of tests in the order in which a process gets them."""
-    groups = Groups(nodeids)
-    return [[nodeids[number] for number in groups.take(prefers_waiting=prefers_waiting)] for _ in range(len(groups))]
+def item(nodeid: str) -> Any:
+    return SimpleNamespace(nodeid=nodeid)
 
 
 def test_long_groups_begin_first_and_then_those_with_the_most_tests() -> None:
-    few, *many = (
-        f"tests/unit/{name}" for name in ("test_layering.py::a", "test_citations.py::a", "test_citations.py::b")
+    few, many = (
+        "tests/unit/test_layering.py::test_a",
+        ["tests/unit/test_citations.py::test_a", "tests/unit/test_citations.py::test_b"],
     )
-    cluster, archive, rollup = (f"tests/pipeline/test_{name}.py::test_a" for name in ("cluster", "archive", "rollup"))
-    assert taken([few, *many, archive, cluster, rollup]) == [[archive, rollup], [cluster], many, [few]]
+    cluster, archive = "tests/pipeline/test_cluster.py::test_a", "tests/pipeline/test_archive.py::test_a"
+    rollup = "tests/pipeline/test_rollup.py::test_a"
+    collected = [item(nodeid) for nodeid in (few, *many, archive, cluster, rollup)]
+    assert [item.nodeid for item in ordered(collected)] == [archive, rollup, cluster, *many, few]
 
 
 def test_tests_of_a_scattered_file_begin_early_in_any_process() -> None:
-    scattered = [f"{SCATTERED[0]}::test_{x}" for x in "ab"]
-    other = "tests/unit/test_citations.py::test_a"
-    assert taken([other, *scattered], prefers_waiting=True) == [scattered[:1], scattered[1:], [other]]
+    collected = [item("tests/unit/test_citations.py::test_a"), *(item(f"{SCATTERED[0]}::test_{x}") for x in "ab")]
+    first, second, _ = ordered(collected)
+    assert (first, second) == (collected[1], collected[2])
+    assert group_of(first.nodeid) != group_of(second.nodeid)
 
 
 def test_every_long_group_exists() -> None:
@@ -37,20 +50,58 @@ def test_every_long_group_exists() -> None:
     assert not {*LONGEST, *WAITING} & set(GROUPS)
 
 
-def test_tests_that_wait_run_beside_those_that_compute() -> None:
-    waiting, *computing = (
-        f"{file}::test_a"
-        for file in (min(WAITING - {*SCATTERED}), "tests/unit/test_layering.py", "tests/unit/test_citations.py")
+class Process:
+    """Stands for one of pytest-xdist's processes, and keeps the numbers of the tests that it is given."""
+
+    gateway = SimpleNamespace(id="gw0")
+    shutting_down = False
+
+    def __init__(self) -> None:
+        self.given: list[int] = []
+
+    def send_runtest_some(self, indices: list[int]) -> None:
+        self.given += indices
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+def scheduling(processes: Sequence[Process], nodeids: list[str], when_all_are_sent: Callable[[], None]) -> Any:
+    config: Any = SimpleNamespace(
+        getvalue=lambda name: ["popen"] * len(processes), option=SimpleNamespace(loadscopereorder=False)
     )
-    assert taken([*computing, waiting], prefers_waiting=True) == [[waiting], *([test] for test in computing)]
-    assert taken([waiting, *computing]) == [*([test] for test in computing), [waiting]]
+    scheduler = GroupScheduling(config, None, when_all_are_sent=when_all_are_sent)
+    for process in processes:
+        scheduler.add_node(process)
+        scheduler.add_node_collection(process, nodeids)
+    scheduler.schedule()
+    return scheduler
 
 
-def test_tests_that_a_process_cannot_run_are_given_to_another() -> None:
-    groups = Groups(["tests/unit/test_layering.py::test_a", "tests/unit/test_layering.py::test_b"])
-    first, second = groups.take(prefers_waiting=False)
-    groups.give_back([second])
-    groups.give_back([])
-    assert (first, len(groups)) == (0, 1)
-    assert groups.take(prefers_waiting=False) == [1]
-    assert groups.take(prefers_waiting=False) == []
+def test_it_is_told_once_every_test_is_sent_though_not_all_are_done() -> None:
+    process, told = Process(), []
+    nodeids = [f"tests/unit/test_{file}.py::test_{test}" for file in "abc" for test in "123"]
+    done: list[int] = []
+    scheduler = scheduling([process], nodeids, lambda: told.append((len(process.given), len(done))))
+    while len(done) < len(nodeids):
+        done.append(process.given[len(done)])
+        scheduler.mark_test_complete(process, done[-1])
+    assert told[0] == (9, 4)
+    assert {given for given, _ in told} == {9}
+
+
+def test_tests_that_wait_run_beside_those_that_compute() -> None:
+    processes = [Process() for _ in range(COMPUTING_PROCESSES + 2)]
+    *computing, waiting, idle = processes
+    files = [*sorted(WAITING - set(SCATTERED))[:1], *(f"tests/unit/test_{n}.py" for n in range(len(processes)))]
+    scheduler = scheduling(processes, [f"{file}::test_{n}" for file in files for n in range(3)], lambda: None)
+
+    def given(process: Process) -> list[str]:
+        return [files[index // 3] for index in process.given[::3]]
+
+    assert [given(process) for process in computing] == [[file] for file in files[1 : COMPUTING_PROCESSES + 1]]
+    assert given(waiting) == [files[0]]
+    # What it prefers is all given out.
+    assert given(idle) == [files[COMPUTING_PROCESSES + 1]]
+    scheduler.mark_test_complete(waiting, waiting.given[0])
+    assert given(waiting) == [files[0], files[COMPUTING_PROCESSES + 2]]
