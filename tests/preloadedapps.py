@@ -5,6 +5,7 @@ A test must not import this module.
 
 from __future__ import annotations
 
+import gc
 import os
 import warnings
 from importlib import import_module
@@ -19,3 +20,6 @@ with warnings.catch_warnings():
     django.setup()
     for name in MODULES:
         import_module(name)
+# Otherwise each fork's garbage collector looks through all of these objects, and writes to their pages.
+gc.collect()
+gc.freeze()

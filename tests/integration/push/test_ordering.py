@@ -78,12 +78,14 @@ class Model:
         self.batches = 0
         #: What other lanes take of Redis.
         self.others_bytes = 0
+        self._known_generation = ""
 
     @property
     def out(self) -> list[int]:
         return sorted({*self.pushed, *self.leased})
 
     def configure(self, action: Any = "known", from_id: int = 0) -> None:
+        self._known_generation = ""
         self.backlog.configure(LANE, mode=self.mode, action=action, from_id=from_id, ordered=True)
 
     def publish(self, keys: list[str]) -> None:
@@ -276,8 +278,11 @@ class Model:
             assert message_id not in self.leased
 
     def _generation_now(self) -> str:
-        generation: bytes = self.backlog.client.hget(LANE.state_key, STATE_CODES["generation"])
-        return generation.decode()
+        """Return the lane's generation, which a new lane gets and keeps."""
+        if not self._known_generation:
+            generation: bytes = self.backlog.client.hget(LANE.state_key, STATE_CODES["generation"])
+            self._known_generation = generation.decode()
+        return self._known_generation
 
     def ack_before(self, choice: int) -> None:
         """Let a worker ack a message that it pushes for an earlier generation: the database counts the ack."""
@@ -383,12 +388,17 @@ class Model:
         self.configure()
 
     def check_count(self) -> None:
-        """Check that Redis counts the messages of the lane, and that the bytes of all lanes are the sum of theirs."""
-        client = self.backlog.client
-        held, own_bytes = client.hmget(LANE.state_key, [STATE_CODES["held"], STATE_CODES["held_bytes"]])
-        assert int(held or 0) == client.hlen(LANE.places_key)
-        assert int(client.get("ph:bytes") or 0) == int(own_bytes or 0) + self.others_bytes
+        """Check that Redis counts the messages of the lane, that the bytes of all lanes are the sum of theirs, and that
+        the lane has kept its generation.
+        """
+        with self.backlog.client.pipeline(transaction=False) as pipe:
+            pipe.hmget(LANE.state_key, [STATE_CODES[name] for name in ("held", "held_bytes", "generation")])
+            pipe.hlen(LANE.places_key).get("ph:bytes")
+            (held, own_bytes, generation), places, all_bytes = pipe.execute()
+        assert int(held or 0) == places
+        assert int(all_bytes or 0) == int(own_bytes or 0) + self.others_bytes
         assert (int(held or 0) > 0) == (int(own_bytes or 0) > 0)
+        assert self._known_generation in ("", generation.decode())
 
     def fill_redis(self, _: int = 0) -> None:
         """Let other lanes take the whole budget, or give it back."""
