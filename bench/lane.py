@@ -158,11 +158,19 @@ class Lane:
         self._pump()
 
     def _pump(self) -> None:
-        free = self.law.free(outstanding=self.outstanding, now_ms=self.now_ms)
-        most, first = self.law.retries(free)
-        retries = min(first, len(self._due))
-        fresh = min(free - retries, self._waiting)
-        retries += min(most - retries, free - retries - fresh, len(self._due) - retries)
+        free, most, first = self.law.room(outstanding=self.outstanding, now_ms=self.now_ms)
+        if free and (self._waiting or self._due):
+            retries = min(first, len(self._due))
+            fresh = min(free - retries, self._waiting)
+            retries += min(most - retries, free - retries - fresh, len(self._due) - retries)
+            self._send(fresh, retries)
+        if (self._waiting or self._due) and self._pump_ms <= self.now_ms:
+            wait_ms = self.law.bucket_wait_ms(now_ms=self.now_ms)
+            if wait_ms is not None and self.outstanding < self.law.tokens:
+                self._pump_ms = wait_ms + 0.001
+                self._at(self._pump_ms, self._pump)
+
+    def _send(self, fresh: int, retries: int) -> None:
         if retries + fresh:
             self.outstanding += retries + fresh
             self.law.spend(retries + fresh, outstanding=self.outstanding, now_ms=self.now_ms, retries=retries)
@@ -171,11 +179,6 @@ class Lane:
             self._push(*self._due.popleft())
         for _ in range(fresh):
             self._push(next(self._messages), 1)
-        if (self._waiting or self._due) and self._pump_ms <= self.now_ms:
-            wait_ms = self.law.bucket_wait_ms(now_ms=self.now_ms)
-            if wait_ms is not None and self.outstanding < self.law.tokens:
-                self._pump_ms = wait_ms + 0.001
-                self._at(self._pump_ms, self._pump)
 
     def _push(self, message: int, attempt: int) -> None:
         history = self.history
@@ -187,17 +190,14 @@ class Lane:
     def _settle(self, message: int, attempt: int, answer: Answer) -> None:
         history = self.history
         self.outstanding -= 1
-        self.law.give_back(repeated=attempt > 1)
-        paused_until_ms = self.law.state["resume_ms"]
-        self.law.result(
+        resume_ms = self.law.come_back(
             acked=answer.acked,
             latency_ms=answer.latency_ms,
             now_ms=self.now_ms,
             dice=self.dice.random(),
             repeated=attempt > 1,
         )
-        resume_ms = self.law.state["resume_ms"]
-        if resume_ms > paused_until_ms:
+        if resume_ms is not None:
             history.pauses.append((self.now_ms, resume_ms))
             self._at(resume_ms, self._pump)
         if answer.acked:

@@ -14,11 +14,27 @@ from deliveries.rules.flow import Flow
 
 RULES = lua_names() + (Path(deliveries.backlog.__file__).parent / "rules.lua").read_text(encoding="utf-8")
 
+#: Several functions together: to call Lua takes as long as most of them.
+TOGETHER = """
+local function room(state, outstanding, now_ms)
+  state.outstanding = outstanding
+  local free = rules_free(state, now_ms)
+  return free, rules_retries(state, free)
+end
+
+local function come_back(state, acked, latency_ms, now_ms, dice, repeated)
+  rules_return(state, repeated)
+  local before_ms = state.resume_ms
+  rules_result(state, acked, latency_ms, now_ms, dice, repeated)
+  return state.resume_ms > before_ms and state.resume_ms or nil
+end
+"""
+
 
 @cache
 def rule(name: str) -> Any:
-    """Return a function or a number of rules.lua."""
-    return _lua().execute(f"{RULES}\nreturn {name}")
+    """Return a function or a number of rules.lua, or of TOGETHER."""
+    return _lua().execute(f"{RULES}\n{TOGETHER}\nreturn {name}")
 
 
 @cache
@@ -61,6 +77,11 @@ class Law:
         most, first = rule("rules_retries")(self.state, free)
         return int(most), int(first)
 
+    def room(self, *, outstanding: int, now_ms: float) -> tuple[int, int, int]:
+        """Return what `free` and `retries` do."""
+        free, most, first = rule("room")(self.state, outstanding, now_ms)
+        return int(free), int(most), int(first)
+
     def spend(self, count: int, *, outstanding: int, now_ms: float, retries: int = 0) -> None:
         """Count messages as sent, of which some are retries; `outstanding` includes them."""
         self.state["outstanding"] = outstanding
@@ -69,6 +90,11 @@ class Law:
     def give_back(self, *, repeated: bool) -> None:
         """Count one token that came back; `repeated`: that of a retry."""
         rule("rules_return")(self.state, repeated)
+
+    def come_back(self, *, acked: bool, latency_ms: float, now_ms: float, dice: float, repeated: bool) -> float | None:
+        """Count a token that came back with a result, and return the end of the pause that begins, if one does."""
+        resume_ms: float | None = rule("come_back")(self.state, acked, latency_ms, now_ms, dice, repeated)
+        return resume_ms
 
     def bucket_wait_ms(self, *, now_ms: float) -> float | None:
         """Return when the rate limit allows the next message, or None if it allows it now."""
