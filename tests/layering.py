@@ -9,6 +9,7 @@ checkers.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,13 +84,19 @@ class Import:
     line: int
 
 
+@functools.cache
 def imports_of(
     importer: str, source: str, *, is_package: bool = False, for_type_checkers: bool = False
-) -> Iterator[Import]:
+) -> tuple[Import, ...]:
     """Return every import in a module's source, at any depth.
 
-    Imports that only a type checker sees are left out unless `for_type_checkers` is set.
+    Imports that only a type checker sees are left out unless `for_type_checkers` is set. Several checks ask for the
+    same module, and to parse it takes most of their time.
     """
+    return tuple(_imports_of(importer, source, is_package=is_package, for_type_checkers=for_type_checkers))
+
+
+def _imports_of(importer: str, source: str, *, is_package: bool, for_type_checkers: bool) -> Iterator[Import]:
     tree = ast.parse(source)
     unseen = {id(node) for block in ast.walk(tree) if _is_for_type_checkers(block) for node in ast.walk(block)}
     if for_type_checkers:
