@@ -29,22 +29,31 @@ MANY = 16
 def write_results(lanes: dict[Lane, list[PushDelivery]]) -> None:
     """Delete acked deliveries and count nacks in one transaction; then forward dead letters, a few in each further one.
 
-    If a power cut undoes any of them, the messages are sent again, as are those that can't be forwarded.
+    The last nack of a message is only counted if the message can't be forwarded: a worker that is killed before that
+    sends it again as the same attempt. If a power cut undoes any of them, the messages are sent again, too.
     """
     now = utcnow()
+    spent: list[PushDelivery] = []
+    others: list[PushDelivery] = []
+    for deliveries in lanes.values():
+        for delivery in deliveries:
+            if delivery.verdict is Verdict.NACK:
+                (spent if _is_spent(delivery) else others).append(delivery)
     with write_transaction(durable=False):
         _delete_settled(lanes)
-        results = [delivery for deliveries in lanes.values() for delivery in deliveries]
-        unowed = _note_nacks([delivery for delivery in results if delivery.verdict is Verdict.NACK], now=now)
-    for delivery in unowed:
-        delivery.verdict = Verdict.DROP
-    for lane, deliveries in lanes.items():
+        unowed = _note_nacks(others, now=now)
+    for lane, group in grouped(spent, attrgetter("lane")).items():
         try:
-            _forward_spent(lane, [delivery for delivery in deliveries if _is_spent(delivery)])
+            _forward_spent(lane, group)
         except Exception as error:
             if outage_of(error) is not None:
                 raise
             logger.exception("messages of %s cannot be forwarded to the dead-letter topic", lane)
+    if kept := [delivery for delivery in spent if delivery.verdict is Verdict.NACK]:
+        with write_transaction(durable=False):
+            unowed += _note_nacks(kept, now=now)
+    for delivery in unowed:
+        delivery.verdict = Verdict.DROP
 
 
 def _delete_settled(lanes: dict[Lane, list[PushDelivery]]) -> None:
@@ -64,7 +73,7 @@ def _delete_settled(lanes: dict[Lane, list[PushDelivery]]) -> None:
 
 def _forward_spent(lane: Lane, spent: Sequence[PushDelivery]) -> None:
     """Forward messages to the dead-letter topic, a few in each transaction."""
-    topic_id = usable_topic_id(lane.subscription_id) if spent else None
+    topic_id = usable_topic_id(lane.subscription_id)
     if topic_id is None:
         return
     for seek, sought in grouped(spent, attrgetter("seek")).items():
@@ -113,7 +122,7 @@ def store_results(lanes: dict[Lane, list[PushDelivery]]) -> None:
     take_steps([partial(note_activity, used)])
 
 
-def _is_spent(delivery: PushDelivery) -> bool:
-    """Return whether this nack was the last attempt that a dead-letter policy allows."""
-    settings = delivery.plan.settings if delivery.plan else None
-    return delivery.verdict is Verdict.NACK and is_spent(settings, attempts=delivery.task.attempt)
+def _is_spent(nack: PushDelivery) -> bool:
+    """Return whether a nack was the last attempt that a dead-letter policy allows."""
+    settings = nack.plan.settings if nack.plan else None
+    return is_spent(settings, attempts=nack.task.attempt)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.db import connection
@@ -110,7 +111,7 @@ def test_dead_letters_are_forwarded_in_small_transactions(
     # And one that was acknowledged by an earlier attempt
     deliveries += [*results(rows[5:], Verdict.NACK, attempt=5).popitem()[1]]
     deliveries += [*results(rows[5:], Verdict.ACK).popitem()[1]]
-    monkeypatch.setattr(storing, "_is_spent", lambda delivery: delivery.verdict is Verdict.NACK)
+    monkeypatch.setattr(storing, "_is_spent", lambda nack: True)
     monkeypatch.setattr(moving, bound, most)
     sizes = []
     forward = storing.forward_dead_letters
@@ -123,7 +124,25 @@ def test_dead_letters_are_forwarded_in_small_transactions(
     # When they are settled
     write_results(lanes)
     # Then each transaction has few of them
-    assert sizes == [2, 2, 1]
+    assert sizes == [2, 2, 2]
     assert DeadLetter.objects.count() == 5
     assert [delivery.verdict for delivery in deliveries] == [Verdict.DEAD_LETTER] * 5 + [Verdict.DROP, Verdict.ACK]
     assert not Delivery.objects.filter(subscription__subscription_id="push").exists()
+
+
+def test_a_message_whose_worker_is_killed_before_it_is_forwarded_keeps_its_number_of_attempts(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given two messages, of which one is at its last attempt
+    push_to(Api(), ["push"], messages=2)
+    last, other = Delivery.objects.order_by("pk")
+    lanes = results([last], Verdict.NACK, attempt=5)
+    [deliveries] = lanes.values()
+    deliveries += [*results([other], Verdict.NACK, attempt=3).popitem()[1]]
+    monkeypatch.setattr(storing, "_is_spent", lambda nack: nack.task.attempt == 5)
+    # When the worker is killed before it forwards that one
+    monkeypatch.setattr(storing, "_forward_spent", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        write_results(lanes)
+    # Then the message comes again as that attempt, and is forwarded after as many as the policy says
+    assert [row.attempts for row in Delivery.objects.order_by("pk")] == [0, 3]
