@@ -48,7 +48,7 @@ each_chunk(ids, function(part)
     if keys[i] then
       take_ack(id, times[id] == '0' or newest[i] == times[id], where[i], keys[i])
     elseif not where[i] and newest[i] and times[id] ~= '0' then
-      late[#late + 1] = id
+      vain[#vain + 1] = id
     else
       owed_no_more[#owed_no_more + 1] = id
     end

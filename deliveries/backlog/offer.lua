@@ -77,8 +77,9 @@ local function join(lane, key, length)
 end
 
 -- Returns whether an ordered lane, which is not spilled, has had the message before each of these in its ordering key, and no
--- later one: it is in Redis, it was the last one that came of the key, or it is one of these.
-local function follows(key)
+-- later one: it is in Redis, it was the last one that came of the key, or it is one of these. If it was left to the database, this
+-- one is left there, too.
+local function follows(key, state)
   if FIELDS ~= 4 then return false end
   local here = redis.call('HMGET', key .. ':d', unpack(befores))
   local last = redis.call('HMGET', key .. ':t', unpack(orderings))
@@ -86,7 +87,10 @@ local function follows(key)
   for i, before in ipairs(befores) do
     if orderings[i] ~= '' then
       if last[i] and not id_less(last[i], ids[i]) then return false end
-      if before ~= '0' and not here[i] and own[orderings[i]] ~= before and last[i] ~= before then return false end
+      if before ~= '0' and not here[i] and own[orderings[i]] ~= before and last[i] ~= before then
+        local left = state.left > 0 and left_of(key, orderings[i])
+        if not left or id_less(before, left) then return false end
+      end
     end
     own[orderings[i]] = ids[i]
   end
@@ -97,7 +101,7 @@ end
 local function taken_by(key, state, length)
   if state.spilled == 1 or state.mode == IDLE then return 0 end
   if state.ordered == 1 then
-    if is_late(state.cursor) or not follows(key) then return 0 end
+    if is_late(state.cursor) or not follows(key, state) then return 0 end
   elseif is_late(state.read_to) then
     return 0
   end

@@ -171,6 +171,19 @@ def test_a_new_message_stays_behind_those_of_its_key_that_were_left(blocked: Mod
 
 
 @pytest.mark.any_database
+def test_a_new_message_of_a_key_that_was_left_needs_no_page_however_late_it_comes(blocked: Model) -> None:
+    # When the lane has forgotten which message was the key's last one
+    blocked.backlog.client.delete(f"{LANE.root}:t")
+    blocked.publish(["a"])
+    blocked.publish(["d"])
+    # Then neither has to be read from the database with the rest of the lane
+    assert not lane_state(blocked.backlog, LANE).spilled
+    blocked.take()
+    assert keys_out(blocked) == ["a", "d"]
+    assert ack_all(blocked) == [0, 9, 1, 2, 3, 8]
+
+
+@pytest.mark.any_database
 def test_a_message_that_comes_while_the_last_ones_of_its_key_are_read_is_read_too(blocked: Model) -> None:
     read_key(blocked)
     blocked.publish(["a"])
