@@ -97,12 +97,12 @@ def _silent_ms(backlog: Backlog, regions: Sequence[str]) -> dict[str, float]:
     Only one cell knows. If its node of a Cluster is away, nothing is said against the workers.
     """
     with beside_an_outage():
+        seconds, microseconds = backlog.shared.time()
         pipe = backlog.client.pipeline(transaction=False)
-        pipe.time()
         pipe.zrange(cell_key(0, "regions"), -1, -1, withscores=True)
         for region in regions:
             pipe.zscore(cell_key(0, "regions"), region)
-        (seconds, microseconds), newest, *times_ms = pipe.execute()
+        newest, *times_ms = pipe.execute()
         served_ms = {name.decode(): at_ms for name, at_ms in newest}
         served_ms |= {name: at_ms for name, at_ms in zip(regions, times_ms, strict=True) if at_ms is not None}
         return {name: seconds * 1000 + microseconds / 1000 - at_ms for name, at_ms in served_ms.items()}

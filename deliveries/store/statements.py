@@ -279,16 +279,16 @@ def _rows_of_key() -> str:
     """
     # A CROSS JOIN keeps the order of the tables, and a subquery with OFFSET can only be nested, as above.
     deliveries = (
-        "LATERAL (SELECT * FROM deliveries_delivery WHERE message_id = m.id OFFSET 0)"
+        "LATERAL (SELECT * FROM deliveries_delivery"
+        " WHERE subscription_id = %s AND region = %s AND message_id = m.id OFFSET 0) d WHERE m.id >= %s"
         if is_postgresql()
-        else "deliveries_delivery"
+        else "deliveries_delivery d"
+        " WHERE d.subscription_id = %s AND d.region = %s AND d.message_id = m.id AND m.id >= %s"
     )
     first = "FROM deliveries_message WHERE id = %s"
     return (
-        f"deliveries_message m CROSS JOIN {deliveries} d"
-        " WHERE d.subscription_id = %s AND d.region = %s AND d.message_id = m.id AND m.id >= %s"
-        f" AND m.topic_id = (SELECT topic_id {first}) AND m.ordering_key = (SELECT ordering_key {first})"
-        " AND m.ordering_key > ''"
+        f"deliveries_message m CROSS JOIN {deliveries} AND m.topic_id = (SELECT topic_id {first})"
+        f" AND m.ordering_key = (SELECT ordering_key {first}) AND m.ordering_key > ''"
     )
 
 
@@ -296,7 +296,7 @@ def count_of_key(subscription_id: int, region: str, first_id: int, *, limit: int
     """Return how many deliveries of a lane have a message's ordering key, from this message on, up to `limit`."""
     [[count]] = fetch_rows(
         f"SELECT count(*) FROM (SELECT 1 FROM {_rows_of_key()} LIMIT %s) of_key",
-        [subscription_id, region, first_id, limit],
+        [subscription_id, region, *[first_id] * 3, limit],
     )
     return int(count)
 

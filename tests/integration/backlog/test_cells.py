@@ -119,7 +119,9 @@ def test_each_script_touches_the_keys_of_one_cell_only(backlog: Backlog, confine
     assert confined.tokens([PUSHED])[PUSHED]
     assert scripts.held(keys=[workers], args=["here"])
     assert confined.due([PULLED]) in ([], [PULLED])
+    assert confined.views([PUSHED, PULLED], retries=3).keys() == {PUSHED, PULLED}
     assert not confined.lost(PULLED, [first], generation=leases.generation)
+    assert not confined.accept(PULLED, [first], generation=leases.generation)
     confined.acknowledge(PULLED, [first], generation=leases.generation)
     confined.extend(PULLED, [second], generation=leases.generation, duration_ms=0, countdown_ms=(0, 0))
     confined.unlease(PULLED, [(*third, leases.ends_ms)], generation=leases.generation)
