@@ -8,6 +8,8 @@ from datetime import datetime
 from functools import partial
 from operator import attrgetter
 
+from django.db import connection
+
 from deliveries.activity import note_activity
 from deliveries.backlog.records import Lane, grouped
 from deliveries.deadletters.forwarding import forward_dead_letters, is_spent, take_steps, usable_topic_id
@@ -49,6 +51,7 @@ def write_results(lanes: dict[Lane, list[PushDelivery]]) -> None:
             if outage_of(error) is not None:
                 raise
             logger.exception("messages of %s cannot be forwarded to the dead-letter topic", lane)
+            connection.close()  # it may still be in the transaction, which nobody would end
     if kept := [delivery for delivery in spent if delivery.verdict is Verdict.NACK]:
         with write_transaction(durable=False):
             unowed += _note_nacks(kept, now=now)
