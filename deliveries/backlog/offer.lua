@@ -63,8 +63,9 @@ local function join(lane, key, length)
   local codes = STATE_CODES
   local fields = redis.call('HMGET', key .. ':s', codes.mode, codes.spilled, codes.ordered, codes.backoff_level,
     codes.generation, codes.held, codes.held_bytes, codes.results_seen, codes.ack_ratio, codes.read_to, codes.cursor,
-    codes.spilled_from, codes.latency_ms)
+    codes.spilled_from, codes.latency_ms, codes.left)
   if tonumber(fields[1]) ~= PUSH or not fields[7] then return false end
+  if tonumber(fields[14] or 0) > 0 then return false end
   if tonumber(fields[2]) == 1 then return stay_behind(key, fields[11], fields[12]) end
   if length + #ids > limit or is_over_budget() then return false end
   if tonumber(fields[3]) ~= 0 or tonumber(fields[4]) >= DOWN_LEVEL or is_late(fields[10]) then return false end
@@ -128,6 +129,10 @@ local function offer(key, settings)
     end
   end
   if taken < #ids then spill(key, state, ids[taken + 1]) end
+  -- A message whose commit took long may come before what was left of its key. It is read with that, or would be overtaken.
+  for i = taken + 1, state.left > 0 and FIELDS == 4 and #ids or 0 do
+    if orderings[i] ~= '' and left_of(key, orderings[i]) then note_left(key, state, orderings[i], ids[i]) end
+  end
   -- A lane that had messages already has been pumped, and is pumped again when more of them may go out.
   local is_waiting = state.mode == PUSH
     and (state.spilled == 0 and (length > 0 or waits_for_token(state, now)) or was_spilled and now < state.resume_ms)

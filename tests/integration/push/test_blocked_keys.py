@@ -184,6 +184,21 @@ def test_a_new_message_of_a_key_that_was_left_needs_no_page_however_late_it_come
 
 
 @pytest.mark.any_database
+def test_a_message_whose_commit_took_long_is_read_with_the_later_ones_of_its_key(blocked: Model) -> None:
+    # Given a key of which only a message is left that came after one that is not committed yet
+    slow = blocked._next_id("a")
+    blocked.publish(["a"])
+    blocked.ack(FIRST)
+    blocked.take()
+    # When that one is committed and offered
+    blocked.rows[slow] = "a"
+    blocked._offer([slow])
+    # Then the next page of the key begins with it
+    [text] = blocked.backlog.client.hvals(f"{LANE.root}:w")
+    assert text.split()[0].decode() == str(slow)
+
+
+@pytest.mark.any_database
 def test_a_message_that_comes_while_the_last_ones_of_its_key_are_read_is_read_too(blocked: Model) -> None:
     read_key(blocked)
     blocked.publish(["a"])
