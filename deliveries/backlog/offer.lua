@@ -65,6 +65,7 @@ local function join(lane, key, length)
     codes.generation, codes.held, codes.held_bytes, codes.results_seen, codes.ack_ratio, codes.read_to, codes.cursor,
     codes.spilled_from, codes.latency_ms, codes.left)
   if tonumber(fields[1]) ~= PUSH or not fields[7] then return false end
+  -- A message may come before those of its key that were left to the database.
   if tonumber(fields[14] or 0) > 0 then return false end
   if tonumber(fields[2]) == 1 then return stay_behind(key, fields[11], fields[12]) end
   if length + #ids > limit or is_over_budget() then return false end

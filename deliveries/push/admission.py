@@ -15,7 +15,7 @@ from itertools import islice
 from deliveries.push.sending.delivery import PushDelivery
 
 #: Subscriptions with waiting messages that are tried at a time. A push that ends makes room for about one more, so most
-#: tries are in vain: with 256 they took two thirds of the engine's time while a thousand endpoints of large messages
+#: tries are in vain: with 256 they took the engine most of its time while a thousand endpoints of large messages
 #: answered.
 MAX_TRIED = 16
 
