@@ -33,7 +33,7 @@ def storm(*words: str, folder: str = TEMPORARY) -> subprocess.CompletedProcess[s
 def test_a_storm_breaks_no_promise(database: str, cells: str) -> None:
     if database == "postgresql" and postgresql_programs() is None:
         pytest.skip("PostgreSQL is not installed")
-    words = ("--database", database, "--cells", cells, "--only", FAULTS)
+    words = ("--database", database, "--cells", cells, "--only", FAULTS, "--bulk", "100")
     run = storm("--seed", "26", "--minutes", "0.4", "--every", "3.5", *words)
     assert run.returncode == 0, run.stdout[-20_000:] + run.stderr
 
