@@ -33,7 +33,8 @@ LOOK_SECONDS = 1.0
 PULL_SECONDS = 20.0
 #: A channel on which nobody publishes: a connection needs one.
 NO_RINGS = f"{PREFIX}pull"
-_OUTAGES = (redis.RedisError, RedisClusterException, OSError)
+#: uvloop raises a RuntimeError for what is written to a connection that it has just closed.
+_OUTAGES = (redis.RedisError, RedisClusterException, OSError, RuntimeError)
 
 
 class Rings:

@@ -14,6 +14,7 @@ from deliveries.backlog.records import Lane, Offer, OfferedLane, OfferedMessage,
 from deliveries.rpc import bell as bell_module
 from deliveries.rpc.bell import Bell, Rings
 from deliveries.rules.taskmessage import escape_message
+from pushhub.common.eventloops import new_event_loop
 
 WAITING = 150
 LANE = Lane(7, "here")
@@ -166,3 +167,23 @@ def test_a_bell_that_is_cut_off_hears_again(redis_url: str) -> None:
         await until(is_heard)
 
     run(work, redis_url)
+
+
+def test_a_connection_that_has_just_been_closed_fails_nobody(redis_url: str) -> None:
+    """Given that uvloop has closed the connection, when somebody comes or leaves before the bell has heard of it."""
+
+    async def work() -> None:
+        bell = Bell(redis_url)
+        try:
+            async with bell.listening(LANE.subscription_id) as rings:
+                await until(is_heard)
+                bell._pubsub.connection._writer.transport.abort()
+                await bell._subscribe([Rings(8)])
+                await until(is_heard)
+                bell._pubsub.connection._writer.transport.abort()
+                await bell._unsubscribe([rings])
+        finally:
+            await bell.close()
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(work())
