@@ -15,8 +15,8 @@ import ssl
 from collections.abc import Callable
 from contextlib import closing, suppress
 
-from pushhub.common.listening import BACKLOG
 from pushhub.common.peers import forget_peer, note_peer
+from pushhub.common.servers import BACKLOG
 from pushhub.runtime.httpserver.forwarding import client_line
 from pushhub.runtime.httpserver.limits import Connections, Limits, client_of
 
