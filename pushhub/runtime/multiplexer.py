@@ -105,7 +105,7 @@ class PortMultiplexer:
             await _pass_both_ways(reader, writer, server_reader, server_writer, write_seconds=self._limits.body_seconds)
         finally:
             forget_peer(port)
-            _close(server_writer)
+            server_writer.close()
 
 
 class _Handover(asyncio.Protocol):
@@ -171,8 +171,3 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *
         writer.write_eof()
     else:
         writer.close()  # TLS ends both directions at once
-
-
-def _close(writer: asyncio.StreamWriter) -> None:
-    if not writer.is_closing():
-        writer.close()
