@@ -28,7 +28,7 @@ DOTS := awk '/^Collecting/ { printf "."; fflush() } END { print "" }'
 OR_HELP = || { echo "nothing is lost, but pip failed: docs/troubleshooting.md\#the-first-hour has remedies" >&2; exit 1; }
 
 # The Java that this machine has, if it is new enough for Spark.
-HAS_JAVA = $(RUN) -c 'import sys; from deliveries.pipeline.javaruntime import *; sys.exit(prepare_java() < JAVA_LEAST)'
+HAS_JAVA = $(RUN) -c 'import sys; from deliveries.pipeline.needs import *; sys.exit(prepare_java() < JAVA_LEAST)'
 
 .PHONY: help install install-spark install-java install-tests up test quick lint types migrations storm soak power bench check \
 	docs lock audit sbom digests clean

@@ -215,8 +215,8 @@ def _attempts(folder: Path, count: int) -> None:
     import pyarrow.parquet as pq
 
     from deliveries.models import Message
+    from deliveries.telemetry.journal.columns import EVENT
     from deliveries.telemetry.journal.files import segment_path
-    from deliveries.telemetry.journal.schemas import EVENT
     from subscriptions.models import Subscription
 
     types = {"string": pa.string(), "timestamp": pa.timestamp("us", tz="UTC"), "int64": pa.int64(), "int32": pa.int32(),

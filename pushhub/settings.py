@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from pushhub import __version__
 from pushhub.common import environment as env
 from pushhub.common.databases import SQLITE, database_config, replica_config
+from pushhub.common.datafolder import load_or_create_secret
 from pushhub.common.redisurls import check_redis_url, is_cluster, with_password
 
 VERSION = __version__
@@ -46,8 +47,6 @@ def _secret_key() -> str:
         raise env.SettingError(
             "PUSHHUB_SECRET_KEY is not set: give 50 random characters or more, or a file by PUSHHUB_SECRET_KEY_FILE"
         )
-    from pushhub.runtime.development import load_or_create_secret
-
     return load_or_create_secret(file)
 
 

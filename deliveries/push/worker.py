@@ -35,7 +35,7 @@ from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import TASK_NAME, body_of, parse_any, parse_own, task_id_of
 from deliveries.store import regionholds
 from deliveries.telemetry.journal.journal import journal
-from pushhub.common.openfiles import raise_open_files
+from pushhub.common.servers import raise_open_files
 
 logger = logging.getLogger(__name__)
 

@@ -71,7 +71,7 @@ async def publish_quickly(request: Any, call: Call) -> Any:
 
 async def pull_messages(request: Any, call: Call) -> Any:
     """Return the messages that can be leased now. If there are none, wait for some, unless the caller won't wait."""
-    subscription = await in_thread(_subscription, request.subscription)
+    subscription = await in_thread(read_subscription, name=request.subscription)
     loop = asyncio.get_running_loop()
     ends = loop.time()
     if not request.return_immediately:
@@ -107,7 +107,8 @@ async def _received(subscription: Any, count: int, call: Call, *, ends: float) -
 
 async def _leased(subscription: Any, count: int) -> list[leasing.Received]:
     """Lease messages. If the caller leaves meanwhile, they are given back."""
-    lease = asyncio.ensure_future(in_thread(_lease, subscription, count))
+    pull = in_thread(leasing.pull_messages, subscription=subscription, max_messages=count, max_bytes=RESPONSE_BYTES)
+    lease = asyncio.ensure_future(pull)
     try:
         return await asyncio.shield(lease)
     except asyncio.CancelledError:
@@ -118,24 +119,13 @@ async def _leased(subscription: Any, count: int) -> list[leasing.Received]:
 async def _give_back(subscription: Any, lease: asyncio.Future[list[leasing.Received]]) -> None:
     received = (await asyncio.gather(lease, return_exceptions=True))[0]
     if isinstance(received, list) and received:
+        ends_ms = {message.ack_id: message.ends_ms for message in received}
         with suppress(redis.RedisError):
-            await in_thread(_give_back_leases, subscription, {message.ack_id: message.ends_ms for message in received})
-
-
-def _give_back_leases(subscription: Any, ends_ms: dict[str, int]) -> None:
-    deadlines.give_back_leases(subscription=subscription, ends_ms=ends_ms)
-
-
-def _lease(subscription: Any, count: int) -> list[leasing.Received]:
-    return leasing.pull_messages(subscription=subscription, max_messages=count, max_bytes=RESPONSE_BYTES)
-
-
-def _subscription(name: str) -> Any:
-    return read_subscription(name=name)
+            await in_thread(deadlines.give_back_leases, subscription=subscription, ends_ms=ends_ms)
 
 
 def acknowledge_messages(request: Any, caller: Principal) -> Empty:
-    subscription, ack_ids = _subscription(request.subscription), list(request.ack_ids)
+    subscription, ack_ids = read_subscription(name=request.subscription), list(request.ack_ids)
     try:
         with request_counted(kinds.ACK_REQUESTS, subscription.pk):
             settling.acknowledge_messages(subscription=subscription, ack_ids=ack_ids)
@@ -145,7 +135,7 @@ def acknowledge_messages(request: Any, caller: Principal) -> Empty:
 
 
 def modify_ack_deadlines(request: Any, caller: Principal) -> Empty:
-    subscription, ack_ids = _subscription(request.subscription), list(request.ack_ids)
+    subscription, ack_ids = read_subscription(name=request.subscription), list(request.ack_ids)
     seconds = request.ack_deadline_seconds
     with request_counted(kinds.MODACK_REQUESTS, subscription.pk):
         deadlines.modify_ack_deadlines(subscription=subscription, ack_ids=ack_ids, seconds=seconds)

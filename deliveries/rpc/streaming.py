@@ -13,7 +13,7 @@ import logging
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -173,14 +173,16 @@ class Stream:
             self._moved.set()
 
     async def _acknowledge(self, ack_ids: list[str]) -> None:
-        lost = await in_thread(_acknowledged, self.subscription, ack_ids)
+        lost = await in_thread(_lost_by, acknowledge_messages, subscription=self.subscription, ack_ids=ack_ids)
         self._changed(ack_ids, 0)
         if self.subscription.enable_exactly_once_delivery:
             kept = [ack_id for ack_id in ack_ids if ack_id not in lost]
             self._note(Response(acknowledge_confirmation={"ack_ids": kept, "invalid_ack_ids": sorted(lost)}))
 
     async def _modify(self, ack_ids: list[str], seconds: int) -> None:
-        lost = await in_thread(_modified, self.subscription, ack_ids, seconds)
+        lost = await in_thread(
+            _lost_by, modify_ack_deadlines, subscription=self.subscription, ack_ids=ack_ids, seconds=seconds
+        )
         self._changed([ack_id for ack_id in ack_ids if ack_id not in lost], seconds)
         if self.subscription.enable_exactly_once_delivery:
             kept = [ack_id for ack_id in ack_ids if ack_id not in lost]
@@ -204,7 +206,14 @@ class Stream:
         room, room_bytes = self._outstanding.room()
         if room:
             rings.hush()
-            lease = in_thread(_leased, self.subscription, room, room_bytes, self._lease_seconds, self._puller)
+            lease = in_thread(
+                pull_messages,
+                subscription=self.subscription,
+                max_messages=room,
+                max_bytes=room_bytes,
+                lease_seconds=self._lease_seconds,
+                puller=self._puller,
+            )
             self._leasing = asyncio.ensure_future(lease)
             received = await asyncio.shield(self._leasing)
             self._leasing = None
@@ -274,7 +283,7 @@ class Stream:
         if time.monotonic() - self._authorized_at >= AUTHORIZE_SECONDS:
             self._authorized_at = time.monotonic()
             await self._check_rights()
-            subscription = await in_thread(_subscription, self._first.subscription)
+            subscription = await in_thread(read_subscription, name=self._first.subscription)
             if subscription.pk != self.subscription.pk:  # a new one has its name
                 raise resource_missing(subscription.subscription_id)
             self.subscription = subscription
@@ -296,7 +305,7 @@ async def streaming_pull(requests: AsyncIterator[Any], call: Call) -> AsyncItera
         raise _invalid("subscription", "must be set in the first request of a stream")
     _deadline(first.stream_ack_deadline_seconds)
     await in_thread(call.authorized, first)
-    stream = Stream(call, first, await in_thread(_subscription, first.subscription))
+    stream = Stream(call, first, await in_thread(read_subscription, name=first.subscription))
     try:
         async for answer in stream.answers(requests):
             count_request(kinds.STREAM_RESPONSES, stream.subscription.pk)
@@ -344,16 +353,6 @@ def _invalid(field: str, why: str) -> InvalidArgument:
     )
 
 
-def _subscription(name: str) -> Subscription:
-    return read_subscription(name=name)
-
-
-def _leased(subscription: Subscription, count: int, max_bytes: int, seconds: int, puller: str) -> list[Received]:
-    return pull_messages(
-        subscription=subscription, max_messages=count, max_bytes=max_bytes, lease_seconds=seconds, puller=puller
-    )
-
-
 def _puller(client_id: str) -> str:
     """Return a new name for a stream. Those of a client begin alike, as common.lua says."""
     name = secrets.token_hex(8)
@@ -370,31 +369,19 @@ def _given_back(subscription: Subscription, ends_ms: dict[str, int], puller: str
         logger.warning("%d leases and the keys of a stream that ended lapse", len(ends_ms), exc_info=error)
 
 
-def _acknowledged(subscription: Subscription, ack_ids: list[str]) -> set[str]:
-    """Acknowledge; return the ack ids whose leases had ended, which matters with exactly-once delivery."""
+def _lost_by(change: Callable[..., object], **arguments: object) -> set[str]:
+    """Change leases; return the ack ids whose leases had ended, which matters with exactly-once delivery."""
     try:
-        acknowledge_messages(subscription=subscription, ack_ids=ack_ids)
+        change(**arguments)
     except InvalidArgument as error:
-        return _lost(error)
-    return set()
-
-
-def _modified(subscription: Subscription, ack_ids: list[str], seconds: int) -> set[str]:
-    try:
-        modify_ack_deadlines(subscription=subscription, ack_ids=ack_ids, seconds=seconds)
-    except InvalidArgument as error:
-        return _lost(error)
+        if not error.details:
+            raise
+        return set(error.details[0]["metadata"])
     return set()
 
 
 def _gone(subscription: Subscription, ack_ids: list[str]) -> set[str]:
     return ack_ids_ended(subscription=subscription, ack_ids=ack_ids) if ack_ids else set()
-
-
-def _lost(error: InvalidArgument) -> set[str]:
-    if not error.details:
-        raise error
-    return set(error.details[0]["metadata"])
 
 
 SUBSCRIBER: dict[str, Method] = {"StreamingPull": Bidirectional(Request, Response, streaming_pull)}

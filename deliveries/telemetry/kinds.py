@@ -349,6 +349,11 @@ def _health(name: str, help_: str, *labels: str, figure: tuple[str, str] = ("", 
     return Kind(name, help_, origin="exported", alias=name, labels=labels, figure=figure)
 
 
+def _figure(component: str, figure: str, help_: str, *, name: str = "") -> Kind:
+    """Return the metric of a component's figure."""
+    return _health(name or f"{component}_{figure}", help_, figure=(component, figure))
+
+
 COMPONENT_UP = _health(
     "component_up", "Whether a component works: 1, 0.5 if it is degraded, 0 if it is unavailable.", "component"
 )
@@ -358,48 +363,27 @@ RUN_DURATION = _health("pipeline_run_duration_seconds", "How long the pipeline's
 RUN_ROWS = _health("pipeline_run_rows", "Rows that the pipeline's last run counted, wrote or published.", "kind")
 RUN_LAG = _health("pipeline_run_lag_seconds", "How far behind the pipeline's last run was.", "kind")
 FIGURES = (
-    _health(
-        "redis_backlog_bytes",
-        "Bytes of Redis that the messages of all subscriptions take.",
-        figure=("redis", "backlog_bytes"),
+    _figure("redis", "backlog_bytes", "Bytes of Redis that the messages of all subscriptions take."),
+    _figure("redis", "budget_bytes", "Bytes of Redis that the messages of all subscriptions may take."),
+    _figure("push_workers", "workers", "Push workers that gave a sign of life lately.", name="push_workers"),
+    _figure(
+        "push_workers", "oldest_job_seconds", "Age of the oldest job of a push worker.", name="push_oldest_job_seconds"
     ),
-    _health(
-        "redis_budget_bytes",
-        "Bytes of Redis that the messages of all subscriptions may take.",
-        figure=("redis", "budget_bytes"),
-    ),
-    _health("push_workers", "Push workers that gave a sign of life lately.", figure=("push_workers", "workers")),
-    _health(
-        "push_oldest_job_seconds",
-        "Age of the oldest job of a push worker.",
-        figure=("push_workers", "oldest_job_seconds"),
-    ),
-    _health(
-        "maintenance_last_sign_of_life_seconds",
-        "Time since the maintenance worker's last audit.",
-        figure=("maintenance", "last_sign_of_life_seconds"),
-    ),
-    _health(
-        "maintenance_oldest_job_seconds",
-        "Time since the oldest timed task that is not done was sent.",
-        figure=("maintenance", "oldest_job_seconds"),
-    ),
-    _health(
-        "pipeline_lag_seconds", "How long segments wait while none is counted.", figure=("pipeline", "lag_seconds")
-    ),
-    _health("journals_stopped", "Processes whose journal has stopped.", figure=("journal", "stopped")),
-    _health("archive_messages", "Messages in the archive.", figure=("archive", "messages")),
-    _health("archive_bytes", "Bytes of the archive's files.", figure=("archive", "bytes")),
-    _health("archive_files", "Files of the archive.", figure=("archive", "files")),
-    _health(
-        "archive_oldest_message_age_seconds",
+    _figure("maintenance", "last_sign_of_life_seconds", "Time since the maintenance worker's last audit."),
+    _figure("maintenance", "oldest_job_seconds", "Time since the oldest timed task that is not done was sent."),
+    _figure("pipeline", "lag_seconds", "How long segments wait while none is counted."),
+    _figure("journal", "stopped", "Processes whose journal has stopped.", name="journals_stopped"),
+    _figure("archive", "messages", "Messages in the archive."),
+    _figure("archive", "bytes", "Bytes of the archive's files."),
+    _figure("archive", "files", "Files of the archive."),
+    _figure(
+        "archive",
+        "oldest_seconds",
         "Age of the oldest message in the archive.",
-        figure=("archive", "oldest_seconds"),
+        name="archive_oldest_message_age_seconds",
     ),
-    _health(
-        "archive_lag_seconds",
-        "How long the oldest message has waited for the archive, with PUSHHUB_ARCHIVING.",
-        figure=("archive", "lag_seconds"),
+    _figure(
+        "archive", "lag_seconds", "How long the oldest message has waited for the archive, with PUSHHUB_ARCHIVING."
     ),
 )
 RUNS = (RUN_AGE, RUN_FAILED, RUN_DURATION, RUN_ROWS, RUN_LAG)

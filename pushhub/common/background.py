@@ -21,15 +21,6 @@ FIRST_PAUSE_SECONDS = 0.05
 LAST_PAUSE_SECONDS = 5.0
 
 
-def nothing() -> None:
-    """The default of `on_error` and `at_end`."""
-
-
-def no_job() -> float:
-    """The default of `oldest_job`."""
-    return 0.0
-
-
 class BackgroundThread:
     """Calls `body` again and again until it is asked to stop.
 
@@ -46,9 +37,9 @@ class BackgroundThread:
         name: str,
         body: Callable[[], None],
         *,
-        on_error: Callable[[], None] = nothing,
-        at_end: Callable[[], None] = nothing,
-        oldest_job: Callable[[], float] = no_job,
+        on_error: Callable[[], None] = lambda: None,
+        at_end: Callable[[], None] = lambda: None,
+        oldest_job: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.name = name
         self.oldest_job_seconds = oldest_job

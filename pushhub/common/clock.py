@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Protocol
 
-
-class Clock(Protocol):
-    """Anything that returns the current time: `utcnow`, or a test's own clock."""
-
-    def __call__(self) -> datetime: ...
+#: Anything that returns the current time: `utcnow`, or a test's own clock.
+Clock = Callable[[], datetime]
 
 
 def utcnow() -> datetime:

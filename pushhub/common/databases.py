@@ -83,11 +83,7 @@ def database_line(error: BaseException) -> str:
 
 def iterate_rows(rows: QuerySet[Any, Any], names: Sequence[str], *, size: int = 5000) -> Iterator[Sequence[Any]]:
     """Yield the values of these fields of each row, in the order of the primary key, by queries of `size` rows each."""
-    last: Any = None
-    while chunk := list(_after(rows.order_by("pk"), last).values_list("pk", *names)[:size]):
+    left = rows = rows.order_by("pk")
+    while chunk := list(left.values_list("pk", *names)[:size]):
         yield from (values for _, *values in chunk)
-        last = chunk[-1][0]
-
-
-def _after(rows: QuerySet[Any, Any], pk: Any) -> QuerySet[Any, Any]:
-    return rows if pk is None else rows.filter(pk__gt=pk)
+        left = rows.filter(pk__gt=chunk[-1][0])

@@ -1,8 +1,10 @@
-"""The data folder: created for its owner alone, and used by one PushHub at a time."""
+"""The data folder: created for its owner alone, and used by one PushHub at a time. It has the first secret key."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,3 +43,29 @@ def data_folder(folder: Path, *, is_closed: bool = True) -> Iterator[None]:
                 "(PUSHHUB_DATA, or the emulator's --data-dir)"
             )
         yield
+
+
+def load_or_create_secret(path: Path) -> str:
+    """Return the secret in the file `path`, which is created, readable by its owner only, if it doesn't exist.
+
+    Raises SettingError if it is empty, as a machine that lost its power may have left it.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        if secret := path.read_text(encoding="utf-8").strip():
+            return secret
+        raise env.SettingError(
+            f"{path} is empty: write the secret key of before into it, or delete it, and a new one is made"
+        ) from None
+    secret = secrets.token_urlsafe(48)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(secret)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:  # a disk that is full
+        path.unlink()
+        raise
+    return secret

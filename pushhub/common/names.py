@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from pushhub.common.errors import InvalidArgument, clipped
 
@@ -41,43 +42,14 @@ AGENTS_PREFIX = "gcp-sa-"
 #: of these names could create accounts that look like Google's.
 SYSTEM_PROJECTS = frozenset(
     [
-        "appspot",
-        "bigquery-encryption",
-        "cloud-cdn-fill",
-        "cloud-filer",
-        "cloud-logs",
-        "cloud-memcache-sa",
-        "cloud-ml",
-        "cloud-redis",
-        "cloud-tpu",
-        "cloudbuild",
-        "cloudcomposer-accounts",
-        "cloudservices",
-        "compute-system",
-        "container-analysis",
-        "container-engine-robot",
-        "containerregistry",
-        "dataflow-service-producer-prod",
-        "dataproc-accounts",
-        "developer",
-        "dlp-api",
-        "endpoints-portal",
-        "firebase-rules",
-        "firebase-sa-management",
-        "gae-api-prod",
-        "gcf-admin-robot",
-        "genomics-api",
-        "gs-project-accounts",
-        "iam",
-        "remotebuildexecution",
-        "security-center-api",
-        "serverless-robot-prod",
-        "service-consumer-management",
-        "service-networking",
-        "sourcerepo-service-accounts",
-        "storage-transfer-service",
-        "system",
-        "trifacta-gcloud-prod",
+        *("appspot", "bigquery-encryption", "cloud-cdn-fill", "cloud-filer", "cloud-logs", "cloud-memcache-sa"),
+        *("cloud-ml", "cloud-redis", "cloud-tpu", "cloudbuild", "cloudcomposer-accounts", "cloudservices"),
+        *("compute-system", "container-analysis", "container-engine-robot", "containerregistry"),
+        *("dataflow-service-producer-prod", "dataproc-accounts", "developer", "dlp-api", "endpoints-portal"),
+        *("firebase-rules", "firebase-sa-management", "gae-api-prod", "gcf-admin-robot", "genomics-api"),
+        *("gs-project-accounts", "iam", "remotebuildexecution", "security-center-api", "serverless-robot-prod"),
+        *("service-consumer-management", "service-networking", "sourcerepo-service-accounts"),
+        *("storage-transfer-service", "system", "trifacta-gcloud-prod"),
     ]
 )
 #: The domain of Pub/Sub's service agents, and the address of a project's agent by the project's number.
@@ -211,21 +183,6 @@ def check_new_project(project_id: str, *, field: str) -> None:
         )
 
 
-def parse_topic(name: str, *, field: str = "name") -> tuple[str, str]:
-    """Return the (project, topic id) of a topic's full name; InvalidArgument if it is malformed."""
-    return parse_owned(name, collection="topics", field=field)
-
-
-def parse_subscription(name: str, *, field: str = "name") -> tuple[str, str]:
-    """Return the (project, subscription id) of a subscription's full name; InvalidArgument if it is malformed."""
-    return parse_owned(name, collection="subscriptions", field=field)
-
-
-def parse_snapshot(name: str, *, field: str = "name") -> tuple[str, str]:
-    """Return the (project, snapshot id) of a snapshot's full name; InvalidArgument if it is malformed."""
-    return parse_owned(name, collection="snapshots", field=field)
-
-
 def parse_project(name: str, *, field: str = "project") -> str:
     """Return the project of `projects/{project}`; InvalidArgument if it is malformed."""
     collection, _, project = name.partition("/")
@@ -262,3 +219,8 @@ def parse_owned(name: str, *, collection: str, field: str = "name") -> tuple[str
     if not is_project(parts[1]) or not ID_PATTERN.fullmatch(parts[3]):
         raise invalid_name(name, field=field)
     return parts[1], parts[3]
+
+
+parse_topic = partial(parse_owned, collection="topics")
+parse_subscription = partial(parse_owned, collection="subscriptions")
+parse_snapshot = partial(parse_owned, collection="snapshots")

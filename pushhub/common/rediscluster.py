@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property, wraps
+from functools import cached_property
 from typing import Any
 
 import redis
@@ -194,7 +194,7 @@ class _Client(RedisCluster):  # type: ignore[misc]
 
     def pipeline(self, transaction: Any = None, shard_hint: Any = None) -> Any:
         pipeline: Any = super().pipeline(transaction, shard_hint)
-        pipeline.execute = _with_redis_errors(pipeline.execute)
+        pipeline.execute = _redis_errors()(pipeline.execute)
         return pipeline
 
 
@@ -205,15 +205,6 @@ def _redis_errors() -> Iterator[None]:
         yield
     except RedisClusterException as error:
         raise redis.ConnectionError(str(error)) from error
-
-
-def _with_redis_errors(call: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(call)
-    def calling(*args: Any, **kwargs: Any) -> Any:
-        with _redis_errors():
-            return call(*args, **kwargs)
-
-    return calling
 
 
 def _read_reply(connection: Any) -> Any:

@@ -113,19 +113,8 @@ class Store:
                 reason = str(error).partition("\n")[0]
                 raise OSError(f"{self.address}/{name} cannot be written: {reason}") from error
             return
-        path = Path(self.root, name)
-        make_folders(path.parent)
-        hidden = path.with_name(f".{path.name}.new")
-        try:
-            with open(hidden, "wb", opener=_private) as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            hidden.rename(path)
-        except BaseException:
-            hidden.unlink(missing_ok=True)
-            raise
-        synchronize(path.parent)
+        with replaced_file(Path(self.root, name)) as file:
+            yield file
 
     def write_bytes(self, name: str, content: bytes) -> None:
         """Write a file completely or not at all, because an object store gets it in one piece."""
@@ -156,6 +145,23 @@ def check_address(address: str) -> None:
         )
     if not parts.netloc:
         raise InvalidArgument(f"{address} names no bucket.")
+
+
+@contextmanager
+def replaced_file(path: Path) -> Iterator[BinaryIO]:
+    """Write a file of this machine, or replace it: it is complete and on the disk, or as it was before."""
+    make_folders(path.parent)
+    hidden = path.with_name(f".{path.name}.new")
+    try:
+        with open(hidden, "wb", opener=_private) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        hidden.rename(path)
+    except BaseException:
+        hidden.unlink(missing_ok=True)
+        raise
+    synchronize(path.parent)
 
 
 def make_folders(folder: Path) -> None:
@@ -280,12 +286,13 @@ def files_matching(address: str) -> list[RemoteFile]:
         return [RemoteFile(f"{store}/{path}")]
     names = [file.name for file in store.files(folder)]
     if folder == path.rstrip("/"):
-        return [RemoteFile(f"{store}/{name}") for name in names if not _is_hidden(name.removeprefix(f"{folder}/"))]
+        return [RemoteFile(f"{store}/{name}") for name in names if not is_hidden(name.removeprefix(f"{folder}/"))]
     pattern = re.compile(_translated(path))
     return [RemoteFile(f"{store}/{name}") for name in names if pattern.fullmatch(name)]
 
 
-def _is_hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
+    """Whether a file is left out of its folder: a part of its path begins with a dot or an underscore."""
     return any(part.startswith((".", "_")) for part in name.split("/"))
 
 

@@ -13,7 +13,6 @@ from concurrent.futures import CancelledError, Future, wait
 from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
 
-from pushhub.common.background import nothing
 from pushhub.common.errors import ResourceExhausted
 
 T = TypeVar("T")
@@ -78,7 +77,7 @@ class TenantPool:
         most_waiting: int,
         wait_seconds: float = NO_LIMIT,
         most_aside: int = 0,
-        at_end: Callable[[], None] = nothing,
+        at_end: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name = name

@@ -18,7 +18,7 @@ from django.conf import settings
 from pushhub import __version__
 from pushhub.common import environment as env
 from pushhub.common.clock import Clock, utcnow
-from pushhub.common.openfiles import raise_open_files
+from pushhub.common.servers import raise_open_files
 from pushhub.doctor import NOTHING_STARTED
 from pushhub.doctor.finding import Finding, failed, ok, warning
 from pushhub.runtime import processes

@@ -15,8 +15,8 @@ from pathlib import Path
 from socket import socket
 
 from pushhub.common import environment as env
-from pushhub.common.listening import listen
 from pushhub.common.parser import Parser
+from pushhub.common.servers import listen
 from pushhub.emulator import StartError, stop_signals
 from pushhub.emulator.resources import ResourcesError, read_resources
 

@@ -19,8 +19,8 @@ from django.core.management import call_command
 from django.db import connections
 
 from pushhub.common import environment as env
-from pushhub.common import eventloops
 from pushhub.common.datafolder import data_folder
+from pushhub.common.servers import run_loop
 from pushhub.emulator import StartError
 from pushhub.emulator.resources import StartResources, create_resources
 from pushhub.runtime import embedded
@@ -94,7 +94,7 @@ class Emulator:
 
     def _serve(self) -> None:
         try:
-            eventloops.run(self._serve_all())
+            run_loop(self._serve_all())
         except BaseException as error:
             self._error = error
             self._serving.set()

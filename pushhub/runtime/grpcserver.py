@@ -23,9 +23,7 @@ import grpc
 from django.conf import settings
 
 from pushhub.common import environment as env
-from pushhub.common import eventloops
-from pushhub.common.listening import listen
-from pushhub.common.openfiles import raise_open_files
+from pushhub.common.servers import listen, raise_open_files, run_loop
 
 if TYPE_CHECKING:
     from subscriptions.rpc.calls import Method
@@ -152,7 +150,7 @@ def main() -> None:
     try:
         django.setup()
         with listen(settings.GRPC_ADDRESS) as listening, contextlib.suppress(KeyboardInterrupt):
-            eventloops.run(serve(listening))
+            run_loop(serve(listening))
     except (env.SettingError, OSError) as error:
         sys.exit(f"the gRPC server cannot start: {error}")
 

@@ -15,8 +15,8 @@ import ssl
 from collections.abc import Callable
 from contextlib import closing, suppress
 
-from pushhub.common.listening import BACKLOG
 from pushhub.common.peers import forget_peer, note_peer
+from pushhub.common.servers import BACKLOG
 from pushhub.runtime.httpserver.forwarding import client_line
 from pushhub.runtime.httpserver.limits import Connections, Limits, client_of
 
@@ -105,7 +105,7 @@ class PortMultiplexer:
             await _pass_both_ways(reader, writer, server_reader, server_writer, write_seconds=self._limits.body_seconds)
         finally:
             forget_peer(port)
-            _close(server_writer)
+            server_writer.close()
 
 
 class _Handover(asyncio.Protocol):
@@ -171,8 +171,3 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *
         writer.write_eof()
     else:
         writer.close()  # TLS ends both directions at once
-
-
-def _close(writer: asyncio.StreamWriter) -> None:
-    if not writer.is_closing():
-        writer.close()

@@ -6,6 +6,7 @@ Migrations load all versions of all models. That memory is free again when the p
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 from collections.abc import Callable
 
@@ -13,7 +14,6 @@ from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from django.db import DatabaseError
 
-from pushhub.runtime.development import create_admin_login
 from pushhub.runtime.forking import Child
 
 
@@ -47,3 +47,15 @@ def prepare_database() -> int:
         sys.stdout.write(str(error))
         return 1
     return 0
+
+
+def create_admin_login() -> str:
+    """Create the login `admin` and return its password. Return "" if there is a superuser already."""
+    from django.contrib.auth import get_user_model
+
+    users = get_user_model().objects
+    if users.filter(is_superuser=True).exists():
+        return ""
+    password = secrets.token_urlsafe(12)
+    users.create_superuser(username="admin", password=password)
+    return password

@@ -26,9 +26,7 @@ from multiprocessing.context import ForkProcess
 from django.conf import settings
 
 from pushhub.common import environment as env
-from pushhub.common import eventloops
-from pushhub.common.listening import listen
-from pushhub.common.openfiles import raise_open_files
+from pushhub.common.servers import listen, raise_open_files, run_loop
 from pushhub.runtime.httpserver.admission import Admission
 from pushhub.runtime.httpserver.limits import read_limits
 from pushhub.runtime.httpserver.server import HttpServer
@@ -122,7 +120,7 @@ class Workers:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         try:
-            eventloops.run(serve(self._listening, self._life))
+            run_loop(serve(self._listening, self._life))
         finally:
             # multiprocessing leaves the functions out that the interpreter calls at its end.
             threading._shutdown()  # type: ignore[attr-defined]
@@ -146,7 +144,7 @@ def main() -> None:
     try:
         with listen(settings.HTTP_ADDRESS) as listening:
             if settings.WEB_WORKERS == 1:
-                eventloops.run(serve(listening))
+                run_loop(serve(listening))
             else:
                 Workers(listening, settings.WEB_WORKERS).run()
     except (env.SettingError, OSError) as error:

@@ -9,18 +9,7 @@ from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 
-from pushhub.common.protojson import (
-    Bool,
-    Duration,
-    Enum,
-    Integer,
-    Kind,
-    Message,
-    Repeated,
-    StringMap,
-    Struct,
-    Timestamp,
-)
+from pushhub.common import protojson
 
 Schema = dict[str, Any]
 
@@ -62,33 +51,33 @@ CODES = {
 }
 
 
-def kind_schema(kind: Kind) -> Schema:
+def kind_schema(kind: protojson.Kind) -> Schema:
     """Return the JSON schema of a kind."""
-    if isinstance(kind, Message):
+    if isinstance(kind, protojson.Message):
         properties = {
             name: {**kind_schema(field), **({"readOnly": True} if name in kind.output_only else {})}
             for name, field in kind.fields.items()
         }
         return {"type": "object", "title": kind.name, "properties": properties}
-    if isinstance(kind, Repeated):
+    if isinstance(kind, protojson.Repeated):
         return {"type": "array", "items": kind_schema(kind.kind), "maxItems": kind.max_items}
-    if isinstance(kind, StringMap):
+    if isinstance(kind, protojson.StringMap):
         return {"type": "object", "additionalProperties": {"type": "string"}}
     return _scalar_schema(kind)
 
 
-def _scalar_schema(kind: Kind) -> Schema:
-    if isinstance(kind, Enum):
+def _scalar_schema(kind: protojson.Kind) -> Schema:
+    if isinstance(kind, protojson.Enum):
         return {"type": "string", "enum": list(kind.names)}
-    if isinstance(kind, Integer):
+    if isinstance(kind, protojson.Integer):
         return {"type": "integer", "format": "int32"} if kind.bits <= 32 else {"type": "string", "format": "int64"}
-    if isinstance(kind, Bool):
+    if isinstance(kind, protojson.Bool):
         return {"type": "boolean"}
-    if isinstance(kind, Struct):
+    if isinstance(kind, protojson.Struct):
         return {"type": "object"}
-    if isinstance(kind, Duration):
+    if isinstance(kind, protojson.Duration):
         return {"type": "string", "example": "600s"}
-    return {"type": "string", "format": "date-time"} if isinstance(kind, Timestamp) else {"type": "string"}
+    return {"type": "string", "format": "date-time"} if isinstance(kind, protojson.Timestamp) else {"type": "string"}
 
 
 def _responses(schema: Schema) -> Any:
@@ -124,15 +113,15 @@ def _error_statuses(verb: str, path: str, *, is_public: bool) -> list[int]:
     return [status for status in CODES if status not in absent]
 
 
-def message(kind: Message) -> Any:
+def message(kind: protojson.Message) -> Any:
     return _responses(kind_schema(kind))
 
 
-def body(kind: Message) -> Any:
+def body(kind: protojson.Message) -> Any:
     return {"application/json": kind_schema(kind)}
 
 
-def list_of(collection: str, kind: Message) -> Any:
+def list_of(collection: str, kind: protojson.Message) -> Any:
     return _responses(_list_schema(collection, kind_schema(kind)))
 
 

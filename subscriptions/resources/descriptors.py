@@ -11,43 +11,31 @@ from collections.abc import Collection, Mapping
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
-from pushhub.common.protojson import (
-    Bool,
-    Duration,
-    Enum,
-    Integer,
-    Kind,
-    Message,
-    Repeated,
-    String,
-    StringMap,
-    Struct,
-    Timestamp,
-)
+from pushhub.common import protojson
 
-WELL_KNOWN: Mapping[str, Kind] = {
-    "google.protobuf.Duration": Duration(),
-    "google.protobuf.FieldMask": String(),
-    "google.protobuf.Struct": Struct(),
-    "google.protobuf.Timestamp": Timestamp(),
+WELL_KNOWN: Mapping[str, protojson.Kind] = {
+    "google.protobuf.Duration": protojson.Duration(),
+    "google.protobuf.FieldMask": protojson.String(),
+    "google.protobuf.Struct": protojson.Struct(),
+    "google.protobuf.Timestamp": protojson.Timestamp(),
 }
-SCALARS: Mapping[int, Kind] = {
-    FieldDescriptor.TYPE_BOOL: Bool(),
-    FieldDescriptor.TYPE_BYTES: String(),
-    FieldDescriptor.TYPE_INT32: Integer(32),
-    FieldDescriptor.TYPE_INT64: Integer(64),
-    FieldDescriptor.TYPE_STRING: String(),
+SCALARS: Mapping[int, protojson.Kind] = {
+    FieldDescriptor.TYPE_BOOL: protojson.Bool(),
+    FieldDescriptor.TYPE_BYTES: protojson.String(),
+    FieldDescriptor.TYPE_INT32: protojson.Integer(32),
+    FieldDescriptor.TYPE_INT64: protojson.Integer(64),
+    FieldDescriptor.TYPE_STRING: protojson.String(),
 }
 
-NO_KINDS: Mapping[str, Kind] = {}
+NO_KINDS: Mapping[str, protojson.Kind] = {}
 
 
 def message_of(
-    descriptor: Descriptor, *, kinds: Mapping[str, Kind] = NO_KINDS, output_only: Collection[str] = ()
-) -> Message:
+    descriptor: Descriptor, *, kinds: Mapping[str, protojson.Kind] = NO_KINDS, output_only: Collection[str] = ()
+) -> protojson.Message:
     """Return the field table of a message and of every message in it. `kinds` replaces the derived type of a field."""
     name = _name_in_package(descriptor)
-    return Message(
+    return protojson.Message(
         descriptor.name,
         {
             field.json_name: kinds.get(f"{name}.{field.json_name}")
@@ -69,19 +57,21 @@ def _name_in_package(descriptor: Descriptor) -> str:
     return descriptor.full_name.removeprefix(descriptor.file.package).removeprefix(".")
 
 
-def _kind_of(field: FieldDescriptor, *, kinds: Mapping[str, Kind], output_only: Collection[str]) -> Kind:
+def _kind_of(
+    field: FieldDescriptor, *, kinds: Mapping[str, protojson.Kind], output_only: Collection[str]
+) -> protojson.Kind:
     message = field.message_type
     if message is not None and message.GetOptions().map_entry:
-        return StringMap()
+        return protojson.StringMap()
     if message is not None:
         kind = WELL_KNOWN.get(message.full_name) or message_of(message, kinds=kinds, output_only=output_only)
     elif field.enum_type is not None:
         kind = _enum_of(field.enum_type)
     else:
         kind = SCALARS[field.type]
-    return Repeated(kind) if field.is_repeated else kind
+    return protojson.Repeated(kind) if field.is_repeated else kind
 
 
-def _enum_of(descriptor: EnumDescriptor) -> Enum:
+def _enum_of(descriptor: EnumDescriptor) -> protojson.Enum:
     values = sorted(descriptor.values, key=lambda value: value.number)
-    return Enum(*(value.name for value in values), numbers=[value.number for value in values])
+    return protojson.Enum(*(value.name for value in values), numbers=[value.number for value in values])

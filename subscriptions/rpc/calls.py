@@ -170,9 +170,9 @@ def _stopping_of(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
     return asyncio.Event()
 
 
-def in_thread(work: Callable[..., T], *args: object) -> Awaitable[T]:
+def in_thread(work: Callable[..., T], *args: object, **named: object) -> Awaitable[T]:
     """Run `work`, which may use the database, in a thread of the pool, when it is the caller's turn."""
-    call = partial(copy_context().run, _with_connections, work, *args)
+    call = partial(copy_context().run, _with_connections, partial(work, *args, **named))
     return asyncio.wrap_future(threads_of(asyncio.get_running_loop()).submit(_tenant.get(), call))
 
 
@@ -193,10 +193,10 @@ def threads_of(loop: asyncio.AbstractEventLoop) -> TenantPool:
 _tenant: ContextVar[str] = ContextVar("tenant")
 
 
-def _with_connections(work: Callable[..., T], *args: object) -> T:
+def _with_connections(work: Callable[[], T]) -> T:
     close_old_connections()
     try:
-        return work(*args)
+        return work()
     finally:
         close_old_connections()
 

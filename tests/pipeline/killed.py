@@ -12,11 +12,11 @@ def main() -> None:
     from django.core.management import call_command
 
     from deliveries.pipeline.archiving import archive
-    from deliveries.pipeline.publishing import placing
+    from deliveries.pipeline.publishing import parts
     from deliveries.telemetry.counting import rollup
 
     archive.RANGE_ROWS, archive.STEP_RANGES, archive.MERGES_A_JOB = 20, 2, 1
-    placing.PART_ROWS = 100
+    parts.PART_ROWS = 100
     rollup.FILES_A_TASK = 1
     call_command("pipeline", *sys.argv[1:])
 

@@ -29,12 +29,12 @@ def main(folder: Path, messages: int) -> None:
     from django.core.management import call_command
 
     from deliveries.pipeline.archiving.archive import Archiver
-    from deliveries.pipeline.publishing import placing
+    from deliveries.pipeline.publishing import parts
     from deliveries.pipeline.session import spark_session
     from deliveries.telemetry.counting.rollup import Rollup
 
     share = messages // PROJECTS
-    placing.PART_ROWS = max(share // 16, 1)
+    parts.PART_ROWS = max(share // 16, 1)
     session = spark_session("spread", master=settings.SPARK_MASTER, memory="512m", extra=settings.SPARK_CONF)
     secret = settings.SPARK_CONF["spark.authenticate.secret"]
     gateway: Any = session.sparkContext._gateway

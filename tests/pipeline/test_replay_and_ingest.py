@@ -27,7 +27,7 @@ from deliveries.pipeline.archiving.archive import Archiver
 from deliveries.pipeline.jobs import replay, spans
 from deliveries.pipeline.jobs.filters import filter_column
 from deliveries.pipeline.jobs.replays import ReplaySpec, begin_replay
-from deliveries.pipeline.publishing import parts, placing, publishjobs
+from deliveries.pipeline.publishing import parts, publishjobs
 from deliveries.publish.service import publish_message
 from deliveries.pull.leasing import pull_messages
 from deliveries.rules.payload import NewMessage
@@ -156,7 +156,7 @@ def test_a_killed_replay_resumes_where_it_was(
 def test_parts_are_published_at_the_same_time_and_each_message_once(
     archived: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placing, "PART_ROWS", 10)
+    monkeypatch.setattr(parts, "PART_ROWS", 10)
     assert "published 60 messages" in run("replay", "--topic", TOPIC, *EVER, capsys=capsys)
     assert PublishPart.objects.filter(finished=True).count() == PublishJob.objects.get().parts
     assert PublishPart.objects.count() > 1
@@ -222,7 +222,7 @@ def test_messages_of_an_ordering_key_stay_in_order_while_keys_are_spread(
     """Given messages with and without keys, when a replay in several parts is killed in each of them and resumed, then
     those of a key come in their order, and each message once. A job of an older version has spans of ids as parts.
     """
-    monkeypatch.setattr(placing, "PART_ROWS", 50)
+    monkeypatch.setattr(parts, "PART_ROWS", 50)
     settings.ARCHIVE = str(tmp_path / "archive")
     settings.SPARK_MASTER = "local[2]"
     create_topic(name=TOPIC, topic={})
@@ -591,7 +591,7 @@ def test_rows_of_an_ordering_key_stay_in_order_while_keys_are_spread(
     """Given files of rows with and without keys, and one that is rejected, when they are published in several parts,
     then the rows of a key come in the order of the files, and each row once, also if a part has to begin again.
     """
-    monkeypatch.setattr(placing, "PART_ROWS", 100)
+    monkeypatch.setattr(parts, "PART_ROWS", 100)
     monkeypatch.setattr(spans, "PART_BYTES", 2000)
     monkeypatch.setattr(spans, "CHUNK_BYTES", 500)
     folder = tmp_path / "rows"

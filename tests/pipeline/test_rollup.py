@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deliveries.models import MetricDay, MetricHour, MetricMinute, Segment
-from deliveries.telemetry.counting import fetching, ledger
+from deliveries.telemetry.counting import ledger, segments
 from deliveries.telemetry.counting.rollup import LEFT_BEHIND, Rollup, backfill
 from deliveries.telemetry.counting.segments import QUARANTINE
 from deliveries.telemetry.journal import shipping
@@ -88,7 +88,7 @@ def test_segments_of_a_bucket_are_counted_by_a_backfill_and_by_the_rollup(
 
     A folder stands for the bucket: tests/integration/pipeline/test_journal_bucket.py has an S3 server.
     """
-    monkeypatch.setattr(fetching, "FILES_AT_A_TIME", 2)
+    monkeypatch.setattr(segments, "FILES_AT_A_TIME", 2)
     settings.JOURNAL, settings.JOURNAL_BUCKET = str(tmp_path / "journal"), str(tmp_path / "bucket")
     paths = segments_make(tmp_path / "copies", range(5), seed=9)
     shutil.copytree(tmp_path / "copies", tmp_path / "journal")
@@ -101,7 +101,7 @@ def test_segments_of_a_bucket_are_counted_by_a_backfill_and_by_the_rollup(
     assert added.segments == 2
     assert_counted(paths)
     fetched = tmp_path / "journal" / shipping.FETCHED
-    fetching.fetch_waiting(fetched / "rollup")
+    segments.fetch_waiting(fetched / "rollup")
     assert [path for path in fetched.rglob("*") if path.is_file()] == []
 
 

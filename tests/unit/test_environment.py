@@ -13,9 +13,9 @@ import pytest
 
 from pushhub.common import environment as env
 from pushhub.common.databases import database_config
+from pushhub.common.datafolder import load_or_create_secret
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.redisurls import check_redis_url
-from pushhub.runtime.development import load_or_create_secret
 from tests.workers import ROOT
 
 

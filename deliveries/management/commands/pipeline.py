@@ -14,8 +14,6 @@ from pushhub.common.commands import OperatorCommand
 
 
 class Command(OperatorCommand):
-    """Runs the module of the subcommand."""
-
     help = "The data pipeline: metrics, archive, replay, ingest and report."
     #: The checks load every page of the console, which takes a second and 50 MB that a pipeline has no use for.
     requires_system_checks: list[str] = []

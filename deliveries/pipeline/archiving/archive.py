@@ -31,7 +31,7 @@ from deliveries.pipeline.archiving.reading import Source, read_ranges
 from deliveries.pipeline.archiving.scanning import scan_files
 from deliveries.pipeline.archiving.writing import WRITTEN, write_files
 from deliveries.pipeline.service import database_url
-from deliveries.rules.ids import EPOCH_MS, TIME_SHIFT, first_id_at
+from deliveries.rules.ids import first_id_at
 from deliveries.store import messagerows
 from deliveries.store.writelock import write_transaction
 from pushhub.common.clock import Clock, utcnow
@@ -287,4 +287,4 @@ def _folder(row: ArchiveFile) -> str:
 def source(*, write_id: int) -> Source:
     """Return how Spark's tasks reach the service's database."""
     topics = {row.pk: (row.project.project_id, row.name) for row in Topic.objects.select_related("project")}
-    return Source(database_url(), topics, write_id, EPOCH_MS, TIME_SHIFT)
+    return Source(database_url(), topics, write_id)

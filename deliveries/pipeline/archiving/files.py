@@ -21,7 +21,7 @@ from deliveries.store import messagerows
 from deliveries.store.writelock import write_transaction
 from deliveries.telemetry.journal.parquetfiles import damage
 from pushhub.common.errors import first_line
-from pushhub.common.stores import Store
+from pushhub.common.stores import Store, is_hidden
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -185,7 +185,7 @@ def manifest_beside(names: Iterable[str]) -> set[str]:
 def _names(store: Store) -> Iterator[str]:
     """Return the Parquet files of the archive, without those that are being written."""
     for file in store.files():
-        if file.name.endswith(".parquet") and not any(part.startswith((".", "_")) for part in file.name.split("/")):
+        if file.name.endswith(".parquet") and not is_hidden(file.name):
             yield file.name
 
 

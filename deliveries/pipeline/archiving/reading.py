@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from deliveries.pipeline.archiving.columns import MESSAGE, arrow_schema
+from deliveries.rules.ids import publish_time_ms
 from pushhub.common.batches import gather
 
 if TYPE_CHECKING:
@@ -37,9 +38,6 @@ class Source:
     topics: Mapping[int, tuple[str, str]]
     #: The write whose messages are read.
     write_id: int
-    #: Milliseconds since 1970 of the ids' epoch, and how far the time is shifted (rules/ids.py).
-    epoch_ms: int
-    time_shift: int
 
 
 def read_ranges(batches: Iterator[pa.RecordBatch], source: Source) -> Iterator[pa.RecordBatch]:
@@ -82,15 +80,13 @@ def _batch(source: Source, rows: list[Any]) -> pa.RecordBatch:
     import pyarrow as pa
 
     topics = [source.topics.get(row[1], DELETED_TOPIC) for row in rows]
-    times = [((row[0] >> source.time_shift) + source.epoch_ms) * 1000 for row in rows]
-    attributes = [list(json.loads(row[3]).items()) if row[3] else [] for row in rows]
     columns = {
         "project": [project for project, _ in topics],
         "topic": [name for _, name in topics],
         "message_id": [str(row[0]) for row in rows],
-        "publish_time": times,
+        "publish_time": [publish_time_ms(row[0]) * 1000 for row in rows],
         "data": [bytes(row[2]) for row in rows],
-        "attributes": attributes,
+        "attributes": [list(json.loads(row[3]).items()) if row[3] else [] for row in rows],
         "ordering_key": [row[4] for row in rows],
     }
     return pa.RecordBatch.from_pydict(columns, schema=arrow_schema(MESSAGE))

@@ -46,7 +46,7 @@ def scan(
         use_threads=False,
     ).to_batches()
     for batch in batches:
-        yield from _bounded(_completed(batch, columns))
+        yield from bounded(_completed(batch, columns), size=BATCH_BYTES)
 
 
 def scan_files(batches: Iterator[pa.RecordBatch], *, address: str) -> Iterator[pa.RecordBatch]:
@@ -70,11 +70,11 @@ def _completed(batch: pa.RecordBatch, columns: tuple[str, ...]) -> pa.RecordBatc
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Divide a batch so that each part has about BATCH_BYTES."""
-    if not batch.num_rows:
-        return
-    count = min(-(-batch.nbytes // BATCH_BYTES), batch.num_rows)
-    rows = -(-batch.num_rows // count)
-    for start in range(0, batch.num_rows, rows):
-        yield batch.slice(start, rows)
+def bounded(batch: pa.RecordBatch, *, size: int) -> Iterator[pa.RecordBatch]:
+    """Divide a batch in halves until each has at most `size` bytes, or one row."""
+    if batch.num_rows > 1 and batch.nbytes > size:
+        half = batch.num_rows // 2
+        yield from bounded(batch.slice(0, half), size=size)
+        yield from bounded(batch.slice(half), size=size)
+    elif batch.num_rows:
+        yield batch

@@ -12,7 +12,7 @@ from deliveries.pipeline.jobs import ingest, sources
 from deliveries.pipeline.jobs.messages import Columns
 from deliveries.pipeline.jobs.reading import Reading, read_files
 from deliveries.pipeline.jobs.rows import USUAL, Dialect
-from deliveries.pipeline.publishing.placing import parts_for
+from deliveries.pipeline.publishing.parts import parts_for
 from deliveries.pipeline.publishing.publishjobs import (
     Progress,
     Target,

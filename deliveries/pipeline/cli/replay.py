@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 from argparse import ArgumentParser
-from datetime import datetime
 from typing import Any, TextIO
 
 from django.conf import settings
 
 from deliveries.models import PublishJob
 from deliveries.pipeline.archiving.locks import reading
+from deliveries.pipeline.cli.backfill import moment
 from deliveries.pipeline.jobs import replay
 from deliveries.pipeline.jobs.replays import ReplaySpec, begin_replay
-from deliveries.pipeline.publishing.publishjobs import (
-    Progress,
-    bar,
-    check_rate,
-    divide_job,
-    done_before,
-    failure_noted,
-    find_job,
-    progress_of,
-    run_job,
-)
+from deliveries.pipeline.publishing import publishjobs
 from deliveries.pipeline.session import command_session
 from deliveries.telemetry.runs import Kind, running
-from pushhub.common.errors import InvalidArgument, PushHubError
-from pushhub.common.protojson import parse_timestamp
+from pushhub.common.errors import InvalidArgument
 
 HELP = "Publish archived messages again, to a topic or to one of its subscriptions."
-
-
-def moment(text: str) -> datetime:
-    try:
-        return parse_timestamp(text, field="time")
-    except PushHubError as error:
-        raise argparse.ArgumentTypeError(f"{text!r}: give a time such as 2026-11-21T12:00:00Z") from error
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -55,8 +36,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(*, stdout: TextIO, stderr: TextIO, dry_run: bool, rate: int, **options: Any) -> None:
-    check_rate(rate)
-    job = find_job(options["resume"]) if options["resume"] else None
+    publishjobs.check_rate(rate)
+    job = publishjobs.find_job(options["resume"]) if options["resume"] else None
     spec = _spec(options) if job is None else ReplaySpec.of(job)
     with reading(settings.ARCHIVE):
         if dry_run:
@@ -66,9 +47,9 @@ def run(*, stdout: TextIO, stderr: TextIO, dry_run: bool, rate: int, **options: 
             job = job or begin_replay(spec, job_id=options["id"])
             if job.finished_at is not None:
                 noted.job_id = job.job_id
-                stdout.write(done_before(job))
+                stdout.write(publishjobs.done_before(job))
                 return
-            with failure_noted(job, noted):
+            with publishjobs.failure_noted(job, noted):
                 _publish(_Work(spec, rate, stderr), job, stdout)
 
 
@@ -94,19 +75,19 @@ class _Work:
         else:
             stderr.write("plan: no archived message of that time passes the filter, so nothing is published")
 
-    def show(self, now: Progress) -> None:
-        self.stderr.write("\r" + bar(now.published, self.plan.messages), ending="")  # type: ignore[call-arg]
+    def show(self, now: publishjobs.Progress) -> None:
+        self.stderr.write("\r" + publishjobs.bar(now.published, self.plan.messages), ending="")  # type: ignore[call-arg]
 
 
 def _publish(work: _Work, job: PublishJob, stdout: TextIO) -> None:
     if job.parts is None:
-        divide_job(job, replay.divided(work.messages, work.plan), total=work.plan.messages)
+        publishjobs.divide_job(job, replay.divided(work.messages, work.plan), total=work.plan.messages)
     # An older version divided by ids, and so did this one if the first message with a key came later.
     in_order = work.plan.ordered and replay.has_spans(job)
     frame = replay.frame_of(work.messages, job, in_order=in_order)
-    run_job(job, frame, session=work.session, target=work.target, in_order=in_order, show=work.show)
+    publishjobs.run_job(job, frame, session=work.session, target=work.target, in_order=in_order, show=work.show)
     work.stderr.write("")
-    stdout.write(f"published {progress_of(job).published:,} messages as {job.job_id}")
+    stdout.write(f"published {publishjobs.progress_of(job).published:,} messages as {job.job_id}")
 
 
 def _spec(options: dict[str, Any]) -> ReplaySpec:

@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
+from deliveries.pipeline.archiving.columns import COLUMNS as ARCHIVED
 from deliveries.pipeline.archiving.columns import arrow_schema_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The columns and their types in Spark's terms. Those that the archive has too have the same names and types there.
+#: The columns and their types in Spark's terms.
 COLUMNS: Mapping[str, str] = {
-    "message_id": "string",
-    "publish_time": "timestamp",
-    "data": "binary",
-    "attributes": "map<string,string>",
-    "ordering_key": "string",
+    **{name: ARCHIVED[name] for name in ("message_id", "publish_time", "data", "attributes", "ordering_key")},
     # How often the message was handed out; null for a subscription without a dead-letter policy.
     "delivery_attempt": "int",
 }

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql import datasource as spark
 
+from deliveries.pipeline.archiving.columns import COLUMNS
 from deliveries.pipeline.archiving.manifest import ManifestFile, read_manifest
 from deliveries.pipeline.archiving.scanning import scan
 from deliveries.pipeline.datasource.options import Selection
-from deliveries.pipeline.datasource.pushdown import expression_of
 from pushhub.common.stores import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
-    from pyspark.sql.datasource import Filter
 
 #: The most compressed bytes, and rows, of a file that one task reads. Tasks share the row groups of a larger file.
 #: A row group of small messages has about so many rows.
 PART_BYTES = 16 * 2**20
 PART_ROWS = 300_000
+#: Columns whose values Arrow compares as Spark does.
+COMPARED = frozenset(name for name, kind in COLUMNS.items() if kind in ("string", "timestamp", "bigint"))
 
 
 @dataclass(frozen=True)
-class FilePart(InputPartition):
+class FilePart(spark.InputPartition):
     """A part of a file, or only its messages of the steps after `after` and up to `to`. None is no limit."""
 
     path: str
@@ -36,23 +37,23 @@ class FilePart(InputPartition):
     to: int | None = None
 
 
-class ArchiveReader(DataSourceReader):
+class ArchiveReader(spark.DataSourceReader):
     """Reads the messages of a selection that pass Spark's filters."""
 
     def __init__(self, selection: Selection) -> None:
         self._selection = selection
-        self._filters: list[Filter] = []
+        self._filters: list[spark.Filter] = []
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+    def pushFilters(self, filters: list[spark.Filter]) -> Iterable[spark.Filter]:  # noqa: N802 - Spark's name
         """Keep the filters that Arrow can apply too. Spark applies all filters again, so extra rows do no harm."""
         self._filters = [filter_ for filter_ in filters if expression_of(filter_) is not None]
         return filters
 
-    def partitions(self) -> Sequence[InputPartition]:
+    def partitions(self) -> Sequence[spark.InputPartition]:
         files = [file for file in read_manifest(Store(self._selection.archive)) if self._selection.may_have(file)]
         return [part for file in files for part in parts_of(file)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark reads one empty partition of an archive without files.
         if not isinstance(partition, FilePart):
             return iter(())
@@ -79,3 +80,42 @@ def read_part(selection: Selection, part: FilePart, *, where: pc.Expression) -> 
         where &= ds.field("step") <= part.to
     store = Store(selection.archive)
     return scan(store, part.path, columns=selection.columns, where=where, part=part.part, parts=part.parts)
+
+
+def expression_of(filter_: Any) -> pc.Expression | None:
+    """Return an expression that keeps at least the rows that the filter keeps, or None if Arrow has none."""
+    # pyarrow.dataset would bring pandas, which takes longer than all else of planning a read.
+    import pyarrow.compute as pc
+
+    if isinstance(filter_, spark.Not):
+        return _negated(filter_.child)
+    if len(filter_.attribute) != 1 or filter_.attribute[0] not in COMPARED:
+        return None
+    field = pc.field(filter_.attribute[0])
+    if isinstance(filter_, spark.IsNotNull):
+        return field.is_valid()
+    if isinstance(filter_, spark.In):
+        return field.isin(list(filter_.value))
+    if isinstance(filter_, spark.StringStartsWith):
+        return pc.starts_with(field, filter_.value)
+    return _comparison(filter_, field)
+
+
+def _negated(filter_: Any) -> pc.Expression | None:
+    """Return the negation. In Spark as in Arrow, a null passes neither a filter nor its negation."""
+    expression = (
+        expression_of(filter_) if isinstance(filter_, (spark.EqualTo, spark.In, spark.StringStartsWith)) else None
+    )
+    return None if expression is None else ~expression
+
+
+def _comparison(filter_: Any, field: Any) -> pc.Expression | None:
+    if isinstance(filter_, spark.EqualTo):
+        return field == filter_.value
+    if isinstance(filter_, spark.GreaterThan):
+        return field > filter_.value
+    if isinstance(filter_, spark.GreaterThanOrEqual):
+        return field >= filter_.value
+    if isinstance(filter_, spark.LessThan):
+        return field < filter_.value
+    return field <= filter_.value if isinstance(filter_, spark.LessThanOrEqual) else None

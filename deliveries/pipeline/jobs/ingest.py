@@ -11,7 +11,7 @@ from deliveries.pipeline.jobs.messages import RowError
 from deliveries.pipeline.jobs.reading import SCHEMA, Reading, read_files
 from deliveries.pipeline.jobs.rows import Dialect
 from deliveries.pipeline.jobs.spans import WHOLE, Head, Span
-from deliveries.pipeline.publishing.placing import part_of_key
+from deliveries.pipeline.publishing.parts import part_of_key
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.stores import AnyFile
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from deliveries.pipeline.archiving.scanning import bounded
 from deliveries.pipeline.jobs.messages import Columns, Row, RowError, row_of
 from deliveries.pipeline.jobs.spans import Head, Span, divide
 from pushhub.common.errors import first_line
@@ -50,7 +51,7 @@ def read_parquet(path: AnyFile, span: Span, columns: Columns, folders: Mapping[s
         groups = range(span.first, min(span.last, file.num_row_groups))
         types = _types_with_zone(file)
         for decoded in file.iter_batches(DECODED_ROWS, row_groups=groups, columns=names, use_threads=False):
-            for batch in _bounded(_cast(decoded, types)):
+            for batch in bounded(_cast(decoded, types), size=BATCH_BYTES):
                 for values in batch.to_pylist(maps_as_pydicts="strict"):
                     yield row_of(None, values | folders, columns)
 
@@ -96,13 +97,3 @@ def _cast(batch: pa.RecordBatch, types: Mapping[str, pa.DataType]) -> pa.RecordB
         if name in types:
             batch = batch.set_column(index, name, batch.column(index).cast(types[name]))
     return batch
-
-
-def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Divide a batch in halves until each is small enough, or has one row."""
-    if batch.num_rows > 1 and batch.nbytes > BATCH_BYTES:
-        half = batch.num_rows // 2
-        yield from _bounded(batch.slice(0, half))
-        yield from _bounded(batch.slice(half))
-    else:
-        yield batch

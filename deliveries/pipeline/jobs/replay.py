@@ -13,7 +13,7 @@ from deliveries.models import PublishJob, PublishPart
 from deliveries.pipeline.archiving.files import require_listing
 from deliveries.pipeline.archiving.manifest import read_manifest
 from deliveries.pipeline.jobs.filters import filter_column
-from deliveries.pipeline.publishing.placing import part_of_key, parts_for
+from deliveries.pipeline.publishing.parts import part_of_key, parts_for
 from deliveries.rules.ids import first_id_at
 from pushhub.common.errors import FailedPrecondition
 from pushhub.common.stores import Store

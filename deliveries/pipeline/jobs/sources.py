@@ -18,7 +18,7 @@ from deliveries.pipeline.jobs.parquetrows import parquet_head
 from deliveries.pipeline.jobs.rows import COMPRESSED, Dialect, csv_header
 from deliveries.pipeline.jobs.spans import WHOLE, Head, Span, line_spans
 from pushhub.common.errors import InvalidArgument
-from pushhub.common.stores import AnyFile, RemoteFile, Store, file_of, files_matching, is_remote
+from pushhub.common.stores import AnyFile, RemoteFile, Store, file_of, files_matching, is_hidden, is_remote
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,14 +64,10 @@ def _archived(source: str) -> Sequence[AnyFile]:
 def _local_files(source: str) -> list[Path]:
     path = Path(source)
     if path.is_dir():
-        paths = [child for child in path.rglob("*") if not _is_hidden(child.relative_to(path))]
+        paths = [child for child in path.rglob("*") if not is_hidden(child.relative_to(path).as_posix())]
     else:
         paths = [path] if path.exists() else [Path(name) for name in glob.glob(source, recursive=True)]  # noqa: PTH207
     return sorted(path for path in paths if path.is_file() and path.suffix != REJECTED_SUFFIX)
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith((".", "_")) for part in path.parts)
 
 
 def base_of(source: str, files: Sequence[AnyFile]) -> str:

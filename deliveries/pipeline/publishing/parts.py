@@ -19,10 +19,14 @@ from pushhub.common.batches import gather
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import Column
 
     from deliveries.models import PublishPart
     from deliveries.rules.payload import NewMessage
 
+#: Messages of one part, and the most parts of a job. A task publishes a part, sorted.
+PART_ROWS = 20_000
+MAX_PARTS = 64
 BATCH = 1000
 BATCH_BYTES = 10_000_000
 #: The columns of a message. A task also takes `part`, the number of the part, and `position`, the message's id in the
@@ -50,6 +54,21 @@ class Task:
     only: int | None
     #: Messages per second of one task; 0 is no limit.
     rate: float
+
+
+def parts_for(count: int) -> int:
+    """Return into how many parts a job of so many messages is divided."""
+    return min(count // PART_ROWS + 1, MAX_PARTS) if count else 0
+
+
+def part_of_key(key: Column, alone: Column, *, parts: int) -> Column:
+    """Return the number of a message's part, which its ordering key decides or, without one, the value `alone`.
+
+    A job may go on with another release of Spark, whose xxhash64 has the same values.
+    """
+    from pyspark.sql import functions as f
+
+    return f.pmod(f.xxhash64(f.when(key != "", key).otherwise(alone.cast("string"))), f.lit(parts)).cast("int")
 
 
 class Pace:

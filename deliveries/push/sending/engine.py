@@ -15,7 +15,7 @@ from deliveries.push.sending.sender import send
 from deliveries.push.sending.steps import Step, next_step
 from deliveries.rules.outcome import Reason, Verdict
 from pushhub.common.background import BackgroundThread
-from pushhub.common.eventloops import new_event_loop
+from pushhub.common.servers import new_event_loop
 
 logger = logging.getLogger(__name__)
 

@@ -64,7 +64,9 @@ class Lease:
             self.take()
         elif not is_old and len(names) == self._waiting:
             return
-        self._write(counted_to=min(map(opened_at, names), default=now), waiting=len(names))
+        # The events of a segment are of the time when its journal was opened, or later.
+        oldest = min((datetime.fromtimestamp(files.opened_ms(name) / 1000, UTC) for name in names), default=now)
+        self._write(counted_to=oldest, waiting=len(names))
         if names and (self._told_at is None or now - self._told_at >= REMIND):
             self._told_at = now
             logger.info("%s", state_line(counting(clock=self._clock), clock=self._clock))
@@ -81,12 +83,6 @@ class Lease:
         with write_transaction():
             CountingLease.objects.update_or_create(pk=1, defaults=values)
         self._holds, self._renewed_at, self._waiting = True, now, waiting
-
-
-def opened_at(segment: str) -> datetime:
-    """Return when the journal of a segment was opened: its events are of that time or later."""
-    match = files.NAME.fullmatch(segment.removesuffix(files.SEGMENT_SUFFIX))
-    return datetime.fromtimestamp(int(match["opened_ms"]) / 1000 if match else 0, UTC)
 
 
 def by(counter: str) -> str:

@@ -25,11 +25,10 @@ from deliveries.models import ShippedSegment
 from deliveries.telemetry.counting import lease, ledger
 from deliveries.telemetry.counting.arrowsums import PACKED, sum_segments, unpack
 from deliveries.telemetry.counting.counter import SegmentCounter
-from deliveries.telemetry.counting.fetching import remove_counted
 from deliveries.telemetry.counting.lag import LAG_SECONDS, Lag
 from deliveries.telemetry.counting.lease import Lease
 from deliveries.telemetry.counting.partials import partials_of
-from deliveries.telemetry.counting.segments import hours, segments
+from deliveries.telemetry.counting.segments import hours, remove_counted, segments
 from deliveries.telemetry.journal import files, sealing, shipping
 from pushhub.common.background import BackgroundThread
 from pushhub.common.errors import FailedPrecondition, first_line

@@ -1,4 +1,7 @@
-"""The sealed segments of a journal: which are new, which can be counted, and where the others go."""
+"""The sealed segments of a journal: which are new, which can be counted, and where the others go.
+
+Those of a bucket are copied to the machine that counts.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,9 @@ from pathlib import Path
 
 from django.conf import settings
 
+from deliveries.models import ShippedSegment
+from deliveries.store.writelock import write_transaction
 from deliveries.telemetry.counting import ledger
-from deliveries.telemetry.counting.fetching import fetch_waiting
 from deliveries.telemetry.journal import files, shipping
 from deliveries.telemetry.journal.columns import event_schema
 from deliveries.telemetry.journal.parquetfiles import is_not_of_content
@@ -22,6 +26,8 @@ logger = logging.getLogger(__name__)
 QUARANTINE = "quarantine"
 #: A folder that has changed within this time is listed again.
 SETTLED_NS = 60 * 10**9
+#: The most copies at a time, so that a backlog does not fill the disk.
+FILES_AT_A_TIME = 64
 
 
 class Segments:
@@ -117,3 +123,34 @@ def fault(path: Path) -> str:
             return f"foreign: column {column.name} is {schema.field(column.name).type} and not {column.type}"
     lacking = {"event", "time", "subscription", "topic"} - set(schema.names)
     return f"foreign: no column {', '.join(sorted(lacking))}" if lacking else ""
+
+
+def fetch_waiting(fetched: Path) -> None:
+    """Copy the oldest segments that are not counted, and remove the copies of those that are. Raises OSError.
+
+    Each counter has a folder of its own, because another one may still read what this one has counted.
+    """
+    remove_counted(fetched)
+    while names := _uncounted():
+        counted = ledger.noted(names)
+        missing = set(names) - counted - {path.name for path in shipping.fetch(fetched, set(names) - counted)}
+        for name in missing:
+            logger.error("segment %s is gone from the bucket, and is not counted", name)
+        if not counted | missing:
+            return
+        with write_transaction():
+            ShippedSegment.objects.filter(name__in=counted | missing).update(is_counted=True)
+
+
+def remove_counted(fetched: Path) -> None:
+    """Remove the copies of segments that are counted, by whichever counter, and those of an older version."""
+    for path in fetched.parent.glob(f"*{files.SEGMENT_SUFFIX}"):
+        path.unlink(missing_ok=True)
+    copies = [path.name for path in fetched.glob(f"*{files.SEGMENT_SUFFIX}")]
+    for name in ledger.noted(copies):
+        (fetched / name).unlink(missing_ok=True)
+
+
+def _uncounted() -> list[str]:
+    rows = ShippedSegment.objects.filter(is_counted=False).order_by("opened_ms", "name")
+    return list(rows.values_list("name", flat=True)[:FILES_AT_A_TIME])

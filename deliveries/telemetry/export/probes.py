@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -41,45 +41,27 @@ class Probes:
         self._checks = checks
         self._deadline_seconds = deadline_seconds
         self._lock = threading.Lock()
-        self._running: dict[str, _Run] = {}
+        self._running: dict[str, Future[Component]] = {}
 
     def results(self, *, exclude: frozenset[str] = frozenset()) -> dict[str, Component]:
         """Return the result of each check; one that does not end before the deadline is unavailable."""
-        ends = time.monotonic() + self._deadline_seconds
-        runs = {name: self._run(name) for name in self._checks if name not in exclude}
-        return {name: run.result(max(ends - time.monotonic(), 0.0)) for name, run in runs.items()}
+        futures = {name: self._start(name) for name in self._checks if name not in exclude}
+        wait(futures.values(), self._deadline_seconds)
+        late = Component(Status.UNAVAILABLE, "no answer in time")
+        return {name: future.result() if future.done() else late for name, future in futures.items()}
 
-    def _run(self, name: str) -> _Run:
+    def _start(self, name: str) -> Future[Component]:
         with self._lock:
-            run = self._running.get(name)
-            if run is None or run.is_over:
-                run = self._running[name] = _Run(name, self._checks[name])
-            return run
+            future = self._running.get(name)
+            if future is None or future.done():
+                future = self._running[name] = Future()
+                threading.Thread(target=self._run, args=(name, future), name=f"probe-{name}", daemon=True).start()
+            return future
 
-
-class _Run:
-    """One check under way."""
-
-    def __init__(self, name: str, check: Check) -> None:
-        self._name = name
-        self._check = check
-        self._component: Component | None = None
-        self._over = threading.Event()
-        threading.Thread(target=self._work, name=f"probe-{name}", daemon=True).start()
-
-    @property
-    def is_over(self) -> bool:
-        return self._over.is_set()
-
-    def result(self, seconds: float) -> Component:
-        self._over.wait(seconds)
-        return self._component or Component(Status.UNAVAILABLE, "no answer in time")
-
-    def _work(self) -> None:
+    def _run(self, name: str, future: Future[Component]) -> None:
         try:
-            self._component = self._check()
-        except Exception as error:
-            logger.warning("the %s check fails", self._name, exc_info=error)
-            self._component = Component(Status.UNAVAILABLE, outage_of(error) or type(error).__name__)
-        finally:
-            self._over.set()
+            component = self._checks[name]()
+        except BaseException as error:
+            logger.warning("the %s check fails", name, exc_info=error)
+            component = Component(Status.UNAVAILABLE, outage_of(error) or type(error).__name__)
+        future.set_result(component)

@@ -18,29 +18,11 @@ import redis
 from django.conf import settings
 
 from deliveries.models import GaugeMinute, RegionGaugeMinute
+from deliveries.telemetry import kinds
 from deliveries.telemetry.archive import archive_state
 from deliveries.telemetry.export.exposition import Family, format_text
 from deliveries.telemetry.export.probes import Component, Status
 from deliveries.telemetry.export.readiness import impatient_redis, probes
-from deliveries.telemetry.kinds import (
-    COMPONENT_UP,
-    COUNTERS,
-    DEAD_LETTERS,
-    DISTRIBUTION_SCALE,
-    EXPORTED,
-    FIGURES,
-    LATENCY_BOUNDS_SECONDS,
-    PUSH_LATENCY,
-    RUN_AGE,
-    RUN_DURATION,
-    RUN_FAILED,
-    RUN_LAG,
-    RUN_ROWS,
-    RUNS,
-    SUM,
-    UNITS,
-    Kind,
-)
 from deliveries.telemetry.runs import duration, has_failed, last_runs
 from deliveries.telemetry.sinks.counters import CounterValue, Resource, read_counters
 from pushhub.common import names
@@ -56,8 +38,8 @@ GAUGES_FRESH = timedelta(minutes=3)
 
 #: Upper bounds of exported distributions are powers of 4 in this range, in the units of the counter.
 DISTRIBUTION_POWERS = {"ms": range(10), "By": range(3, 13)}
-_GAUGES = {kind.gauge: kind for kind in EXPORTED if kind.gauge}
-_REGION_GAUGES = [kind for kind in EXPORTED if kind.region_gauge]
+_GAUGES = {kind.gauge: kind for kind in kinds.EXPORTED if kind.gauge}
+_REGION_GAUGES = [kind for kind in kinds.EXPORTED if kind.region_gauge]
 _STATUS_VALUES = {Status.OK: 1.0, Status.DEGRADED: 0.5, Status.UNAVAILABLE: 0.0}
 
 
@@ -96,7 +78,7 @@ def metrics_text(*, clock: Clock = utcnow) -> str:
     values = _counter_values()
     resources = ResourceNames.load()
     components = probes().results()
-    by_kind: dict[str, list[tuple[Key, CounterValue]]] = {field: [] for field in COUNTERS}
+    by_kind: dict[str, list[tuple[Key, CounterValue]]] = {field: [] for field in kinds.COUNTERS}
     for value in values:
         labels = resources.labels.get(value.resource)
         if labels is not None:  # a deleted one has none
@@ -105,7 +87,7 @@ def metrics_text(*, clock: Clock = utcnow) -> str:
     families = [
         *(
             (_distribution if kind.is_distribution else _counter)(kind, by_kind[field])
-            for field, kind in COUNTERS.items()
+            for field, kind in kinds.COUNTERS.items()
         ),
         *_gauges(clock(), resources.named),
         *_region_gauges(clock(), resources.named),
@@ -130,18 +112,18 @@ def _zeros() -> Iterator[CounterValue]:
     Dead letters come late and all at once, and the first ones matter.
     """
     for pk in Subscription.objects.exclude(dead_letter_topic=None).values_list("id", flat=True):
-        yield CounterValue(DEAD_LETTERS, pk, (), 0, "")
+        yield CounterValue(kinds.DEAD_LETTERS, pk, (), 0, "")
 
 
 #: The labels of a series.
 Key = tuple[tuple[str, str], ...]
 
 
-def _family(kind: Kind) -> Family:
+def _family(kind: kinds.Kind) -> Family:
     return Family(kind.exported, kind.help, kind.exported_type)
 
 
-def _counter(kind: Kind, values: Sequence[tuple[Key, CounterValue]]) -> Family:
+def _counter(kind: kinds.Kind, values: Sequence[tuple[Key, CounterValue]]) -> Family:
     family = _family(kind)
     sums: dict[Key, int] = defaultdict(int)
     for key, value in values:
@@ -151,15 +133,15 @@ def _counter(kind: Kind, values: Sequence[tuple[Key, CounterValue]]) -> Family:
     return family
 
 
-def _distribution(kind: Kind, values: Sequence[tuple[Key, CounterValue]]) -> Family:
+def _distribution(kind: kinds.Kind, values: Sequence[tuple[Key, CounterValue]]) -> Family:
     """Return a distribution as a histogram."""
     family = _family(kind)
     bounds, place_of = _buckets(kind)
     counts: dict[Key, list[int]] = defaultdict(lambda: [0] * (len(bounds) + 1))
     totals: dict[Key, float] = defaultdict(float)
     for key, value in values:
-        if value.labels[-1] == SUM:
-            totals[key] += value.value / UNITS.get(kind.unit, 1.0)
+        if value.labels[-1] == kinds.SUM:
+            totals[key] += value.value / kinds.UNITS.get(kind.unit, 1.0)
         else:
             counts[key][place_of(int(value.labels[-1]))] += value.value
     for key in sorted(counts):
@@ -167,16 +149,16 @@ def _distribution(kind: Kind, values: Sequence[tuple[Key, CounterValue]]) -> Fam
     return family
 
 
-def _buckets(kind: Kind) -> tuple[Sequence[float], Callable[[int], int]]:
+def _buckets(kind: kinds.Kind) -> tuple[Sequence[float], Callable[[int], int]]:
     """Return a histogram's bounds, and the place of a counter's bucket among them.
 
     It has fewer buckets than the counter; the bounds are those of buckets, so counts are exact.
     """
-    if kind is PUSH_LATENCY:
-        return LATENCY_BOUNDS_SECONDS, int
+    if kind is kinds.PUSH_LATENCY:
+        return kinds.LATENCY_BOUNDS_SECONDS, int
     powers = DISTRIBUTION_POWERS[kind.unit]
-    last_buckets = [2 * power << DISTRIBUTION_SCALE for power in powers]
-    return [4**power / UNITS.get(kind.unit, 1.0) for power in powers], partial(bisect_left, last_buckets)
+    last_buckets = [2 * power << kinds.DISTRIBUTION_SCALE for power in powers]
+    return [4**power / kinds.UNITS.get(kind.unit, 1.0) for power in powers], partial(bisect_left, last_buckets)
 
 
 def _region_gauges(now: datetime, named: Set[str]) -> list[Family]:
@@ -207,19 +189,19 @@ def _gauges(now: datetime, named: Set[str]) -> list[Family]:
         project, subscription = names.parse_subscription(resource)
         labels = {"project": project, "subscription": subscription}
         for kind, family, value in zip(_GAUGES.values(), families, newest[resource], strict=True):
-            family.add(labels, value / UNITS.get(kind.unit, 1.0))
+            family.add(labels, value / kinds.UNITS.get(kind.unit, 1.0))
     return families
 
 
 def _runs(clock: Clock) -> list[Family]:
-    families = {kind: _family(kind) for kind in RUNS}
+    families = {kind: _family(kind) for kind in kinds.RUNS}
     for name, run in sorted(last_runs().items()):
         values = {
-            RUN_AGE: (clock() - (run.finished_at or run.reported_at)).total_seconds(),
-            RUN_FAILED: float(has_failed(run, clock=clock)),
-            RUN_DURATION: duration(run, clock=clock).total_seconds(),
-            RUN_ROWS: run.rows,
-            RUN_LAG: run.lag_seconds,
+            kinds.RUN_AGE: (clock() - (run.finished_at or run.reported_at)).total_seconds(),
+            kinds.RUN_FAILED: float(has_failed(run, clock=clock)),
+            kinds.RUN_DURATION: duration(run, clock=clock).total_seconds(),
+            kinds.RUN_ROWS: run.rows,
+            kinds.RUN_LAG: run.lag_seconds,
         }
         for kind, value in values.items():
             if value is not None:
@@ -228,13 +210,13 @@ def _runs(clock: Clock) -> list[Family]:
 
 
 def _health(components: Mapping[str, Component], clock: Clock) -> list[Family]:
-    up = _family(COMPONENT_UP)
+    up = _family(kinds.COMPONENT_UP)
     for name, component in components.items():
         up.add({"component": name}, _STATUS_VALUES[component.status])
     families = [up]
     figures = {name: component.figures for name, component in components.items()}
     figures["archive"] = archive_state(clock=clock).figures()
-    for kind in FIGURES:
+    for kind in kinds.FIGURES:
         component_name, figure = kind.figure
         family = _family(kind)
         if figure in figures[component_name]:

@@ -6,12 +6,12 @@ The process that gets the lock of the journal seals it: usually the maintenance 
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deliveries.telemetry.journal import files
 from deliveries.telemetry.journal.columns import Rows, parse_line, table_of
+from pushhub.common.stores import replaced_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,20 +33,9 @@ def seal(folder: Path, path: Path) -> int:
 
     table = _table_of(read_lines(path), path)
     if table.num_rows:
-        target = files.segment_path(folder, path.name.removesuffix(files.JOURNAL_SUFFIX))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # Readers skip names that begin with a dot.
-        hidden = target.with_name(f".{target.name}")
-        try:
-            with hidden.open("wb") as file:
-                pq.write_table(table, file, compression="zstd", row_group_size=ROW_GROUP)
-                file.flush()
-                # The journal is removed next, so the segment must survive a power failure.
-                os.fsync(file.fileno())
-            hidden.rename(target)
-        except OSError:
-            hidden.unlink(missing_ok=True)
-            raise
+        # The journal is removed next, so the segment must survive a power failure.
+        with replaced_file(files.segment_path(folder, path.name.removesuffix(files.JOURNAL_SUFFIX))) as file:
+            pq.write_table(table, file, compression="zstd", row_group_size=ROW_GROUP)
     path.unlink()
     return int(table.num_rows)
 

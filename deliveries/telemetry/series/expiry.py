@@ -53,7 +53,7 @@ def expire_segments(folder: Path) -> int:
     for hour in sorted((folder / files.SEALED).glob("dt=*/hour=*")):
         has_younger = False
         for path in hour.iterdir():
-            name = files.NAME.fullmatch(path.name.strip(".").removesuffix(files.SEGMENT_SUFFIX))
+            name = files.NAME.fullmatch(path.name.strip(".").removesuffix(".new").removesuffix(files.SEGMENT_SUFFIX))
             if name is None:
                 continue
             if int(name["opened_ms"]) < before_ms:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from operator import add
@@ -163,12 +163,8 @@ def _rows(kind: Kind, query: Query, **times: datetime) -> Q:
 Cells = dict[tuple[str, Labels], dict[datetime, Cell]]
 
 
-def _by_period() -> dict[datetime, Cell]:
-    return defaultdict(Cell)
-
-
 def _empty() -> Cells:
-    return defaultdict(_by_period)
+    return defaultdict(lambda: defaultdict(Cell))
 
 
 def _counts(kind: Kind, query: Query) -> Cells:
@@ -303,14 +299,8 @@ def _value(kind: Kind, aligner: str, cell: Cell, query: Query) -> dict[str, Any]
         return {"int64Value": str(cell.count)}
     if aligner == "ALIGN_MEAN":
         return {"doubleValue": sum(cell.gauges) / len(cell.gauges)}
-    return {"int64Value": str(CHOICES.get(aligner, _last)(cell.gauges))}
-
-
-def _last(values: Sequence[int]) -> int:
-    return values[-1]
-
-
-CHOICES: Mapping[str, Callable[[Sequence[int]], int]] = {"ALIGN_MAX": max, "ALIGN_MIN": min}
+    choice = {"ALIGN_MAX": max, "ALIGN_MIN": min}.get(aligner)
+    return {"int64Value": str(choice(cell.gauges) if choice else cell.gauges[-1])}
 
 
 def _distribution(cell: Cell) -> dict[str, Any]:

@@ -6,8 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import httptools
 from django.core.signing import BadSignature
@@ -15,8 +14,7 @@ from django.core.signing import BadSignature
 from pushhub.common.errors import ResourceExhausted
 from pushhub.common.peers import last_forwarded
 from pushhub.runtime.httpserver import forwarding
-from pushhub.runtime.httpserver.admission import Admission
-from pushhub.runtime.httpserver.limits import ByteBudget, Connections, Limits, Reservation, client_of
+from pushhub.runtime.httpserver.limits import Reservation, client_of
 from pushhub.runtime.httpserver.requests import (
     BODY_BYTES,
     HEAD_BYTES,
@@ -25,7 +23,10 @@ from pushhub.runtime.httpserver.requests import (
     connection_environ,
     path_of,
 )
-from pushhub.runtime.httpserver.responses import Direct, Response
+from pushhub.runtime.httpserver.responses import Response
+
+if TYPE_CHECKING:
+    from pushhub.runtime.httpserver.server import HttpServer
 
 logger = logging.getLogger(__name__)
 
@@ -40,28 +41,10 @@ MIN_BYTES_PER_SECOND = 8 * 1024
 NEVER = float("inf")
 
 
-class Server(Protocol):
-    """What a connection needs of the server that accepted it."""
-
-    limits: Limits
-    admission: Admission
-    direct: Direct | None
-    #: The memory for bodies.
-    bodies: ByteBudget
-    #: The open connections by client, and the connections themselves.
-    addresses: Connections
-    connections: set[Any]
-    is_stopping: bool
-
-    def run(self, work: Callable[..., None], *arguments: object) -> None: ...
-
-    def call(self, environ: dict[str, Any], request: Request) -> Response: ...
-
-
 class RequestReader(asyncio.Protocol):
     """Reads requests, and has what a connection knows. HttpConnection answers them."""
 
-    def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, server: HttpServer, loop: asyncio.AbstractEventLoop) -> None:
         self._server = server
         self._limits = server.limits
         self._loop = loop
@@ -112,7 +95,7 @@ class RequestReader(asyncio.Protocol):
         self._transport = transport
         peer = transport.get_extra_info("peername") or ("", 0)
         local = transport.get_extra_info("sockname") or ("", 0)
-        self._server.connections.add(self)
+        self._server.connections.add(self)  # type: ignore[arg-type]  # it is an HttpConnection
         self._base_environ = connection_environ(local)
         self.deadline = time.monotonic() + self._limits.head_seconds
         self._count_client(str(peer[0]))

@@ -7,27 +7,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from email.utils import formatdate
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from pushhub.runtime.httpserver.requests import Request
 
-
-class Direct(Protocol):
-    """Responds to some POST requests in the event loop, without a thread and without the application.
-
-    It returns whether it takes the request; the names of the header fields are in lower case. For a request that it
-    takes it later calls `respond` in the event loop: with the header fields and the body of a 200, or with None if the
-    application has to respond after all.
-    """
-
-    def __call__(
-        self,
-        target: bytes,
-        headers: Iterable[tuple[bytes, bytes]],
-        body: bytes,
-        respond: Callable[[tuple[bytes, bytes] | None], None],
-        /,
-    ) -> bool: ...
+#: Responds to some POST requests in the event loop, without a thread and without the application. It gets the target,
+#: the header fields, whose names are in lower case, the body, and `respond`, and returns whether it takes the request.
+#: For a request that it takes it later calls `respond` in the event loop: with the header fields and the body of a 200,
+#: or with None if the application has to respond after all.
+Direct = Callable[[bytes, Iterable[tuple[bytes, bytes]], bytes, Callable[[tuple[bytes, bytes] | None], None]], bool]
 
 
 class Response:

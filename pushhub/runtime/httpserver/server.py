@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pushhub.common.listening import BACKLOG
+from pushhub.common.servers import BACKLOG
 from pushhub.runtime.httpserver.admission import Admission
 from pushhub.runtime.httpserver.connection import HttpConnection
 from pushhub.runtime.httpserver.limits import ByteBudget, Connections, Limits

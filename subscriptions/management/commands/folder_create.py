@@ -11,8 +11,6 @@ from subscriptions.services import hierarchy
 
 
 class Command(OperatorCommand):
-    """Creates a folder."""
-
     help = "Create a folder and print its resource name."
 
     def add_arguments(self, parser: CommandParser) -> None:

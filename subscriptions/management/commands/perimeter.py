@@ -14,8 +14,6 @@ from subscriptions.models.iam import Perimeter
 
 
 class Command(OperatorCommand):
-    """Creates, deletes and lists service perimeters."""
-
     help = (
         "Service perimeters. Projects inside one get new push subscriptions for default run.app URLs only, and "
         "existing push subscriptions there cannot be updated."

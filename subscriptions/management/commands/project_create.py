@@ -13,8 +13,6 @@ from subscriptions.services.projects import create_project
 
 
 class Command(OperatorCommand):
-    """Creates a project."""
-
     help = "Create a project and print its number and service agent."
 
     def add_arguments(self, parser: CommandParser) -> None:

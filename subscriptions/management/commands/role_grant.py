@@ -12,8 +12,6 @@ from subscriptions.iam.tree import get_resource
 
 
 class Command(OperatorCommand):
-    """Binds a member to a role."""
-
     help = "Bind a member to a role on a resource such as projects/shop or projects/shop/topics/orders."
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -10,8 +10,6 @@ from subscriptions.management.commands import role_grant
 
 
 class Command(role_grant.Command):
-    """Removes a member from a role."""
-
     help = "Remove a member from a role on a resource such as projects/shop or projects/shop/topics/orders."
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -15,8 +15,6 @@ from subscriptions.identity import account_keys
 
 
 class Command(OperatorCommand):
-    """Creates a key of a service account."""
-
     help = "Create a key of a service account and write its key file, which only its owner may read."
 
     def add_arguments(self, parser: CommandParser) -> None:

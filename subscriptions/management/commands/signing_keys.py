@@ -13,8 +13,6 @@ from subscriptions.models.iam import SigningKey
 
 
 class Command(OperatorCommand):
-    """Lists and rotates the signing keys."""
-
     help = "The keys that sign push tokens. Private halves are never shown."
 
     def add_arguments(self, parser: CommandParser) -> None:

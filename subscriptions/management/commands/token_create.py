@@ -24,8 +24,6 @@ def lifetime(text: str) -> timedelta:
 
 
 class Command(OperatorCommand):
-    """Creates an access token."""
-
     help = "Create an access token for a user or a service account and print it. PushHub can't show it a second time."
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -11,8 +11,6 @@ from subscriptions.identity import access_tokens
 
 
 class Command(OperatorCommand):
-    """Lists access tokens."""
-
     help = "List the access tokens that are valid now: id, expiry, member."
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -11,8 +11,6 @@ from subscriptions.identity import access_tokens
 
 
 class Command(OperatorCommand):
-    """Revokes access tokens."""
-
     help = "Revoke access tokens by the ids that token_list shows, or all tokens of a member."
 
     def add_arguments(self, parser: CommandParser) -> None:

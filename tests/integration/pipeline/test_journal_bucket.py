@@ -13,7 +13,7 @@ import pytest
 from deliveries import tasks
 from deliveries.inspection.attempts import Attempt, AttemptSearch
 from deliveries.models import Segment, ShippedSegment
-from deliveries.telemetry.counting import embedded, fetching
+from deliveries.telemetry.counting import embedded, segments
 from deliveries.telemetry.export import readiness
 from deliveries.telemetry.export.probes import Status
 from deliveries.telemetry.journal import shipping, upkeep
@@ -77,7 +77,7 @@ def test_segments_are_counted_and_found_in_the_bucket_and_expire_there(
     kind: ObjectStore, port: int, tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = segments_seal(tmp_path, 3)
-    monkeypatch.setattr(fetching, "FILES_AT_A_TIME", 2)
+    monkeypatch.setattr(segments, "FILES_AT_A_TIME", 2)
     message_id = int(pq.read_table(paths[1], columns=["message_id"])["message_id"][0].as_py())
     before = events_of(message_id)
     assert before

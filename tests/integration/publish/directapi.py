@@ -13,7 +13,7 @@ import orjson
 
 from deliveries.api.direct import DirectPublish
 from deliveries.publish.writer import publish_writer
-from pushhub.common.listening import listen
+from pushhub.common.servers import listen
 from pushhub.runtime.httpserver.admission import Admission
 from pushhub.runtime.httpserver.limits import Limits
 from pushhub.runtime.httpserver.server import HttpServer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from pushhub.common.listening import listen
+from pushhub.common.servers import listen
 
 
 def test_a_server_of_all_addresses_takes_ipv4_too() -> None:

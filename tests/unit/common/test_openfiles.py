@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pushhub.common.openfiles import raise_open_files
+from pushhub.common.servers import raise_open_files
 
 
 @pytest.fixture

@@ -65,14 +65,14 @@ def test_requests_wait_while_a_client_reads_no_responses(
 def test_nothing_is_taken_from_a_caller_who_may_no_longer_pull(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody yields responses here, as while the client reads none: the stream's other task waits for that."""
 
-    async def directly(work: Any, *arguments: object) -> Any:
-        return work(*arguments)
+    async def directly(work: Any, *arguments: object, **named: object) -> Any:
+        return work(*arguments, **named)
 
     monkeypatch.setattr(streaming, "in_thread", directly)
     monkeypatch.setattr(streaming, "AUTHORIZE_SECONDS", 0.0)
-    acknowledged, modified = Mock(return_value=set()), Mock(return_value=set())
-    monkeypatch.setattr(streaming, "_acknowledged", acknowledged)
-    monkeypatch.setattr(streaming, "_modified", modified)
+    acknowledged, modified = Mock(), Mock()
+    monkeypatch.setattr(streaming, "acknowledge_messages", acknowledged)
+    monkeypatch.setattr(streaming, "modify_ack_deadlines", modified)
     call = Mock()
     call.authorized.side_effect = PermissionDenied("revoked")
     stream = Stream(call, Request(), Subscription(pk=1))

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import pytest
 
-from pushhub.common.listening import listen
+from pushhub.common.servers import listen
 from pushhub.runtime.httpserver import admission, reading, requests
 from pushhub.runtime.httpserver import connection as connections
 from pushhub.runtime.httpserver import server as servers

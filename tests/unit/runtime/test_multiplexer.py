@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from pushhub.common import peers
-from pushhub.common.listening import listen
+from pushhub.common.servers import listen
 from pushhub.runtime.httpserver.forwarding import read_client
 from pushhub.runtime.httpserver.limits import Limits
 from pushhub.runtime.multiplexer import PREFACE, PortMultiplexer

@@ -19,8 +19,7 @@ import pytest
 from deliveries.rules.ids import publish_time_ms
 from deliveries.telemetry.journal import alarm, files, sealing
 from deliveries.telemetry.journal.columns import Rows, table_of
-from deliveries.telemetry.journal.journal import Journal
-from deliveries.telemetry.journal.writer import NoSpace, OpenJournal
+from deliveries.telemetry.journal.journal import Journal, NoSpace, OpenJournal
 from tests.ports import wait_for
 
 #: Journals without a whole line: what a writer leaves that dies at once, and foreign content.
