@@ -116,16 +116,8 @@ class Store:
         path = Path(self.root, name)
         make_folders(path.parent)
         hidden = path.with_name(f".{path.name}.new")
-        try:
-            with open(hidden, "wb", opener=_private) as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            hidden.rename(path)
-        except BaseException:
-            hidden.unlink(missing_ok=True)
-            raise
-        synchronize(path.parent)
+        with open(hidden, "wb", opener=open_private) as file, replacing(path, file):
+            yield file
 
     def write_bytes(self, name: str, content: bytes) -> None:
         """Write a file completely or not at all, because an object store gets it in one piece."""
@@ -165,6 +157,21 @@ def make_folders(folder: Path) -> None:
         synchronize(missing.parent)
 
 
+@contextmanager
+def replacing(path: Path, unfinished: IO[bytes]) -> Iterator[None]:
+    """Have an open file take the place of `path` once the block is through; after an error it is deleted."""
+    written = Path(unfinished.name)
+    try:
+        yield
+        unfinished.flush()
+        os.fsync(unfinished.fileno())
+        written.replace(path)
+    except BaseException:
+        written.unlink(missing_ok=True)
+        raise
+    synchronize(path.parent)
+
+
 def synchronize(folder: Path) -> None:
     """Write the directory entries of a folder to the disk."""
     handle = os.open(folder, os.O_RDONLY)
@@ -183,7 +190,7 @@ def lock_file(file: int | IO[Any]) -> bool:
     return True
 
 
-def _private(path: str, flags: int) -> int:
+def open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
