@@ -17,6 +17,7 @@ import socket
 import ssl
 import sys
 import urllib.request
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -296,7 +297,8 @@ def main() -> None:
         sys.exit(str(error))
     except redis.RedisError:
         pass  # the process waits for it
-    with suppress(DatabaseError):  # it waits for the database too
+    # It waits for the database too. Django warns of queries before its apps are loaded, which take a second.
+    with suppress(DatabaseError), warnings.catch_warnings(action="ignore"):
         if is_half_restored(connection):
             sys.exit(f"{HALF_RESTORED} {FINISH_RESTORE}")
     if why := why_unrestricted():
