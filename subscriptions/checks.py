@@ -1,7 +1,7 @@
 """What `manage.py check --database default` and `manage.py migrate` say of the database that they find.
 
-A database that is too old is refused. Names that new rows can't get are warned of and not changed: such names are safe
-to keep, and the operator decides.
+A database that is too old, or half restored, is refused. Names that new rows can't get are warned of and not changed:
+such names are safe to keep, and the operator decides.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from django.db import connections
 from django.db.migrations.loader import MigrationLoader
 
 from pushhub.common import names
+from pushhub.common.databases import FINISH_RESTORE, HALF_RESTORED, is_half_restored
 from subscriptions.models import Project, ServiceAccount
 
 
@@ -31,6 +32,13 @@ def check_age(app_configs: object, databases: Sequence[str] | None = None, **_: 
                 hint = "Run `manage.py migrate` of the version 85cde97 first."
                 errors.append(Error(text, hint=hint, id="subscriptions.E001"))
     return errors
+
+
+@register(Tags.database)
+def check_rows(app_configs: object, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """Refuse a database on which a restore was interrupted."""
+    half_restored = [alias for alias in databases or () if is_half_restored(connections[alias])]
+    return [Error(HALF_RESTORED, hint=FINISH_RESTORE, id="subscriptions.E002") for _ in half_restored]
 
 
 @register(Tags.database)

@@ -16,6 +16,7 @@ from django.core.management import call_command
 from django.core.management.color import no_style
 from django.db import connections, transaction
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Model
 
 from deliveries.backup.saving import FORMAT, MANIFEST, Say
@@ -30,6 +31,7 @@ from deliveries.backup.tables import (
     models_in_order,
     refers_to_itself,
 )
+from pushhub.common.databases import UNFINISHED_RESTORE, is_half_restored
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
 
 #: What zipfile and the manifest of a damaged file raise.
@@ -38,15 +40,16 @@ DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, OSError, LookupError, TypeE
 USED = ("subscriptions_project", "auth_user", "deliveries_message")
 
 
-def restore_backup(path: Path, *, say: Say, resume: bool = False, using: str = "default") -> None:
+def restore_backup(path: Path, *, say: Say, using: str = "default") -> None:
     """Insert the rows of a backup, and compare them with it.
 
-    The tables are made as they were in the version that wrote the backup, and are brought up to date in the end. With
-    `resume`, go on where an earlier call with the same file was interrupted. Raises InvalidArgument for a file that is
-    no whole backup, and FailedPrecondition for a database that is in use, or a backup of a newer version.
+    The tables are made as they were in the version that wrote the backup, and are brought up to date in the end. After
+    an interruption, another call with the same file goes on. Until `finish_restore`, PushHub refuses the database.
+    Raises InvalidArgument for a file that is no whole backup, and FailedPrecondition for a database that is in use, or
+    a backup of a newer version.
     """
     with _opened(path) as (archive, manifest):
-        models = _prepare(manifest, resume=resume, using=using)
+        models = _prepare(manifest, using=using)
         for table, model in models:
             _fill(model, table, archive, using=using)
             if table["rows"]:
@@ -61,6 +64,11 @@ def restore_backup(path: Path, *, say: Say, resume: bool = False, using: str = "
     say("every table has the backup's rows and checksum")
     call_command("migrate", database=using, interactive=False, verbosity=0)
     _give_no_id_twice(manifest["tables"], using=using)
+
+
+def finish_restore(using: str) -> None:
+    """Let PushHub start on the database."""
+    MigrationRecorder(connections[using]).record_unapplied(*UNFINISHED_RESTORE)
 
 
 @contextmanager
@@ -80,7 +88,7 @@ def _opened(path: Path) -> Iterator[tuple[zipfile.ZipFile, dict[str, Any]]]:
         yield archive, manifest
 
 
-def _prepare(manifest: dict[str, Any], *, resume: bool, using: str) -> list[tuple[dict[str, Any], type[Model]]]:
+def _prepare(manifest: dict[str, Any], *, using: str) -> list[tuple[dict[str, Any], type[Model]]]:
     """Make the tables of the backup's version, without rows. Return each with its model, in the order of filling."""
     connection = connections[using]
     executor = MigrationExecutor(connection)
@@ -90,7 +98,8 @@ def _prepare(manifest: dict[str, Any], *, resume: bool, using: str) -> list[tupl
         raise FailedPrecondition(
             f"The backup is of PushHub {manifest['version']}, which is newer than this one (unknown: {unknown[0]})."
         )
-    if not resume:
+    goes_on = is_half_restored(connection)
+    if not goes_on:
         require_unused(using)
     if any(backwards for _, backwards in executor.migration_plan(leaves)):
         raise FailedPrecondition(
@@ -100,11 +109,12 @@ def _prepare(manifest: dict[str, Any], *, resume: bool, using: str) -> list[tupl
     executor.migrate(leaves)
     ordered = models_in_order(executor.loader.project_state(leaves).apps)
     by_table = {model._meta.db_table: model for model in ordered}
-    if not resume:
+    if not goes_on:
         # Migrations make a few rows.
         with transaction.atomic(using):
             for model in reversed(ordered):
                 model._base_manager.using(using).all().delete()
+            executor.recorder.record_applied(*UNFINISHED_RESTORE)
     models = []
     for table in manifest["tables"]:
         model = by_table[table["table"]]
@@ -119,10 +129,7 @@ def require_unused(using: str) -> None:
     existing = set(connections[using].introspection.table_names())
     for model in models_in_order(apps):
         if model._meta.db_table in existing.intersection(USED) and model._base_manager.using(using).exists():
-            raise FailedPrecondition(
-                f"The database is in use: {model._meta.db_table} has rows. Name an empty one, or add --resume if these "
-                "are of an interrupted run with the same file."
-            )
+            raise FailedPrecondition(f"The database is in use: {model._meta.db_table} has rows. Name an empty one.")
 
 
 def _fill(model: type[Model], table: dict[str, Any], archive: zipfile.ZipFile, *, using: str) -> None:

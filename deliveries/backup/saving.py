@@ -17,8 +17,9 @@ from django.db import connections, transaction
 from django.db.migrations.executor import MigrationExecutor
 
 from deliveries.backup.tables import columns_of, content_of, last_id, models_in_order
+from pushhub.common.databases import FINISH_RESTORE, HALF_RESTORED, is_half_restored
 from pushhub.common.errors import FailedPrecondition
-from pushhub.common.stores import lock_file, synchronize
+from pushhub.common.stores import lock_file, open_private, replacing
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -55,12 +56,17 @@ def save_backup(path: Path, *, say: Say, using: str = "default") -> None:
 
 
 def require_database(using: str) -> None:
-    """Raise FailedPrecondition where there is no file of SQLite: a connection would create an empty one."""
+    """Raise FailedPrecondition for a half-restored database, and where there is no file of SQLite.
+
+    A connection would create an empty one.
+    """
     config = connections[using].settings_dict
     if connections[using].vendor == "sqlite" and not Path(config["NAME"]).exists():
         raise FailedPrecondition(
             f"There is no database at {config['NAME']}: PUSHHUB_DATA or PUSHHUB_DATABASE_URL names it."
         )
+    if is_half_restored(connections[using]):
+        raise FailedPrecondition(f"{HALF_RESTORED} {FINISH_RESTORE}")
 
 
 @contextmanager
@@ -73,25 +79,18 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     unfinished = path.with_name(f"{path.name}.unfinished")
-    with suppress(OSError), _open(unfinished, os.O_RDONLY | os.O_NONBLOCK) as left:
+    with suppress(OSError), open(unfinished, "rb", opener=_open_at_once) as left:
         _lock(left, unfinished)
     unfinished.unlink(missing_ok=True)
-    with _open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL) as file:
+    with open(unfinished, "x+b", opener=open_private) as file:
         _lock(file, unfinished)
-        try:
+        with replacing(path, file):
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-            unfinished.replace(path)
-        except BaseException:
-            unfinished.unlink(missing_ok=True)
-            raise
-        synchronize(path.parent)
 
 
-def _open(path: Path, flags: int) -> IO[bytes]:
-    mode = "r+b" if flags & os.O_RDWR else "rb"
-    return os.fdopen(os.open(path, flags | os.O_NOFOLLOW, 0o600), mode)
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file, but none by a link, and don't wait for the writer of a named pipe."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _lock(file: IO[bytes], path: Path) -> None:

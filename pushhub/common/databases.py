@@ -10,6 +10,7 @@ import dj_database_url
 from pushhub.common.errors import InvalidArgument, first_line
 
 if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models import QuerySet
 
 #: The end of errors about URLs with passwords.
@@ -19,6 +20,10 @@ IN_MEMORY = ":memory:"
 #: How SQLite says that a database lacks a table or a column, and the codes by which PostgreSQL says it in any language.
 SQLITE_LACKS = ("no such table", "no such column")
 POSTGRESQL_LACKS = ("42P01", "42703")
+#: In the table of migrations, until a restore is through.
+UNFINISHED_RESTORE = ("pushhub", "restore")
+HALF_RESTORED = "The database has only a part of a backup's rows."
+FINISH_RESTORE = "Run `pushhub restore FILE`, or the move, again to its end, or name another database."
 SQLITE = "pushhub.common.sqlite"
 #: Django's engines and those in their place.
 ENGINES = {"django.db.backends.sqlite3": SQLITE, "django.db.backends.postgresql": "django.db.backends.postgresql"}
@@ -79,6 +84,15 @@ def database_line(error: BaseException) -> str:
     """Return an error of the database in one line, for an operator."""
     hint = ": `migrate` makes what this version needs" if lacks_migrations(error) else ""
     return f"{first_line(error)}{hint}"
+
+
+def is_half_restored(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether a restore was interrupted. Django need not be set up."""
+    with connection.cursor() as cursor:
+        if "django_migrations" not in connection.introspection.table_names(cursor):
+            return False
+        cursor.execute("SELECT 1 FROM django_migrations WHERE app = %s AND name = %s", UNFINISHED_RESTORE)
+        return cursor.fetchone() is not None
 
 
 def iterate_rows(rows: QuerySet[Any, Any], names: Sequence[str], *, size: int = 5000) -> Iterator[Sequence[Any]]:

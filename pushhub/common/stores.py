@@ -152,16 +152,8 @@ def replaced_file(path: Path) -> Iterator[BinaryIO]:
     """Write a file of this machine, or replace it: it is complete and on the disk, or as it was before."""
     make_folders(path.parent)
     hidden = path.with_name(f".{path.name}.new")
-    try:
-        with open(hidden, "wb", opener=_private) as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        hidden.rename(path)
-    except BaseException:
-        hidden.unlink(missing_ok=True)
-        raise
-    synchronize(path.parent)
+    with open(hidden, "wb", opener=open_private) as file, replacing(path, file):
+        yield file
 
 
 def make_folders(folder: Path) -> None:
@@ -169,6 +161,21 @@ def make_folders(folder: Path) -> None:
     for missing in reversed([parent for parent in (folder, *folder.parents) if not parent.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
         synchronize(missing.parent)
+
+
+@contextmanager
+def replacing(path: Path, unfinished: IO[bytes]) -> Iterator[None]:
+    """Have an open file take the place of `path` once the block is through; after an error it is deleted."""
+    written = Path(unfinished.name)
+    try:
+        yield
+        unfinished.flush()
+        os.fsync(unfinished.fileno())
+        written.replace(path)
+    except BaseException:
+        written.unlink(missing_ok=True)
+        raise
+    synchronize(path.parent)
 
 
 def synchronize(folder: Path) -> None:
@@ -189,7 +196,7 @@ def lock_file(file: int | IO[Any]) -> bool:
     return True
 
 
-def _private(path: str, flags: int) -> int:
+def open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 

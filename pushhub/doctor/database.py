@@ -47,7 +47,8 @@ def _tables() -> Iterator[Finding]:
     else:
         yield ok("database", "its tables are those of this version")
         for message in checks.run_checks(tags=[checks.Tags.database], databases=["default"]):
-            yield warning("database", message.msg, message.hint or "See docs/settings.md.")
+            judge = failed if message.is_serious() else warning
+            yield judge("database", message.msg, message.hint or "See docs/settings.md.")
 
 
 def _postgresql() -> Iterator[Finding]:

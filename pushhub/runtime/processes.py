@@ -17,7 +17,9 @@ import socket
 import ssl
 import sys
 import urllib.request
+import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -284,7 +286,9 @@ def main() -> None:
             sys.stdout.write(f"read replica: {watch.look().text}\n")
         sys.exit(0 if process.is_ready() else 1)
     import redis
+    from django.db import DatabaseError, connection
 
+    from pushhub.common.databases import FINISH_RESTORE, HALF_RESTORED, is_half_restored
     from pushhub.runtime.redisversion import UnusableRedisError, check_redis
 
     try:
@@ -293,6 +297,10 @@ def main() -> None:
         sys.exit(str(error))
     except redis.RedisError:
         pass  # the process waits for it
+    # It waits for the database too. Django warns of queries before its apps are loaded, which take a second.
+    with suppress(DatabaseError), warnings.catch_warnings(action="ignore"):
+        if is_half_restored(connection):
+            sys.exit(f"{HALF_RESTORED} {FINISH_RESTORE}")
     if why := why_unrestricted():
         logger.warning(UNRESTRICTED, why)
     for sentence in env.misspelt():

@@ -26,10 +26,13 @@ RESERVED_SUFFIXES = (".localhost", ".test", ".internal")
 
 
 class OtherSites(MiddlewareMixin):
-    """Refuses such requests, whatever they are for."""
+    """Refuses such requests, and those that name an unknown host, whatever they are for."""
 
     def process_request(self, request: HttpRequest) -> HttpResponse | None:
-        error = _refusal(request) if settings.ANONYMOUS else None
+        if not settings.ANONYMOUS and _is_for_monitoring(request):
+            # Load balancers, kubelets and Prometheus name an address, which Django would refuse.
+            request.META["HTTP_HOST"] = "localhost"
+        error = _refusal(request)
         return JsonResponse(error_body(error), status=error.http_status) if error is not None else None
 
 
@@ -59,10 +62,17 @@ def _host_of(origin: str) -> str:
         return ""
 
 
+def _is_for_monitoring(request: HttpRequest) -> bool:
+    """Whether a page of another site learns nothing by the request."""
+    return request.path in ("/healthz", "/readyz") or (request.path == "/metrics" and bool(settings.METRICS_TOKEN))
+
+
 def _refusal(request: HttpRequest) -> PushHubError | None:
     host = request.META.get("HTTP_HOST") or request.META["SERVER_NAME"]
     if not is_known_host(host):
         return InvalidArgument(UNKNOWN_HOST)
+    if not settings.ANONYMOUS:
+        return None
     origin = request.headers.get("Origin")
     if origin and _host_of(origin) != host and origin not in settings.CSRF_TRUSTED_ORIGINS:
         return PermissionDenied(OTHER_SITE)

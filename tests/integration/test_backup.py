@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 from django.apps import apps
 from django.core.management import CommandError, call_command
+from django.core.management.base import SystemCheckError
 from django.db import connection, connections
 from django.test.utils import CaptureQueriesContext
 
@@ -21,8 +24,12 @@ from deliveries.backup import restoring, saving
 from deliveries.backup.tables import columns_of, content_of, models_in_order
 from deliveries.management.commands import move
 from deliveries.models import Message
+from pushhub.common.databases import is_half_restored
 from pushhub.common.datafolder import data_folder
 from pushhub.common.environment import SettingError
+from pushhub.doctor import database as doctor
+from pushhub.doctor.finding import Level
+from pushhub.runtime import processes
 from tests.databases import execute, other_database
 from tests.restapi import Api
 from tests.tenants import world_of_tenants
@@ -117,12 +124,38 @@ def test_an_interrupted_restore_goes_on_where_it_was(
             patch.setattr(restoring, "insert_lines", insert_or_fail)
             with pytest.raises(CommandError, match="^the disk is full$"):
                 call_command("restore", str(file))
-        call_command("restore", str(file), "--resume")
-        assert contents() == before
         # What is no part of the backup is found out
-        execute(database, "UPDATE deliveries_message SET ordering_key = 'other'")
-        with pytest.raises(CommandError, match="other rows than the backup in deliveries_message"):
-            call_command("restore", str(file), "--resume")
+        execute(database, "UPDATE auth_user SET last_name = 'other'")
+        with pytest.raises(CommandError, match="other rows than the backup in auth_user"):
+            call_command("restore", str(file))
+        execute(database, "UPDATE auth_user SET last_name = ''")
+        call_command("restore", str(file))
+        assert contents() == before
+
+
+def test_pushhub_refuses_a_database_on_which_a_restore_was_interrupted(
+    world: Api, tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = backup(tmp_path / "backup")
+    monkeypatch.setattr(sys, "argv", ["processes", "web"])
+    monkeypatch.setattr(os, "execv", lambda *_: sys.exit("started"))
+    remedy = "only a part of a backup's rows.* Run `pushhub restore FILE`"
+    with other_database(tmp_path, name="restored"):
+        with monkeypatch.context() as patch:
+            patch.setattr(restoring, "_reset_sequences", fail)
+            with pytest.raises(CommandError, match="^the disk is full$"):
+                call_command("restore", str(file))
+        with pytest.raises(SystemExit, match=remedy):
+            processes.main()
+        with pytest.raises(SystemCheckError, match="only a part of a backup's rows"):
+            call_command("migrate", interactive=False, skip_checks=False)
+        with pytest.raises(CommandError, match=remedy):
+            backup(tmp_path / "another")
+        levels = [finding.level for finding in doctor.database() if "part of a backup" in finding.text]
+        assert levels == [Level.FAILED]
+        call_command("restore", str(file))
+        with pytest.raises(SystemExit, match="started"):
+            processes.main()
 
 
 def test_a_backup_of_an_older_version_is_brought_up_to_date(world: Api, tmp_path: Path) -> None:
@@ -360,17 +393,37 @@ def target(tmp_path: Path) -> Iterator[list[str]]:
         del connections.settings[move.TARGET]
 
 
-def test_everything_moves_to_another_database(
-    world: Api, tmp_path: Path, target: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_everything_moves_to_another_database(world: Api, tmp_path: Path, target: list[str]) -> None:
     call_command("move", *target)
     assert contents(move.TARGET) == contents()
     assert not (tmp_path / "through").exists()
     # A database in use is refused before anything is read
-    with pytest.raises(CommandError, match="The database is in use: .* has rows.* or add --resume"):
+    with pytest.raises(CommandError, match="The database is in use: .* has rows"):
         call_command("move", *target)
     assert not (tmp_path / "through").exists()
-    # What others write meanwhile is found out
-    monkeypatch.setattr(move, "restore_backup", lambda *_, **__: publish(world))
+
+
+def test_an_interrupted_move_goes_on_with_the_same_file(
+    world: Api, target: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(restoring, "_reset_sequences", fail)
+        with pytest.raises(CommandError, match="^the disk is full$"):
+            call_command("move", *target)
+    monkeypatch.setattr(move, "save_backup", fail)
+    call_command("move", *target)
+    assert contents(move.TARGET) == contents()
+    assert not is_half_restored(connections[move.TARGET])
+
+
+def test_what_others_write_during_a_move_is_found_out(
+    world: Api, target: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def restore_and_publish(*arguments: Any, **options: Any) -> None:
+        restoring.restore_backup(*arguments, **options)
+        publish(world)
+
+    monkeypatch.setattr(move, "restore_backup", restore_and_publish)
     with pytest.raises(CommandError, match="other processes changed .*deliveries_message"):
-        call_command("move", *target, "--resume")
+        call_command("move", *target)
+    assert is_half_restored(connections[move.TARGET]), "PushHub would start on it"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from deliveries.telemetry.export.readiness import CHECKS
 from pushhub.testing import Emulator
 from subscriptions.models import Topic
 from tests.restapi import Api
@@ -106,3 +108,15 @@ def test_a_page_of_the_public_url_is_one_of_pushhub(api: Api) -> None:
     """A tunnel or a proxy of a development environment may change the Host."""
     origin = "http://127.0.0.1:8000"
     assert api.put("topics/orders", Origin=origin, **{"Sec-Fetch-Site": "same-origin"}).status == 200
+
+
+def test_monitoring_may_call_a_production_by_any_name(api: Api, settings: Any) -> None:
+    """A kubelet or a load balancer names an address. The names of all others are known, and the refusal says where."""
+    settings.ANONYMOUS, settings.METRICS, settings.METRICS_TOKEN = "", True, "secret"
+    readyz = f"/readyz?{'&'.join(f'exclude={name}' for name in CHECKS)}"
+    for path, expected in (("/healthz", 200), (readyz, 200), ("/metrics", 401)):
+        assert api.client.get(path, headers={"Host": "10.1.2.3:8000"}).status_code == expected
+    refused = api.get("topics", Host="10.1.2.3:8000")
+    assert refused.status == 400 and "PUSHHUB_ALLOWED_HOSTS" in refused.error["message"]
+    settings.METRICS_TOKEN = ""
+    assert api.client.get("/metrics", headers={"Host": "evil.example"}).status_code == 400

@@ -10,11 +10,11 @@ from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from deliveries.backup.restoring import require_unused, restore_backup
+from deliveries.backup.restoring import finish_restore, require_unused, restore_backup
 from deliveries.backup.saving import require_database, save_backup
 from deliveries.backup.tables import columns_of, content_of, models_in_order
 from pushhub.common.commands import OperatorCommand
-from pushhub.common.databases import database_config
+from pushhub.common.databases import database_config, is_half_restored
 from pushhub.common.datafolder import data_folder
 
 TARGET = "target"
@@ -26,6 +26,7 @@ class Command(OperatorCommand):
     help = (
         "Copy every row to another, empty database, for example from SQLite to PostgreSQL, and compare both. Stop "
         "PushHub first: what is published meanwhile would stay behind. Then start it with the new PUSHHUB_DATABASE_URL."
+        " After an interruption, run it again: it goes on."
     )
     requires_system_checks: list[str] = []
 
@@ -43,7 +44,6 @@ class Command(OperatorCommand):
             metavar="FILE",
             help="the backup on the way (default: %(default)s); it is deleted in the end",
         )
-        parser.add_argument("--resume", action="store_true", help="go on after an interruption, with the same file")
 
     def handle(self, *args: Any, **options: Any) -> None:
         require_database(DEFAULT_DB_ALIAS)
@@ -55,11 +55,12 @@ class Command(OperatorCommand):
         connections.settings[TARGET] = connections.configure_settings(
             {"default": {}, TARGET: database_config(options["to"])}
         )[TARGET]
-        if not options["resume"]:
+        goes_on = is_half_restored(connections[TARGET])
+        if not goes_on:
             require_unused(TARGET)
-        if not (options["resume"] and through.exists()):
+        if not (goes_on and through.exists()):
             save_backup(through, say=lambda _: None)
-        restore_backup(through, say=self.stderr.write, resume=options["resume"], using=TARGET)
+        restore_backup(through, say=self.stderr.write, using=TARGET)
         changed = [
             model._meta.db_table
             for model in models_in_order(apps)
@@ -70,5 +71,6 @@ class Command(OperatorCommand):
                 f"While they were moved, other processes changed {', '.join(changed)}. Stop PushHub and move again, "
                 "into an empty database."
             )
+        finish_restore(TARGET)
         through.unlink()
         self.stdout.write("moved. Start PushHub with the new PUSHHUB_DATABASE_URL.")

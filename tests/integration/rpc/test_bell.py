@@ -14,7 +14,7 @@ from deliveries.backlog.records import Lane, Offer, OfferedLane, OfferedMessage,
 from deliveries.rpc import bell as bell_module
 from deliveries.rpc.bell import Bell, Rings
 from deliveries.rules.taskmessage import escape_message
-from pushhub.common.eventloops import new_event_loop
+from pushhub.common.servers import new_event_loop
 
 WAITING = 150
 LANE = Lane(7, "here")
