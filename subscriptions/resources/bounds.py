@@ -105,6 +105,17 @@ def expiration_ttl(milliseconds: int) -> int:
     return whole_seconds(milliseconds, field="expirationPolicy.ttl")
 
 
+def check_expiration(ttl_seconds: int | None, *, retention_seconds: int) -> None:
+    """Raise InvalidArgument for a subscription that could expire while it has to keep its messages."""
+    if ttl_seconds is not None and ttl_seconds < retention_seconds:
+        raise InvalidArgument(
+            "The value for expiration duration is too small. "
+            f"You passed {duration_text(ttl_seconds * 1000)} in the request, but the message retention duration is "
+            f"{duration_text(retention_seconds * 1000)}, and the expiration duration must not be shorter.",
+            field="expirationPolicy.ttl",
+        )
+
+
 def backoffs(minimum_ms: int | None, maximum_ms: int | None) -> tuple[int, int]:
     """Return the bounds of a retry policy in milliseconds, with the default for each that is None."""
     minimum = DEFAULT_BACKOFF_MS[0] if minimum_ms is None else minimum_ms

@@ -139,6 +139,7 @@ def _store_ack_deadline(subscription: Subscription, values: Values) -> None:
 
 def _store_expiration(subscription: Subscription, values: Values) -> None:
     subscription.expiration_ttl_seconds = _ttl_seconds(values)
+    bounds.check_expiration(_ttl_seconds(values), retention_seconds=_retention_seconds(values))
 
 
 def _ttl_seconds(values: Values) -> int | None:
@@ -157,10 +158,13 @@ def _show_expiration(subscription: Subscription) -> dict[str, Any]:
 
 
 def _store_retention(subscription: Subscription, values: Values) -> None:
+    subscription.message_retention_seconds = _retention_seconds(values)
+    bounds.check_expiration(_ttl_seconds(values), retention_seconds=_retention_seconds(values))
+
+
+def _retention_seconds(values: Values) -> int:
     milliseconds = duration_ms(values.get("messageRetentionDuration"), "messageRetentionDuration")
-    subscription.message_retention_seconds = (
-        bounds.default_retention(_ttl_seconds(values)) if milliseconds is None else bounds.retention(milliseconds)
-    )
+    return bounds.default_retention(_ttl_seconds(values)) if milliseconds is None else bounds.retention(milliseconds)
 
 
 def _store_filter(subscription: Subscription, values: Values) -> None:

@@ -171,7 +171,7 @@ def message_class(compiled: bytes) -> type[Message]:
 
 
 def check_proto_binary(kind: type[Message], data: bytes, *, known: Known) -> None:
-    """Raise Mismatch unless `data` is the binary form of a message. It may have fields that the definition lacks."""
+    """Raise Mismatch unless `data` is the binary form of a message without unknown fields."""
     try:
         check_fields(kind, data, known=known, small_bytes=0)
     except InvalidArgument:
@@ -181,6 +181,10 @@ def check_proto_binary(kind: type[Message], data: bytes, *, known: Known) -> Non
     except DecodeError as error:
         raise Mismatch(f"The message is not a valid {kind.DESCRIPTOR.full_name}: {error}") from None
     _check_required(message)
+    size = message.ByteSize()
+    message.DiscardUnknownFields()
+    if message.ByteSize() != size:
+        raise Mismatch(f"The message has fields that {kind.DESCRIPTOR.full_name} lacks.")
 
 
 def check_proto_json(kind: type[Message], data: bytes) -> None:

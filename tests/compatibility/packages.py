@@ -98,6 +98,7 @@ def _cached(name: str, sources: Sequence[Path], build: Callable[[Path], None]) -
             for old in CACHE.glob(f"{parent}-*"):
                 shutil.rmtree(old)
             unfinished = folder.with_suffix(".unfinished")
+            shutil.rmtree(unfinished, ignore_errors=True)  # of a run that was killed
             unfinished.mkdir()
             try:
                 build(unfinished)

@@ -30,7 +30,7 @@ CHANGES: dict[str, Any] = {
     "retainAckedMessages": True,
     "messageRetentionDuration": "1200s",
     "labels": {"a": "b"},
-    "expirationPolicy": {"ttl": "172800s"},
+    "expirationPolicy": {"ttl": "864000s"},
     "deadLetterPolicy": {"deadLetterTopic": "projects/shop/topics/dead", "maxDeliveryAttempts": 9},
     "retryPolicy": {"minimumBackoff": "1s", "maximumBackoff": "2s"},
 }

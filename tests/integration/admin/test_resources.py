@@ -101,11 +101,11 @@ def test_an_error_of_a_service_is_shown_at_its_field_and_nothing_is_stored(
 
 
 def test_exactly_once_delivery_and_expiration_are_set_and_changed(client: Client, api: Api) -> None:
-    fields = form(push_endpoint="", service_account="", audience="", expiration="86400s")
+    fields = form(push_endpoint="", service_account="", audience="", expiration="864000s")
     response = client.post("/admin/subscriptions/subscription/add/", {**fields, "enable_exactly_once_delivery": "on"})
     assert response.status_code == 302, errors(response)
     subscription = api.get("subscriptions/hello").body
-    assert (subscription["enableExactlyOnceDelivery"], subscription["expirationPolicy"]) == (True, {"ttl": "86400s"})
+    assert (subscription["enableExactlyOnceDelivery"], subscription["expirationPolicy"]) == (True, {"ttl": "864000s"})
     url = f"/admin/subscriptions/subscription/{Subscription.objects.get().pk}/change/"
     assert list(errors(client.post(url, {**fields, "expiration": "5s"}))) == ["expiration"]
     assert client.post(url, {**fields, "expiration": ""}).status_code == 302

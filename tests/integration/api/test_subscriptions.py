@@ -43,7 +43,7 @@ FULL: dict[str, Any] = {
     "messageRetentionDuration": "1200s",
     "labels": {"team": "shop"},
     "enableMessageOrdering": True,
-    "expirationPolicy": {"ttl": "86400s"},
+    "expirationPolicy": {"ttl": "864000s"},
     "filter": 'attributes.kind = "order"',
     "deadLetterPolicy": {"deadLetterTopic": "projects/shop/topics/dead", "maxDeliveryAttempts": 7},
     "retryPolicy": {"minimumBackoff": "0.250s", "maximumBackoff": "60s"},
@@ -129,13 +129,9 @@ def test_a_patch_changes_the_fields_of_its_mask_only(
     patched = shop.patch("subscriptions/any", {"subscription": changes, "updateMask": ",".join(sorted(mask))})
     # Then the fields of the mask are replaced or reset to their default, and the others are unchanged
     expected = {field: value for field, value in current.items() if field not in mask}
-    defaults = dict(DEFAULTS)
-    if mask & {"messageRetentionDuration"}:
-        ttl = changes.get("expirationPolicy") if "expirationPolicy" in mask else current["expirationPolicy"]
-        defaults["messageRetentionDuration"] = "86400s" if ttl == {"ttl": "86400s"} else "604800s"
     for field in mask:
-        if field in changes or field in defaults:
-            expected[field] = changes.get(field, defaults.get(field))
+        if field in changes or field in DEFAULTS:
+            expected[field] = changes.get(field, DEFAULTS.get(field))
     if "pushConfig" in mask & before - given_fields:
         expected["pushConfig"] = {"attributes": {"x-goog-version": "v1"}}
     assert patched.status == 200
@@ -174,6 +170,11 @@ BAD_FIELDS: list[tuple[dict[str, Any], str, str]] = [
     ({"ackDeadlineSeconds": 20, "ack_deadline_seconds": 20}, "ackDeadlineSeconds", "two spellings"),
     ({"messageRetentionDuration": "599s"}, "messageRetentionDuration", "You passed 9m59s in the request"),
     ({"expirationPolicy": {"ttl": "3600s"}}, "expirationPolicy.ttl", "You passed 1h in the request"),
+    (
+        {"expirationPolicy": {"ttl": "86400s"}, "messageRetentionDuration": "86401s"},
+        "expirationPolicy.ttl",
+        "the message retention duration is 24h1s",
+    ),
     ({"filter": "x" * 257}, "filter", "the maximum value is 256"),
     ({"labels": {"Upper": ""}}, "labels.Upper", 'key "Upper" does not conform'),
     ({"retryPolicy": {"minimumBackoff": "601s"}}, "retryPolicy.minimumBackoff", "out of bounds"),
@@ -240,6 +241,8 @@ def test_a_bad_field_is_refused_by_name_and_nothing_is_stored(
         ({"ackDeadlineSeconds": 9}, "ackDeadlineSeconds"),
         ({"pushConfig": {"pushEndpoint": "nowhere"}}, "pushConfig"),
         ({"labels": {"Upper": ""}}, "labels"),
+        ({"expirationPolicy": {"ttl": "604799s"}}, "expirationPolicy"),
+        ({"messageRetentionDuration": "2678400s", "expirationPolicy": {"ttl": "2678399s"}}, "expirationPolicy"),
         ({"pushConfig": {"pushEndpoint": "https://a.example"}, "enableExactlyOnceDelivery": True}, "pushConfig"),
     ],
 )

@@ -216,6 +216,31 @@ def test_each_refusal_has_a_status_in_its_trailers(channel: grpc.Channel) -> Non
     assert error.code() == grpc.StatusCode.NOT_FOUND
 
 
+@pytest.mark.parametrize("has_credentials", [False, True])
+def test_an_error_about_many_lost_leases_fits_into_what_the_client_takes(
+    server: GrpcServer, has_credentials: bool
+) -> None:
+    """The Python client reports acks as confirmed if their error is too large, and takes 8 KiB from an emulator."""
+    make(enableExactlyOnceDelivery=True)
+    subscription = Subscription.objects.get()
+    publish_message(topic=get_topic(name=TOPIC), messages=[NewMessage(b"x", {})] * 200)
+    ack_ids = [message.ack_id for message in pull_messages(subscription=subscription, max_messages=200)]
+    modify_ack_deadlines(subscription=subscription, ack_ids=ack_ids, seconds=0)
+    request = pubsub.AcknowledgeRequest.pb()(subscription=SUBSCRIPTION, ack_ids=ack_ids)
+    options = [("grpc.max_metadata_size", 4 << 20)] if has_credentials else []
+
+    with grpc.insecure_channel(server.address, options=options) as channel:
+        metadata = bearer("owner") if has_credentials else ()
+        error = refused(channel, "google.pubsub.v1.Subscriber.Acknowledge", request, metadata=metadata)
+
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+    [detail] = status_pb2.Status.FromString(dict(error.trailing_metadata())["grpc-status-details-bin"]).details
+    info = error_details_pb2.ErrorInfo()
+    assert detail.Unpack(info)
+    assert set(info.metadata) <= set(ack_ids)
+    assert len(info.metadata) == 200 if has_credentials else 20 < len(info.metadata) < 200
+
+
 def test_a_caller_needs_a_token_and_a_permission(strict: GrpcServer) -> None:
     create_project(project_id="shop")
     make()

@@ -374,6 +374,20 @@ def test_the_newest_revision_of_the_range_that_matches_is_named(api: Api) -> Non
     assert answer.fields == ["schemaSettings.firstRevisionId"]
 
 
+def test_a_field_that_the_newest_revision_lacks_matches_an_older_one(api: Api) -> None:
+    first = created(api, PROTO, "PROTOCOL_BUFFER")
+    narrower = {"name": NAME, "type": "PROTOCOL_BUFFER", "definition": PROTO.replace("string note = 2; ", "")}
+    second = api.post("schemas/order:commit", {"schema": narrower}).body
+    topic_with(api, encoding="BINARY")
+
+    messages = attributes_of(api, publish(api, b"\x08\x07", b"\x08\x07\x12\x01x"))
+
+    assert [attributes["googclient_schemarevisionid"] for attributes in messages] == [
+        second["revisionId"],
+        first["revisionId"],
+    ]
+
+
 def test_the_topic_of_a_deleted_schema_says_so_and_refuses_messages(api: Api) -> None:
     created(api)
     topic_with(api)

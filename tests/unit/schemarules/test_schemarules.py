@@ -224,9 +224,24 @@ def test_a_protocol_buffer_message_needs_its_required_fields() -> None:
     checks = validators("PROTOCOL_BUFFER", PROTO2, compiled)
     checks["BINARY"](b"\x08\x01")
     checks["JSON"](b'{"id":1}')
-    for encoding, data in (("BINARY", b""), ("JSON", b"{}"), ("JSON", b'{"id":1,"more":2}'), ("JSON", b"[")):
+    for encoding, data in (("BINARY", b""), ("JSON", b"{}"), ("JSON", b"[")):
         with pytest.raises(Mismatch):
             checks[encoding](data)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "data"),
+    [
+        ("JSON", b'{"id":1,"more":2}'),
+        ("BINARY", b"\x08\x01\x18\x02"),
+        ("BINARY, in a message", b"\x08\x01\x12\x04\x08\x01\x18\x02"),
+    ],
+)
+def test_a_protocol_buffer_message_has_no_fields_beyond_the_definition(encoding: str, data: bytes) -> None:
+    """Production refuses them, so that the revision that a message is said to match has all of its fields."""
+    checks = validators("PROTOCOL_BUFFER", PROTO2, compile_definition("PROTOCOL_BUFFER", PROTO2))
+    with pytest.raises(Mismatch):
+        checks[encoding.partition(",")[0]](data)
 
 
 def test_a_protocol_buffer_message_that_nests_for_ever_is_refused() -> None:
