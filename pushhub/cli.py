@@ -29,7 +29,7 @@ usage: pushhub COMMAND ...
                    the database: to a file, from a file, and to another database
   doctor           what is wrong with this installation, what to do about it, and what capacity is left
   capacity         what a load needs: processes, Redis, PostgreSQL, network
-  help             the commands for operators
+  help             the commands for operators; help COMMAND is COMMAND --help
 
   --version        the version of PushHub
 
@@ -100,6 +100,9 @@ def run(name: str, *arguments: str) -> None:
         sys.exit(capacity(arguments))
     elif name in ("completion", "__complete"):
         complete(name, arguments)
+    elif name == "help" and arguments:
+        sys.argv[1:] = [*arguments, "--help"]
+        run(*sys.argv[1:])
     else:
         check_word(name)
         manage(["pushhub", *sys.argv[1:]])

@@ -85,7 +85,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             pushed = read_pushed(headers={name.lower(): value for name, value in self.headers.items()}, body=body)
         except NotAPushError as error:
-            self.server.show(f"{proof}: {self.path} is not a push ({text_for_people(str(error).encode())})")
+            self.server.show(f"{proof}: {text_for_people(f'{self.path} is not a push ({error})'.encode())}")
             return self._answer(400)
         status = self.server.status if is_trusted else 401
         self.server.show(*self._lines(pushed, proof=proof, status=status))

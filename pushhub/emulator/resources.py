@@ -99,7 +99,7 @@ def _mapping(path: Path, place: str, value: object) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise ResourcesError(f"{path}: {place}: give a mapping of names")
+        raise ResourcesError(f"{path}: {place}: give a mapping of names; a number needs quotation marks")
     return value
 
 

@@ -15,6 +15,13 @@ from typing import Self
 READY = re.compile(r"Server started, listening on (\d+)")
 CONSOLE = re.compile(r"console and REST at (\S+)/")
 STOP_SECONDS = 30.0
+#: Runs the emulator of this installation. The folder of the tests may have a package `subscriptions` of its own.
+PROGRAM = f"""\
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from pushhub.emulator.command import main
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 class EmulatorError(RuntimeError):
@@ -33,7 +40,7 @@ class Emulator:
         time_scale: float = 1.0,
         start_seconds: float = 120.0,
     ) -> None:
-        self._command = [sys.executable, "-m", "pushhub.emulator", "--host-port=127.0.0.1:0"]
+        self._command = [sys.executable, "-P", "-c", PROGRAM, "--host-port=127.0.0.1:0"]
         self._command += [f"--project={project}" for project in projects]
         self._command += [f"--resources={resources}"] if resources else []
         self._command += [f"--data-dir={data_dir}"] if data_dir else []

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 Fields = dict[str, Any]
 TIMEOUT_SECONDS = 60.0
 DEFAULT_ADDRESS = "127.0.0.1:8000"
+#: A token as an Authorization header has it (RFC 6750).
+TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 
 class Client:
@@ -120,14 +123,18 @@ def _url(options: Mapping[str, Any]) -> str:
 
 def _token(options: Mapping[str, Any]) -> str:
     path = options.get("access_token_file")
-    if path:
-        try:
-            return Path(path).read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise CliError(f"--access-token-file={path}: {error.strerror}") from None
-    if options.get("key_file"):
+    if options.get("key_file") and not path:
         return _token_of_key(options["key_file"])
-    return os.environ.get("PUSHHUB_TOKEN", "")
+    source, token = "PUSHHUB_TOKEN", os.environ.get("PUSHHUB_TOKEN", "").strip()
+    if path:
+        source = f"--access-token-file={path}"
+        try:
+            token = Path(path).read_text(encoding="latin-1").strip()
+        except OSError as error:
+            raise CliError(f"{source}: {error.strerror}") from None
+    if (path or token) and not TOKEN.fullmatch(token):
+        raise CliError(f"{source}: not an access token")
+    return token
 
 
 def _token_of_key(path: str) -> str:

@@ -13,6 +13,8 @@ from typing import Any
 PLAIN_FORMATS = ("json", "yaml", "table", "none")
 #: Formats with the paths of their columns in parentheses, which only a table may omit.
 COLUMN_FORMATS = ("table", "value", "csv")
+#: What would break a line of a table, or steer the terminal. A message's data may have it.
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +65,16 @@ def table(rows: Sequence[Sequence[str]], *, heads: Sequence[str]) -> str:
 
 
 def _aligned(lines: Sequence[Sequence[str]]) -> str:
+    lines = [[CONTROL.sub(_escape, text) for text in line] for line in lines]
     widths = [max(_width(line[index]) for line in lines) for index in range(len(lines[0]))]
     return "\n".join(
         "  ".join(text + " " * (width - _width(text)) for text, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
+
+
+def _escape(sign: re.Match[str]) -> str:
+    return sign[0].encode("unicode_escape").decode()
 
 
 def _quoted(text: str) -> str:

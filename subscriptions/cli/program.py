@@ -14,6 +14,7 @@ from typing import Any
 from subscriptions.cli.client import Client, client_of, quoted
 from subscriptions.cli.errors import CliError
 from subscriptions.cli.formats import parse_format, rendered
+from subscriptions.cli.values import NO_PROJECT
 from subscriptions.cli.verbs import Result, Verb
 
 Tree = Mapping[str, "Verb | Tree"]
@@ -100,7 +101,7 @@ def confirm(question: str, options: Mapping[str, Any]) -> None:
 
 
 def _project(verb: Verb, options: Mapping[str, Any]) -> str:
-    """Return the project of short names, or "" if all names are full. Raises CliError without a project."""
+    """Return the project of short names, or "" if a name is full. Raises CliError without a project."""
     project = options["project"] or next((os.environ[name] for name in PROJECT_VARIABLES if os.environ.get(name)), "")
     if project:
         return str(project)
@@ -110,7 +111,7 @@ def _project(verb: Verb, options: Mapping[str, Any]) -> str:
         return ""
     if options["path"][:2] == ["iam", "service-accounts"] and options["path"][2] not in ("create", "list"):
         return ""
-    raise CliError("no project: give --project, or set PUSHHUB_PROJECT")
+    raise CliError(NO_PROJECT)
 
 
 def each(names: Sequence[str], act: Callable[[str], object], *, done: str) -> Result:

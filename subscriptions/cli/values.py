@@ -12,6 +12,7 @@ from subscriptions.cli.errors import CliError
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 NEVER = "never"
+NO_PROJECT = "no project: give --project, or set PUSHHUB_PROJECT"
 
 
 def duration(text: str) -> str:
@@ -64,10 +65,19 @@ def words(text: str) -> list[str]:
 
 
 def full_name(name: str, collection: str, project: str) -> str:
-    """Return the full name of `orders` or `projects/p/topics/orders`."""
+    """Return the full name of `orders` or `projects/p/topics/orders`. Raises CliError for an id without a project."""
     if name.startswith("projects/"):
         return name
-    return f"projects/{project}/{collection}/{name}"
+    if not name or "/" in name:
+        raise CliError(f"{name!r}: give an id, or projects/PROJECT/{collection}/ID")
+    return f"{project_name(project)}/{collection}/{name}"
+
+
+def project_name(project: str) -> str:
+    """Return the full name of the project. Raises CliError if none was given."""
+    if not project:
+        raise CliError(NO_PROJECT)
+    return f"projects/{project}"
 
 
 def content_of(path: str) -> Any:

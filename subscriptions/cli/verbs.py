@@ -64,11 +64,11 @@ def switch(name: str, help: str) -> Flag:
 
 
 def check_needs(options: Options, name: str, flags: Sequence[Flag], *, why: str = "") -> None:
-    """Raise CliError if one of these flags is set without the one that it belongs to: it would be ignored."""
+    """Raise CliError if one of these flags is given without the one that it belongs to: it would be ignored."""
     if options[Flag(name).key]:
         return
     for other in flags:
-        if options[other.key]:
+        if options[other.key] is not None:
             raise CliError(f"{other.name} needs {name}{why}")
 
 

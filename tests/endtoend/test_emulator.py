@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from tests.ports import wait_for
 from tests.receiver import Receiver
 from tests.redisserver import RedisServer
 
+ROOT = Path(__file__).parents[2]
 ORDERS = "projects/demo/topics/orders"
 BILLING = "projects/demo/subscriptions/billing"
 RESOURCES = """
@@ -300,6 +302,18 @@ def test_a_wrong_option_is_reported_in_one_line(option: str, reason: str) -> Non
     assert process.returncode != 0
     assert "Traceback" not in process.stderr
     assert reason in process.stderr.splitlines()[-1]
+
+
+def test_the_fixture_of_pytest_works_as_documented(tmp_path: Path) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "emulator.md").read_text("utf-8"), re.M | re.S)
+    [block] = [block for block in blocks if "def test_" in block]
+    (tmp_path / "test_orders.py").write_text(block)
+    command = [sys.executable, "-m", "pytest", "-p", "pushhub.testing.plugin", "-p", "no:cacheprovider"]
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "DJANGO_"))}
+    ran = subprocess.run(
+        command, cwd=tmp_path, env=env | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+    )
+    assert "1 passed" in ran.stdout, ran.stdout
 
 
 def test_a_start_that_fails_is_an_error_with_its_reason(tmp_path: Path) -> None:

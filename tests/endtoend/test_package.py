@@ -79,6 +79,8 @@ def test_every_file_that_runs_is_in_the_wheel(environment: Path) -> None:
 
 
 def test_the_emulator_starts_without_a_checkout(environment: Path, tmp_path: Path) -> None:
+    """Nor does it take a module of the folder that it is started in for one of its own."""
+    (tmp_path / "subscriptions.py").touch()
     script = (
         "import pushhub, pushhub.testing as testing; print(pushhub.__file__)\n"
         "with testing.Emulator(projects=['demo,orders']) as emulator: print(emulator.printed)"

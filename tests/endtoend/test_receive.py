@@ -132,6 +132,13 @@ def test_the_requested_status_is_answered() -> None:
         assert requests.post(url, data=b"nonsense", timeout=120).status_code == 400
 
 
+def test_a_request_that_is_no_push_is_printed_without_steering_the_terminal() -> None:
+    with receive() as (url, printed), socket.create_connection(("127.0.0.1", port_of(url))) as client:
+        client.sendall(b"POST /\x1b[2J HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
+        assert client.recv(4096).startswith(b"HTTP/1.1 400 ")
+        wait_for(lambda: "/\\x1b[2J is not a push (KeyError: 'message')" in printed(), what="the request")
+
+
 def test_a_final_102_has_no_body_and_ends_the_connection() -> None:
     with receive("--status", "102") as (url, _), socket.create_connection(("127.0.0.1", port_of(url))) as client:
         client.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(WRAPPED) + WRAPPED)

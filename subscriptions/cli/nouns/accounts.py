@@ -10,7 +10,7 @@ from subscriptions.cli.client import Client
 from subscriptions.cli.errors import CliError
 from subscriptions.cli.policies import policy_verbs
 from subscriptions.cli.resources import LIMIT, describe_by
-from subscriptions.cli.verbs import Options, Result, Verb, flag
+from subscriptions.cli.verbs import Options, Result, Verb, flag, mask_of
 
 ACCOUNT = flag("account", "the account's email, or its unique id", metavar="IAM_ACCOUNT")
 OF_ACCOUNT = flag("--iam-account", "the account's email", required=True, metavar="EMAIL")
@@ -32,7 +32,7 @@ def create(client: Client, options: Options) -> Result:
 def update(client: Client, options: Options) -> Result:
     texts = {"displayName": options["display_name"], "description": options["description"]}
     changes = {field: text for field, text in texts.items() if text is not None}
-    body = {"serviceAccount": changes, "updateMask": ",".join(changes)}
+    body = {"serviceAccount": changes, "updateMask": mask_of([*changes])}
     account = client.call("PATCH", account_name(options), body)
     return Result(account, note=f"Updated service account [{options['account']}].")
 

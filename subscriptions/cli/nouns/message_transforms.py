@@ -8,7 +8,7 @@ from typing import Any
 from subscriptions.cli.client import Client
 from subscriptions.cli.errors import CliError
 from subscriptions.cli.transforms import FILE, transforms_of
-from subscriptions.cli.values import content_of, full_name, pairs
+from subscriptions.cli.values import content_of, full_name, pairs, project_name
 from subscriptions.cli.verbs import Options, Result, Verb, flag
 
 
@@ -40,7 +40,7 @@ def test(client: Client, options: Options) -> Result:
         body["subscription"] = full_name(options["subscription"], "subscriptions", options["project"])
     if options["topic"]:
         body["topic"] = full_name(options["topic"], "topics", options["topic_project"] or options["project"])
-    return Result(client.call("POST", f"projects/{options['project']}:testMessageTransforms", body))
+    return Result(client.call("POST", f"{project_name(options['project'])}:testMessageTransforms", body))
 
 
 VERBS = {

@@ -10,7 +10,7 @@ from subscriptions.cli.client import Client
 from subscriptions.cli.errors import CliError
 from subscriptions.cli.policies import policy_verbs
 from subscriptions.cli.resources import LIMIT, delete_each, describe_by, list_all, name_by
-from subscriptions.cli.values import full_name
+from subscriptions.cli.values import full_name, project_name
 from subscriptions.cli.verbs import Flag, Options, Result, Verb, flag
 
 SCHEMA = flag("schema", "an id such as order, or projects/shop/schemas/order; of one revision: order@4d29c1b3")
@@ -40,6 +40,8 @@ def _read(path: str, name: str) -> str:
 def _schema(options: Options) -> dict[str, Any]:
     if bool(options["definition"]) == bool(options["definition_file"]):
         raise CliError("give one of --definition and --definition-file")
+    if not options["type"]:
+        raise CliError("a definition needs --type")
     definition = options["definition"] or _read(options["definition_file"], "--definition-file")
     return {"type": TYPES[options["type"]], "definition": definition}
 
@@ -82,6 +84,8 @@ def validate_schema(client: Client, options: Options) -> Result:
 def validate_message(client: Client, options: Options) -> Result:
     if bool(options["message"]) == bool(options["message_file"]):
         raise CliError("give one of --message and --message-file")
+    if options["schema_name"] and (options["definition"] or options["definition_file"]):
+        raise CliError("give either --schema-name or a definition")
     text = options["message"] or _read(options["message_file"], "--message-file")
     body: dict[str, Any] = {
         "message": base64.b64encode(text.encode()).decode(),
@@ -91,7 +95,7 @@ def validate_message(client: Client, options: Options) -> Result:
         body["name"] = full_name(options["schema_name"], "schemas", options["project"])
     else:
         body["schema"] = _schema(options)
-    client.call("POST", f"projects/{options['project']}/schemas:validateMessage", body)
+    client.call("POST", f"{project_name(options['project'])}/schemas:validateMessage", body)
     return Result(note="Message is valid.")
 
 

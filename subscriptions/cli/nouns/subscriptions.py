@@ -65,7 +65,8 @@ subscription_name = name_by("subscription")
 def push_config(options: Options) -> dict[str, Any]:
     """Return the PushConfig that the flags set."""
     check_needs(options, "--push-endpoint", PUSH[1:], why=": the --push flags make a whole push configuration")
-    check_needs(options, "--push-no-wrapper", [WRITE_METADATA])
+    if options["push_no_wrapper_write_metadata"]:
+        check_needs(options, "--push-no-wrapper", [WRITE_METADATA])
     token = {
         "serviceAccountEmail": options["push_auth_service_account"],
         "audience": options["push_auth_token_audience"],
@@ -184,7 +185,7 @@ def describe(client: Client, options: Options) -> Result:
     return Result(_watched(client, name, seconds=options["watch"]) if options["watch"] else client.call("GET", name))
 
 
-def _watched(client: Client, name: str, *, seconds: float) -> Any:
+def _watched(client: Client, name: str, *, seconds: int) -> Any:
     """Print what a diagnosis says whenever more than durations of it change, until Ctrl-C. Return the subscription."""
     before = ""
     with contextlib.suppress(KeyboardInterrupt):
@@ -273,8 +274,8 @@ VERBS = {
                 "--watch",
                 "look every so many seconds (2) why its messages wait, until Ctrl-C",
                 nargs="?",
-                const=2.0,
-                type=float,
+                const=2,
+                type=count,
                 metavar="SECONDS",
             ),
         ),

@@ -145,6 +145,7 @@ def test_an_error_of_the_api_is_one_line_and_exit_code_1(cli: Any) -> None:
         "pubsub subscriptions create worker --topic orders --ack-deadline soon",
         "pubsub nonsense",
         "pubsub topics create orders --labels nonsense",
+        "pubsub subscriptions describe worker --watch=nan",
     ],
 )
 def test_a_command_line_that_cannot_be_parsed_is_exit_code_2(cli: Any, line: str) -> None:
@@ -168,8 +169,14 @@ def test_a_server_that_does_not_answer_is_an_error(cli: Any) -> None:
 
 def test_without_a_project_short_names_are_refused(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PUSHHUB_PROJECT")
-    said = cli("pubsub topics create orders")
-    assert (said.code, "no project: give --project" in said.err) == (1, True)
+    for short in (
+        "topics create orders",
+        "subscriptions create worker --topic=projects/shop/topics/orders",
+        "message-transforms test --message=x --topic=projects/shop/topics/orders",
+        "schemas validate-message --message=x --schema-name=projects/shop/schemas/order",
+    ):
+        said = cli(f"pubsub {short}")
+        assert (said.code, "no project: give --project" in said.err) == (1, True)
     assert cli("pubsub topics create projects/shop/topics/orders").code == 0
     assert cli("pubsub topics create returns --project shop").code == 0
 
@@ -195,7 +202,12 @@ def test_tokens_and_key_files(cli: Any, tmp_path: Path, settings: Any, monkeypat
     assert cli(f"pubsub topics describe orders --access-token-file {token}").code == 0
     monkeypatch.setenv("PUSHHUB_TOKEN", token.read_text())
     assert cli("pubsub topics describe orders").code == 0
-    for wrong in (f"--key-file {token}", "--key-file /none", "--access-token-file /none"):
+    (binary := tmp_path / "binary").write_bytes(b"\xff\n\xff")
+    (empty := tmp_path / "empty").touch()
+    for wrong in (
+        *(f"--key-file {token}", "--key-file /none", "--access-token-file /none"),
+        *(f"--access-token-file {binary}", f"--access-token-file {empty}"),
+    ):
         said = cli(f"pubsub topics describe orders {wrong}")
         assert (said.code, said.err.count("\n")) == (1, 1), said.err
 

@@ -16,7 +16,7 @@ from subscriptions.cli.errors import CliError
 from subscriptions.cli.expressions import parse_filter
 from subscriptions.cli.formats import parse_format, rendered, table
 from subscriptions.cli.main import PUBSUB, WORDS
-from subscriptions.cli.nouns import accounts, projects, snapshots, subscriptions, topics
+from subscriptions.cli.nouns import accounts, projects, schemas, snapshots, subscriptions, topics
 from subscriptions.cli.verbs import Verb
 
 
@@ -130,7 +130,16 @@ def test_flags_of_a_new_subscription(flags: list[str], fields: Fields) -> None:
         (topics.VERBS, ["update", "orders", "--schema-project=q"], "--schema-project needs --schema$"),
         (topics.VERBS, ["update", "orders"], "nothing to change"),
         (subscriptions.VERBS, ["update", "worker"], "nothing to change"),
+        (subscriptions.VERBS, ["update", "worker", "--no-push-no-wrapper"], "-no-wrapper needs --push-endpoint: "),
+        (subscriptions.VERBS, ["update", "worker", "--push-attributes="], "--push-attributes needs --push-endpoint: "),
+        (schemas.VERBS, ["validate-message", "--message=x", "--definition=x"], "a definition needs --type$"),
+        (
+            schemas.VERBS,
+            ["validate-message", "--message=x", "--schema-name=order", "--definition=x", "--type=avro"],
+            "give either --schema-name or a definition$",
+        ),
         (snapshots.VERBS, ["update", "before"], "nothing to change"),
+        (accounts.VERBS, ["update", "pusher@p.iam.gserviceaccount.com"], "nothing to change"),
     ],
 )
 def test_a_flag_that_would_be_ignored_is_refused(verbs: dict[str, Verb], words: list[str], said: str) -> None:
@@ -302,6 +311,12 @@ def test_a_topic_that_is_not_the_subscriptions_own_is_refused() -> None:
         run(subscriptions.VERBS, "update", "worker", "--topic=x", "--ack-deadline=60")
 
 
+@pytest.mark.parametrize("name", ["", "a/b"])
+def test_what_is_neither_an_id_nor_a_full_name_is_refused(name: str) -> None:
+    with pytest.raises(CliError, match=f"^'{name}': give an id, or projects/PROJECT/topics/ID$"):
+        run(topics.VERBS, "describe", name)
+
+
 def test_bindings_are_added_and_removed() -> None:
     words = ["t", "--member=user:b@x", "--role=roles/viewer"]
     bindings = [{"role": "roles/viewer", "members": ["user:a@x"]}]
@@ -348,6 +363,14 @@ def test_formats() -> None:
 
 def test_tables_are_aligned_in_any_script() -> None:
     assert table([["世界", "x"], ["é", "y"]], heads=["data", "ackId"]) == "DATA  ACK_ID\n世界  x\né     y"
+
+
+def test_a_table_has_one_line_a_row_and_steers_no_terminal() -> None:
+    assert table([["a\nb", "\x1b[2J"], ["世界", "\x9b2J"]], heads=["x", "y"]).splitlines() == [
+        "X     Y",
+        "a\\nb  \\x1b[2J",
+        "世界  \\x9b2J",
+    ]
 
 
 def test_diagnose_prints_the_steps_and_the_summary() -> None:

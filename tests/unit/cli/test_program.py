@@ -130,9 +130,9 @@ PUSH_FLAGS = [flag.key for flag in subscriptions.PUSH]
 @pytest.mark.parametrize("flag", [name for name in PUSH_FLAGS if name != "push_endpoint"])
 def test_a_flag_for_pushes_without_an_endpoint_is_refused(flag: str) -> None:
     """It would make a pull subscription of one that pushes."""
-    options = dict.fromkeys(PUSH_FLAGS) | {flag: "x"}
-    with pytest.raises(CliError, match=f"--{flag.replace('_', '-')} needs --push-endpoint"):
-        subscriptions.push_config(options)
+    for value in ("x", "", False):
+        with pytest.raises(CliError, match=f"--{flag.replace('_', '-')} needs --push-endpoint"):
+            subscriptions.push_config(dict.fromkeys(PUSH_FLAGS) | {flag: value})
 
 
 @pytest.mark.parametrize(
@@ -319,13 +319,16 @@ def test_output_that_cannot_be_written_brings_no_traceback(
     assert (ran.returncode, ran.stderr) == (status, said)
 
 
-@pytest.mark.parametrize("command", ["up", "doctor", "emulator", "completion", "capacity", "backup", "receive"])
+@pytest.mark.parametrize("words", ["{} --help", "help {}"])
+@pytest.mark.parametrize(
+    "command", ["up", "doctor", "emulator", "completion", "capacity", "backup", "receive", "topics"]
+)
 def test_help_is_shown_and_nothing_else_happens(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PUSHHUB_SECRET_KEY", "x")  # otherwise `receive` sets one, for this whole process
-    monkeypatch.setattr(sys, "argv", ["pushhub", command, "--help"])
+    monkeypatch.setattr(sys, "argv", ["pushhub", *words.format(command).split()])
     with pytest.raises(SystemExit) as exit_:
         pushhub_main()
     assert not exit_.value.code
