@@ -38,7 +38,7 @@ def trailing_metadata(error: PushHubError, context: Context) -> tuple[tuple[str,
     With exactly-once delivery, Google's Python client looks for it: it reports an ack without one as confirmed.
     """
     has_credentials = any(key == "authorization" for key, _ in context.invocation_metadata() or ())
-    shown = error_details(error) if has_credentials else map(_clipped, error_details(error))
+    shown = error_details(error) if has_credentials else [_clipped(detail) for detail in error_details(error)]
     details = [json_format.ParseDict(detail, any_pb2.Any()) for detail in shown]
     number = grpc.StatusCode[error.code].value[0]
     status = status_pb2.Status(code=number, message=error.message, details=details)
