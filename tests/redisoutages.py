@@ -87,7 +87,7 @@ CAUSES: dict[Outage, Cause] = {
     full: Cause.REDIS_FULL,
     replica: Cause.REDIS_READ_ONLY,
     killed: Cause.REDIS_AWAY,
-    hanging: Cause.REDIS_AWAY,
+    hanging: Cause.REDIS_SILENT,
     unsaved: Cause.REDIS_DISK,
     busy: Cause.REDIS_BUSY,
 }

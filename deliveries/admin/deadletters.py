@@ -113,7 +113,8 @@ class DeadLetterAdmin(ReadOnlyAdmin):
             raise PermissionDenied
         if set(request.GET) - {"page"}:
             raise DisallowedModelAdminLookup
-        listed = summaries(_visible_subscriptions(request))
+        visible = _visible_subscriptions(request)
+        listed = summaries(visible)
         start = _page_number(request) * PER_PAGE
         shown = listed[start : start + PER_PAGE]
         return self.render(
@@ -123,6 +124,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
             cl=True,  # for the breadcrumbs: this page stands for the list of the model
             rows=_rows_shown(request, shown),
             count=len(listed),
+            sees_all=visible is None,
             next_page=start // PER_PAGE + 1 if len(listed) > start + PER_PAGE else None,
         )
 

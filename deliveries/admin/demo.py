@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode
 
@@ -16,10 +15,12 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from deliveries.admin.demoreceiver import arrivals, receiver_url
+from deliveries.inspection.words import redis_text
 from deliveries.publish.request import parse_publish_request
 from deliveries.publish.service import publish_message
 from pushhub.common import names
 from pushhub.common.errors import PushHubError
+from pushhub.common.outages import outage_or_raise
 from pushhub.common.principals import Principal
 from pushhub.common.rows import row_or_none
 from subscriptions.console.base import caller_of
@@ -56,8 +57,10 @@ def demo_page(request: HttpRequest) -> HttpResponse:
     except PushHubError as error:
         raise PermissionDenied(error.message) from error
     context: dict[str, Any] = {**admin.site.each_context(request), "title": _("Demo"), "project": project, "rows": []}
-    with suppress(redis.RedisError):
+    try:
         context["rows"] = arrivals(name)
+    except redis.RedisError as error:
+        context["unknown"] = redis_text(outage_or_raise(error))
     subscription = row_or_none(Subscription.objects.filter(project__project_id=project, subscription_id=DEMO))
     context["subscription"] = (
         subscription if subscription and may_call(caller, methods.GET_SUBSCRIPTION, subscription) else None

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
-from deliveries.backlog.default import default_backlog
+from deliveries.backlog.default import default_backlog, impatient_backlog
 from deliveries.backlog.records import PREFIX
 from deliveries.management.pushrequest import NotAPushError, Pushed, read_pushed
 from pushhub.common.clock import time_text, utcnow
@@ -100,7 +100,7 @@ def note_arrival(pushed: Pushed) -> None:
 
 def arrivals(subscription: str) -> list[dict[str, str]]:
     """Return the last pushes of a subscription that arrived, the latest first; may raise redis.RedisError."""
-    return [json.loads(arrival) for arrival in default_backlog().shared.lrange(_key(subscription), 0, -1)]
+    return [json.loads(arrival) for arrival in impatient_backlog().shared.lrange(_key(subscription), 0, -1)]
 
 
 def _key(subscription: str) -> str:

@@ -35,7 +35,7 @@ NAMES = {
 }
 STATUSES = {
     StepStatus.OK: ("good", gettext_lazy("works")),
-    StepStatus.WARNING: ("warn", gettext_lazy("holds messages back")),
+    StepStatus.WARNING: ("warn", gettext_lazy("warning")),
     StepStatus.FAILED: ("bad", gettext_lazy("fails")),
     StepStatus.SKIPPED: ("", gettext_lazy("not checked")),
 }

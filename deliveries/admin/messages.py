@@ -7,7 +7,7 @@ from typing import Any
 
 import redis
 from django.conf import settings
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -188,16 +188,17 @@ class DeliveryAdmin(ReadOnlyAdmin):
         """Task messages that could not be decoded: of any project, so for superusers."""
         if not access.is_root(caller_of(request)):
             raise PermissionDenied
+        rows: list[dict[str, object]] = []
+        unknown = ""
         try:
             rows = rejected()
         except redis.RedisError as error:
-            outage_or_raise(error)
-            rows = []
-            messages.warning(request, _("Redis does not answer."))
+            unknown = words.redis_text(outage_or_raise(error))
         for row in rows:
             row["at"] = time_text(datetime.fromtimestamp(float(str(row["at"])), UTC))
         title = _("Rejected task messages")
-        return self.render(request, "admin/deliveries/rejected.html", title=title, rows=rows, opts=None)
+        context = {"title": title, "rows": rows, "unknown": unknown, "opts": None}
+        return self.render(request, "admin/deliveries/rejected.html", **context)
 
     def flower(self, request: HttpRequest) -> HttpResponse:
         """Lead a superuser to Flower, at the name by which the console was reached: there the same login counts."""

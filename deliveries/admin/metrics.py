@@ -12,7 +12,9 @@ from django.urls import URLPattern, path
 
 from deliveries.admin.chart_pages import chart_page
 from deliveries.admin.readonly import ReadOnlyAdmin
+from deliveries.backlog.default import impatient_backlog
 from deliveries.backlog.regions import regions_unserved
+from deliveries.inspection import words
 from deliveries.models import Segment
 from deliveries.telemetry.journal.alarm import alarms
 from pushhub.common.clock import utcnow
@@ -57,8 +59,8 @@ def _alarms(request: HttpRequest) -> dict[str, Any]:
         return {}
     recent = Segment.objects.filter(state=Segment.State.QUARANTINED, at__gte=utcnow() - QUARANTINE_SHOWN)
     counts: dict[str, Any] = {"quarantined": recent.count()}
+    client = impatient_backlog().shared
     try:
-        return {**counts, "alarms": alarms(), "unserved": regions_unserved()}
+        return {**counts, "alarms": alarms(client), "unserved": regions_unserved(client)}
     except redis.RedisError as error:
-        outage_or_raise(error)
-        return counts
+        return {**counts, "unknown": words.redis_text(outage_or_raise(error))}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import redis
@@ -73,8 +73,8 @@ def _standing(request: HttpRequest) -> dict[str, Any]:
         failing, more, taken = failing_subscriptions(rows, state)
         looked = time_text(taken)
     except redis.RedisError as error:
-        outage_or_raise(error)
-        unknown = _("It is not known which endpoints fail: Redis does not answer.")
+        cause = words.redis_text(outage_or_raise(error))
+        unknown = _("It is not known which endpoints fail: %(cause)s.") % {"cause": cause}
     except LookupError:
         unknown = _("It is not known which endpoints fail: the maintenance worker has not looked lately.")
     hosts: dict[str, list[Failing]] = {}
@@ -88,7 +88,7 @@ def _standing(request: HttpRequest) -> dict[str, Any]:
         "failing_more": more,
         "failing_unknown": unknown,
         "looked": looked,
-        "sees_all": access.is_root(caller),
+        "sees_all": access.is_root(caller) and not chosen_project(request),
     }
 
 
@@ -145,15 +145,15 @@ def _health(state: Counting) -> list[tuple[str, str, str]]:
     parts = health(state)
     return [
         (_("Database"), *_standing_of(parts.database_cause)),
-        ("Redis", *_standing_of(parts.redis_cause)),
+        ("Redis", *_standing_of(parts.redis_cause, words.redis_text)),
         (_("Push workers"), *(_workers(parts.workers) if parts.workers is not None else ("", _("not known")))),
         (_("Metrics pipeline"), *_counting(parts.counting)),
     ]
 
 
-def _standing_of(cause: Cause | None) -> tuple[str, str]:
+def _standing_of(cause: Cause | None, text: Callable[[Cause], str] = _) -> tuple[str, str]:
     """Return the level and the state of the database or Redis."""
-    return ("good", _("answers")) if cause is None else ("bad", _(cause))
+    return ("good", _("answers")) if cause is None else ("bad", text(cause))
 
 
 def _workers(component: Component) -> tuple[str, str]:

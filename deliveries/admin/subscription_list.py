@@ -18,11 +18,13 @@ from deliveries.admin.rated_lists import RatedChangeList, curve, name_link
 from deliveries.inspection import words
 from deliveries.inspection.conditions import ANSWERED, KINDS, Condition
 from deliveries.inspection.failing import conditions_of, last_results
+from deliveries.inspection.lanes import LaneView
 from deliveries.inspection.overview import last_round, last_rounds
-from deliveries.inspection.status import level_of
+from deliveries.inspection.status import Notice, level_of
 from deliveries.models import Delivery, GaugeMinute
 from deliveries.rules.ids import publish_time
 from pushhub.common.clock import time_text, utcnow
+from pushhub.common.outages import Cause, outage_or_raise
 from subscriptions.console.base import ConsoleAdmin, caller_of
 from subscriptions.console.tabs import LIST_TIME_SERIES
 from subscriptions.iam.visible import rows_callable
@@ -96,19 +98,26 @@ def count_newer(rows: Sequence[Any]) -> None:
             row.gauge_oldest_seconds = max((utcnow() - publish_time(found["oldest"])).total_seconds(), 0)
 
 
-def set_conditions(rows: Sequence[Any]) -> None:
-    """Give each row with gauges its `condition`, its worst `lane` and its `last_result`."""
+def set_conditions(rows: Sequence[Any]) -> list[Notice]:
+    """Give each row with gauges its `condition`, its worst `lane` and its `last_result`.
+
+    Returns a notice if Redis does not tell of all of them.
+    """
     count_newer(rows)
     pushed = [row for row in rows if row.push_endpoint and row.gauge_undelivered and not row.paused]
+    conditions: dict[int, tuple[Condition, LaneView]] = {}
+    cause = None
     try:
         conditions = conditions_of(pushed)
-    except redis.RedisError:
-        conditions = {}
+        cause = Cause.REDIS_AWAY if len(conditions) < len(pushed) else None
+    except redis.RedisError as error:
+        cause = outage_or_raise(error)
     results = last_results({pk: lane for pk, (_, lane) in conditions.items()})
     for row in rows:
         found, row.lane = conditions.get(row.pk, (Condition.REDIS_DOWN, None))
         row.condition = _condition(row, found)
         row.last_result = results.get(row.pk, "")
+    return [Notice(Condition.REDIS_DOWN, cause=cause)] if cause else []
 
 
 def health_badge(row: Any) -> str:
@@ -133,7 +142,7 @@ class SubscriptionChangeList(RatedChangeList):
         taken = last_round(utcnow())
         #: The minute of the gauges; "" if there are none.
         self.looked = time_text(taken) if taken else ""
-        set_conditions(self.result_list)
+        self.findings = [(words.noticed(notice), None) for notice in set_conditions(self.result_list)]
         projects = Project.objects.filter(pk__in={row.project_id for row in self.result_list})
         charted = set(rows_callable(caller_of(request), LIST_TIME_SERIES, projects).values_list("pk", flat=True))
         for row in self.result_list:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any
 
 from django.contrib import messages
@@ -25,9 +26,8 @@ from deliveries.backlog.lanes import configure_lanes
 from deliveries.inspection import words
 from deliveries.inspection.conditions import Condition
 from deliveries.inspection.counting import counting_text
-from deliveries.inspection.lanes import LaneView
 from deliveries.inspection.probe import send_probe
-from deliveries.inspection.status import SubscriptionStatus, subscription_status, worst_lane
+from deliveries.inspection.status import SubscriptionStatus, count_undelivered, subscription_status
 from deliveries.models import Delivery
 from deliveries.retention.seeking import seek_subscription
 from deliveries.retention.snapshots import create_snapshot
@@ -96,7 +96,7 @@ def _test(request: HttpRequest, row: Subscription) -> str:
 
 def _try_now(request: HttpRequest, row: Subscription) -> str:
     configure_lanes(row.pk, action="anew")
-    return _("All waiting messages are tried again now, starting with a few at a time.")
+    return _("The push backoff and the countdowns of retries are over. Messages go out a few at a time at first.")
 
 
 def _pause(request: HttpRequest, row: Subscription) -> str:
@@ -113,10 +113,11 @@ def _seek(request: HttpRequest, row: Subscription) -> str:
     moment, snapshot = request.POST.get("time", ""), request.POST.get("snapshot", "")
     if len(moment) == len("2026-11-22T05:32"):  # a browser leaves out seconds that are zero
         moment += ":00"
-    target = {"snapshot": snapshot} if snapshot else {"time": f"{moment}Z" if moment else ""}
+    target = {"snapshot": snapshot} if snapshot else {"time": f"{moment}Z"} if moment else {}
     authorize(caller_of(request), SEEK, {"subscription": row.name, "snapshot": snapshot})
     seek_subscription(name=row.name, request={"subscription": row.name, **target})
-    return _("The backlog is now that of %(target)s.") % {"target": snapshot or f"{moment} UTC"}
+    sought = {"target": snapshot or f"{moment} UTC"}
+    return _("The backlog is now that of %(target)s, as far as messages were retained.") % sought
 
 
 def _snapshot(request: HttpRequest, row: Subscription) -> str:
@@ -253,7 +254,7 @@ class SubscriptionPages:
             if not may(caller_of(request), action, row):
                 raise PermissionDenied
             if action.question is not None and "confirmed" not in request.POST:
-                question = str(action.question) % {"count": words.count_text(subscription_status(row).undelivered)}
+                question = str(action.question) % {"count": words.count_text(count_undelivered(row))}
                 back = reverse("admin:deliveries_state", args=[row.pk])
                 shared = {"title": row.name, "opts": Subscription._meta}
                 return self._page.confirmation(request, question, label=action.label, back=back, **shared)
@@ -312,7 +313,7 @@ def shown(caller: Principal, row: Subscription, status: SubscriptionStatus) -> d
     }
     state = counting()
     if row.push_endpoint:
-        figures |= _flow_figures(status.lanes) | _recent_figures(row, state)
+        figures |= _flow_figures(status) | _recent_figures(row, state)
     figures["counting"] = counting_text(state)
     return {
         "sentence": words.status_sentence(status),
@@ -343,8 +344,9 @@ def _page_of(caller: Principal, finding: words.Finding, row: Subscription) -> tu
     return None
 
 
-def _flow_figures(lanes: Sequence[LaneView]) -> dict[str, str]:
+def _flow_figures(status: SubscriptionStatus) -> dict[str, str]:
     """Return the figures of the flow control, each "-" where Redis does not tell."""
+    lanes = [lane for lane in status.lanes if not lane.is_elsewhere]
     if not lanes:
         return dict.fromkeys(("outstanding", "window", "acked", "backoff", "retrying"), "-")
     results = sum(lane.results for lane in lanes)
@@ -353,7 +355,7 @@ def _flow_figures(lanes: Sequence[LaneView]) -> dict[str, str]:
         "outstanding": str(sum(lane.outstanding for lane in lanes)),
         "window": str(sum(lane.window for lane in lanes)),
         "acked": f"{100 * (1 - failures / results):.1f} %" if results else "-",
-        "backoff": words.backoff_text(worst_lane(lanes)[1]),
+        "backoff": words.backoff_text(max(lanes, key=attrgetter("delay_ms", "is_backing_off"))),
         "retrying": str(sum(lane.retrying for lane in lanes)),
     }
 

@@ -110,7 +110,7 @@ class TopicPages(ConsoleAdmin):
                 return HttpResponseRedirect(reverse("admin:deliveries_topic", args=[row.pk]))
         visible = rows_callable(caller, GET_SUBSCRIPTION, Subscription.objects.filter(topic=row))
         shown = list(with_gauges(visible).select_related("project").order_by("subscription_id")[:SHOWN])
-        set_conditions(shown)
+        notices = [*set_conditions(shown), *topic_notices(row)]
         now = utcnow()
         published = rates("publish", [row.name], now=now).get(row.name, [])
         pushed = rates("push", [subscription.name for subscription in shown], now=now)
@@ -133,7 +133,7 @@ class TopicPages(ConsoleAdmin):
             "more": visible.count() - len(shown),
             "rate": words.rate_text(published),
             "curve": curve(published),
-            "findings": [(words.noticed(notice), None) for notice in topic_notices(row)],
+            "findings": [(words.noticed(notice), None) for notice in notices],
             "schema": _schema_of(caller, row),
             "form": form if may_call(caller, PUBLISH, row) else None,
         }

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import redis
 from django.conf import settings
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from pushhub.common.outages import outage_or_raise
 from pushhub.common.redisclient import connect_to_redis, shared_url
@@ -18,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 #: Redis may pause for a few seconds, for example to fork for a snapshot; a longer wait is an outage.
 SOCKET_TIMEOUT_SECONDS = 10
+#: Whoever only looks waits so long. After that, calls fail at once for PAUSE_SECONDS, so that a page waits once.
+IMPATIENT_SECONDS, PAUSE_SECONDS = 0.5, 1.0
 
 
 def redis_client() -> redis.Redis:
@@ -64,3 +70,30 @@ class Steps:
 @cache
 def client_of(url: str) -> redis.Redis:
     return connect_to_redis(url, seconds=SOCKET_TIMEOUT_SECONDS, health_check_interval=30)
+
+
+@cache
+def impatient_client_of(url: str) -> redis.Redis:
+    """Return the process' client for checks and pages, which people and load balancers wait for."""
+    return connect_to_redis(url, seconds=IMPATIENT_SECONDS, retry=_Impatience())
+
+
+class _Impatience(Retry):
+    """Never tries a call again, and makes calls fail at once for PAUSE_SECONDS after one that had no answer."""
+
+    def __init__(self) -> None:
+        super().__init__(NoBackoff(), 0)
+        self._not_before = 0.0
+
+    def __deepcopy__(self, _: Any) -> _Impatience:
+        """Return what all connections share: redis-py copies it for each."""
+        return self
+
+    def call_with_retry(self, *args: Any, **options: Any) -> Any:
+        if time.monotonic() < self._not_before:
+            raise redis.TimeoutError("Redis did not answer a moment ago")
+        try:
+            return super().call_with_retry(*args, **options)
+        except redis.TimeoutError:
+            self._not_before = time.monotonic() + PAUSE_SECONDS
+            raise

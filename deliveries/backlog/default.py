@@ -1,4 +1,4 @@
-"""The backlog on the process' Redis clients."""
+"""The backlogs on the process' Redis clients."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from functools import cache
 from django.conf import settings
 
 from deliveries.backlog.backlog import Backlog
+from deliveries.backlog.connection import impatient_client_of
+from deliveries.backlog.scripts import Clients
 from pushhub.common.redisclient import shared_url
 
 
@@ -14,6 +16,16 @@ def default_backlog() -> Backlog:
     return _backlog_of(settings.REDIS_URL, shared_url(), settings.CELLS)
 
 
+def impatient_backlog() -> Backlog:
+    """Return the backlog for whoever only looks: it gives up soon where Redis does not answer."""
+    return _impatient_backlog_of(settings.REDIS_URL, shared_url(), settings.CELLS)
+
+
 @cache
 def _backlog_of(_url: str, _broker_url: str, _cells: int) -> Backlog:
     return Backlog()
+
+
+@cache
+def _impatient_backlog_of(url: str, broker_url: str, _cells: int) -> Backlog:
+    return Backlog(clients=Clients(impatient_client_of(url), impatient_client_of(broker_url)))

@@ -64,6 +64,8 @@ class LaneState:
     #: The database has rows from the id `cursor` on that are not in Redis.
     spilled: bool
     cursor: int
+    #: In a pull lane, when a puller last asked for messages; 0 if none did.
+    pumped_ms: float
     ordered: bool
     #: Messages that wait behind an earlier message of their ordering key.
     parked: int
@@ -100,6 +102,7 @@ def parse_lane_state(fields: Mapping[bytes, bytes]) -> LaneState | None:
         spilled=number("spilled") == 1,
         # A double does not hold every id.
         cursor=int(fields.get(STATE_CODES["cursor"].encode(), b"0")),
+        pumped_ms=number("pumped_ms"),
         ordered=number("ordered") == 1,
         parked=int(number("parked")),
         left=int(number("left")),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import orjson
+import redis
 from django.conf import settings
 
 from deliveries.backlog.default import default_backlog
@@ -56,9 +57,9 @@ def _regions_silent() -> dict[str, float]:
     return {hold.region: hold.renewed_s for hold in regionholds.read_holds() if hold.renewed_s * 1000 >= DEAD_AFTER_MS}
 
 
-def regions_unserved() -> list[Unserved]:
+def regions_unserved(client: redis.Redis | None = None) -> list[Unserved]:
     """Return the result of the last audit. May raise redis.RedisError."""
-    rows = default_backlog().shared.get(KEY)
+    rows = (client or default_backlog().shared).get(KEY)
     return [Unserved(*row) for row in orjson.loads(rows)] if isinstance(rows, bytes) else []
 
 

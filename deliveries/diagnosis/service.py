@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from deliveries.backlog.backlog import Backlog
 from deliveries.diagnosis.endpoint import PROBE_SECONDS, endpoint_steps, probe
 from deliveries.diagnosis.steps import Diagnosis, Step, StepName, StepStatus, failed, ok, skipped, warning
 from deliveries.diagnosis.transforms import transforms_step
@@ -23,7 +22,7 @@ from deliveries.rules.envelope import metadata_headers, push_body, unwrapped_bod
 from deliveries.rules.outcome import Reason
 from deliveries.rules.payload import parse_attributes, wire_message
 from deliveries.telemetry.export.probes import Status
-from deliveries.telemetry.export.readiness import impatient_redis, push_workers
+from deliveries.telemetry.export.readiness import push_workers
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
@@ -73,8 +72,7 @@ def diagnose_subscription(subscription: Subscription, *, caller: Principal, send
     Raises ResourceExhausted while too many others wait for something.
     """
     step_aside_or_refuse()
-    with impatient_redis() as clients:
-        status = subscription_status(subscription, backlog=Backlog(clients=clients))
+    status = subscription_status(subscription)
     steps = {step.name: step for step in _steps(subscription, status, caller, send_probe=send_probe)}
     order = ORDER if subscription.push_endpoint else [name for name in ORDER if name not in OF_PUSHES or name in steps]
     reached = [steps.get(name) or skipped(name, _("An earlier step fails.")) for name in order]
@@ -103,8 +101,11 @@ def _steps(
         yield steps.get(StepName.MAINTENANCE) or ok(
             StepName.MAINTENANCE, _("A maintenance worker gives signs of life.")
         )
-        is_seen = findings[0].condition is not Condition.ELSEWHERE
-        yield steps.get(StepName.FLOW) or (ok if is_seen else skipped)(StepName.FLOW, findings[0].sentence)
+        if StepName.FLOW in steps:
+            yield steps[StepName.FLOW]
+        elif findings[0].condition not in STEP_OF:
+            is_seen = findings[0].condition is not Condition.ELSEWHERE
+            yield (ok if is_seen else skipped)(StepName.FLOW, findings[0].sentence)
     if push_settings is None or not push_settings.endpoint:
         return
     if StepName.WORKER not in steps:

@@ -45,6 +45,10 @@ class StepStatus(StrEnum):
     SKIPPED = "skipped"
 
 
+#: What these warn of holds back nothing that waits now.
+ASIDE = frozenset({StepName.SUBSCRIPTION, StepName.MAINTENANCE})
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One check. `advice` says what to do about a failure or a warning."""
@@ -67,12 +71,9 @@ class Diagnosis:
 
     @property
     def culprit(self) -> Step | None:
-        """The first step that failed, or else the first with a warning."""
-        for status in (StepStatus.FAILED, StepStatus.WARNING):
-            for step in self.steps:
-                if step.status == status:
-                    return step
-        return None
+        """The first step that failed, or else the first with a warning, those of ASIDE last."""
+        wrong = [step for step in self.steps if step.status in (StepStatus.FAILED, StepStatus.WARNING)]
+        return min(wrong, key=lambda step: (step.status != StepStatus.FAILED, step.name in ASIDE), default=None)
 
     @property
     def untried(self) -> Sequence[StepName]:

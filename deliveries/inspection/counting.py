@@ -25,7 +25,7 @@ def counting_text(state: Counting) -> str:
         return _("Nothing has been counted yet: no maintenance worker ran.") if settings.JOURNAL else str(NOT_COUNTED)
     words = {"time": time_text(state.counted_to)}
     if not state.runs:
-        return _("Counting has stopped: counted up to %(time)s. No maintenance worker runs.") % words
+        return _("Counting has stopped: counted up to %(time)s. No counter gives a sign of life.") % words
     if state.counter == CountingLease.Counter.SPARK:
         text = _("Counted up to %(time)s by Spark.") % words
     else:

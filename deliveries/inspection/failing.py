@@ -13,7 +13,7 @@ import redis
 from django.conf import settings
 from django.db.models import Q, QuerySet, Sum
 
-from deliveries.backlog.default import default_backlog
+from deliveries.backlog.default import impatient_backlog
 from deliveries.backlog.records import Lane, grouped
 from deliveries.inspection.conditions import FAILING, Condition
 from deliveries.inspection.counted import added_up_once
@@ -109,10 +109,14 @@ def conditions_of(rows: Sequence[Subscription]) -> dict[int, tuple[Condition, La
     Those whose node of a Cluster is away are left out. May raise redis.RedisError.
     """
     regions = sorted({settings.REGION, *settings.REGIONS})
-    views = lane_views(default_backlog(), [Lane(row.pk, region) for row in rows for region in regions])
+    views = lane_views(impatient_backlog(), [Lane(row.pk, region) for row in rows for region in regions])
     by_subscription = grouped(views, attrgetter("subscription_id"))
     return {
-        pk: worst_lane([views[lane] for lane in lanes if views[lane].is_known] or [views[lanes[0]]])
+        pk: worst_lane(
+            [views[lane] for lane in lanes if views[lane].has_messages]
+            or [views[lane] for lane in lanes if views[lane].is_known]
+            or [views[lanes[0]]]
+        )
         for pk, lanes in by_subscription.items()
     }
 

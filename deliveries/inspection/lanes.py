@@ -15,6 +15,7 @@ from deliveries.backlog.regions import patience_seconds
 from deliveries.backlog.workerverbs import DEAD_AFTER_MS
 from deliveries.rules.flow import Flow
 from deliveries.store.regionholds import holds
+from deliveries.telemetry.export.readiness import KEY_SECONDS, WRITTEN_KEY
 
 #: Retries that are read to find the result of the last failed push.
 RETRIES_READ = 20
@@ -49,12 +50,16 @@ class LaneView:
     latency_ms: float
     #: Whether some deliveries are in the database only.
     is_spilled: bool
+    #: Whether the lane has any message, as far as Redis knows.
+    has_messages: bool
     #: Messages that go out as soon as the window and the push backoff let them.
     ready: int
     #: The number of messages that wait for a retry, the ids of the first of them, and when the first is due.
     retrying: int
     retry_ids: Sequence[int]
     retry_in_ms: float | None
+    #: How long ago a puller asked for messages; None if none ever did, or the lane is pushed.
+    asked_ms_ago: float | None
     #: Seconds since a push worker last served the region; None if none ever did.
     silent_seconds: float | None
     #: Whether workers of other regions serve this one, as its own have been away for long.
@@ -80,8 +85,10 @@ class LaneView:
 def lane_views(backlog: Backlog, lanes: Sequence[Lane]) -> dict[Lane, LaneView]:
     """Return the state of each lane, but for those whose node of a Cluster is away.
 
-    May raise redis.RedisError, and errors of the database.
+    May raise redis.RedisError, also if Redis takes no writes, and errors of the database.
     """
+    # A Redis that is full or read-only answers questions, but no message moves.
+    backlog.shared.set(WRITTEN_KEY, 1, ex=KEY_SECONDS)
     silent_ms = _silent_ms(backlog, sorted({lane.region for lane in lanes}))
     is_any_alive = any(silent <= DEAD_AFTER_MS for silent in silent_ms.values())
     views = {
@@ -159,6 +166,7 @@ def _lane_view(region: str, reply: Any, silent_ms: float | None) -> LaneView:
     now_ms, raw, ready, retrying, retried, leased = reply
     state = parse_lane_state(dict(zip(raw[::2], raw[1::2], strict=True)))
     flow = state.flow if state is not None else Flow()
+    kept = (state.outstanding, state.parked, state.left, state.spilled) if state is not None else ()
     return LaneView(
         region=region,
         is_known=state is not None,
@@ -178,9 +186,13 @@ def _lane_view(region: str, reply: Any, silent_ms: float | None) -> LaneView:
         acked_ms_ago=max(now_ms - flow.acked_ms, 0.0) if flow.acked_ms else None,
         latency_ms=flow.latency_ms,
         is_spilled=state is not None and state.spilled,
+        has_messages=any((ready, retrying, leased, *kept)),
         ready=ready,
         retrying=retrying,
         retry_ids=[int(message_id) for message_id in retried[::2]],
         retry_in_ms=max(float(retried[1]) - now_ms, 0.0) if retried else None,
+        asked_ms_ago=max(now_ms - state.pumped_ms, 0.0)
+        if state is not None and state.mode == Mode.PULL and state.pumped_ms
+        else None,
         silent_seconds=None if silent_ms is None else max(silent_ms, 0.0) / 1000,
     )

@@ -16,7 +16,7 @@ from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
 from deliveries.backlog import codes
-from deliveries.backlog.default import default_backlog
+from deliveries.backlog.default import impatient_backlog
 from deliveries.backlog.records import Lane
 from deliveries.inspection import words
 from deliveries.inspection.attempts import Attempt, AttemptSearch, Span
@@ -219,7 +219,7 @@ class _Page:
             return None
         lane = Lane(row.subscription_id, row.region)
         try:
-            holders = key_holders(default_backlog(), lane, [self._message.ordering_key])
+            holders = key_holders(impatient_backlog(), lane, [self._message.ordering_key])
         except redis.RedisError as error:
             outage_or_raise(error)
             return None
@@ -286,7 +286,7 @@ def _end(own: Sequence[Attempt]) -> Place:
 def _present_place(row: Delivery) -> tuple[Place, float | None]:
     """Return the place of a delivery that waits, and when its retry is due if it waits for one."""
     try:
-        stored, due_at_ms = message_places(default_backlog(), Lane(row.subscription_id, row.region), row.message_id)
+        stored, due_at_ms = message_places(impatient_backlog(), Lane(row.subscription_id, row.region), row.message_id)
     except redis.RedisError as error:
         outage_or_raise(error)
         return Place.WAITING, None

@@ -15,7 +15,7 @@ from django.db import DatabaseError
 
 from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import Mode
-from deliveries.backlog.default import default_backlog
+from deliveries.backlog.default import impatient_backlog
 from deliveries.backlog.records import Lane
 from deliveries.deadletters.forwarding import dead_letter_topic_usable
 from deliveries.inspection.conditions import FAILING, KINDS, Condition, Level
@@ -27,7 +27,7 @@ from deliveries.rules.regions import is_transit_allowed
 from deliveries.store import lanerows, statements
 from deliveries.store.trial import refusal, seconds_to_store
 from deliveries.telemetry.export.probes import Status
-from deliveries.telemetry.export.readiness import KEY_SECONDS, WRITTEN_KEY, maintenance_in
+from deliveries.telemetry.export.readiness import maintenance_in
 from pushhub.common.clock import Clock, utcnow
 from pushhub.common.outages import Cause, outage_or_raise
 from subscriptions.models import Subscription
@@ -41,6 +41,8 @@ MAX_COUNTED = 10_000
 OLDEST_READ = 20
 #: Pushes fare well if that share of them is acknowledged.
 WELL = 0.9
+#: A pull subscription is pulled if a puller has asked within this time: streams ask every 20 s.
+ASKED_MS = 60_000
 #: A subscription that expires within this time is said to do so.
 SOON = timedelta(days=1)
 
@@ -61,7 +63,7 @@ class Notice:
     region: str = ""
     #: What is used up.
     quota: Quota | None = None
-    #: Why nothing can be stored.
+    #: Why nothing can be stored, or Redis takes nothing.
     cause: Cause | None = None
 
 
@@ -74,6 +76,8 @@ class SubscriptionStatus:
     oldest_age_seconds: float
     lanes: Sequence[LaneView]
     lane: LaneView | None = None
+    #: How many of the undelivered messages are in the region of `lane`; None if all of them are.
+    undelivered_there: int | None = None
     #: The HTTP status or the reason of the last failed push; "" if none is known.
     last_result: str = ""
     next_attempt_ms: float | None = None
@@ -108,31 +112,33 @@ def level_of(condition: Condition, lane: LaneView | None) -> Level:
     return Level.WARN if lane.ack_share < WELL else Level.GOOD
 
 
-def subscription_status(
-    subscription: Subscription, *, backlog: Backlog | None = None, clock: Clock = utcnow
-) -> SubscriptionStatus:
+def count_undelivered(subscription: Subscription, **of_region: str) -> int:
+    """Return how many messages wait, of all regions or of the given `region`; MAX_COUNTED + 1 stands for more."""
+    rows = Delivery.objects.filter(subscription=subscription, **of_region).order_by()
+    return rows.values("pk")[: MAX_COUNTED + 1].count()
+
+
+def subscription_status(subscription: Subscription, *, clock: Clock = utcnow) -> SubscriptionStatus:
     """Return the status. It takes a dozen queries at most, two more per further region, and a few calls of Redis."""
     waiting_regions = lanerows.lanes_waiting(subscription.pk)
-    rows = Delivery.objects.filter(subscription=subscription).order_by()
-    undelivered = rows.values("pk")[: MAX_COUNTED + 1].count()
+    undelivered = count_undelivered(subscription)
     age = _oldest_age_seconds(subscription.pk, waiting_regions, clock)
     if subscription.detached:
         return SubscriptionStatus(Condition.DETACHED, undelivered, age, [])
-    backlog = backlog or default_backlog()
+    backlog = impatient_backlog()
     cause = why_not_stored()
     notices = [Notice(Condition.DATABASE_DOWN, cause=cause)] if cause else []
     notices += _stored_notices(subscription, waiting_regions, clock)
     try:
-        # A Redis that is full or read-only answers questions.
-        backlog.shared.set(WRITTEN_KEY, 1, ex=KEY_SECONDS)
         all_lanes = [Lane(subscription.pk, region) for region in sorted({settings.REGION, *waiting_regions})]
         views = lane_views(backlog, all_lanes)
         if len(views) < len(all_lanes):
             raise redis.ConnectionError("a node of the Cluster is away")
         lanes = list(views.values())
-        notices += _notices(subscription, backlog, lanes, is_idle=not undelivered)
+        waiting = [view for view in lanes if view.region in waiting_regions]
+        notices += _notices(subscription, backlog, lanes, waiting)
         outcomes = None if undelivered else subscription_outcomes(subscription, clock=clock)
-        condition, lane = _condition(subscription, backlog, lanes, outcomes)
+        condition, lane = _condition(subscription, backlog, lanes, waiting, outcomes)
     except redis.RedisError as error:
         redis_cause = outage_or_raise(error)
         return SubscriptionStatus(Condition.REDIS_DOWN, undelivered, age, [], notices=notices, redis_cause=redis_cause)
@@ -142,6 +148,7 @@ def subscription_status(
         age,
         lanes,
         lane,
+        undelivered_there=count_undelivered(subscription, region=lane.region) if len(waiting_regions) > 1 else None,
         last_result=_last_result(subscription.pk, lane) if condition in FAILING or lane.failures else "",
         next_attempt_ms=next_attempt_ms(condition, lane),
         outcomes=outcomes,
@@ -151,12 +158,19 @@ def subscription_status(
 
 
 def _condition(
-    subscription: Subscription, backlog: Backlog, lanes: Sequence[LaneView], outcomes: Outcomes | None
+    subscription: Subscription,
+    backlog: Backlog,
+    lanes: Sequence[LaneView],
+    waiting: Sequence[LaneView],
+    outcomes: Outcomes | None,
 ) -> tuple[Condition, LaneView]:
+    """Return the condition, and the lane that it is about. `waiting` has the lanes with messages."""
     pushes = bool(subscription.push_endpoint)
     if pushes and subscription.paused:
         return Condition.PAUSED, lanes[0]
-    condition, lane = worst_lane(lanes)
+    condition, lane = worst_lane(waiting or lanes)
+    if pushes and waiting and condition is Condition.NO_WORKER:
+        return condition, lane
     mode = Mode.PUSH if pushes else Mode.PULL
     outdated = [view for view in lanes if view.is_known and view.mode != mode]
     if outdated:
@@ -167,19 +181,24 @@ def _condition(
         return condition, lane
     if used_up(backlog.shared, [SUBSCRIBER], project=subscription.project.project_id):
         return Condition.QUOTA_USED, lane
-    return (Condition.PULLED if any(view.outstanding for view in lanes) else Condition.UNPULLED), lane
+    is_pulled = any(
+        view.outstanding or (view.asked_ms_ago is not None and view.asked_ms_ago < ASKED_MS) for view in lanes
+    )
+    elsewhere = [view for view in waiting if view.is_elsewhere]
+    if elsewhere and not is_pulled:
+        return Condition.ELSEWHERE, elsewhere[0]
+    return (Condition.PULLED if is_pulled else Condition.UNPULLED), lane
 
 
 def _notices(
-    subscription: Subscription, backlog: Backlog, lanes: Sequence[LaneView], *, is_idle: bool
+    subscription: Subscription, backlog: Backlog, lanes: Sequence[LaneView], waiting: Sequence[LaneView]
 ) -> Iterator[Notice]:
-    """Yield what Redis knows. May raise redis.RedisError."""
+    """Yield what Redis knows. `waiting` has the lanes with messages. May raise redis.RedisError."""
     if maintenance_in(backlog.shared).status != Status.OK:
         yield Notice(Condition.NO_MAINTENANCE)
-    condition, lane = worst_lane(lanes)
-    if is_idle and subscription.push_endpoint and condition is Condition.NO_WORKER:
-        yield Notice(condition, lane=lane)
     if subscription.push_endpoint:
+        idle = [view for view in lanes if view not in waiting and condition_of(view) is Condition.NO_WORKER]
+        yield from (Notice(Condition.NO_WORKER, lane=view) for view in idle)
         yield from (Notice(Condition.TAKEN_OVER, lane=view) for view in lanes if view.is_adopted)
     yield from quota_notices(backlog.shared, [ADMINISTRATOR], subscription.project.project_id)
     if subscription.topic is not None:
@@ -230,7 +249,7 @@ def topic_notices(topic: Topic) -> list[Notice]:
     notices = [Notice(Condition.DATABASE_DOWN, cause=cause)] if cause else []
     quotas = [PUBLISH_REQUESTS, PUBLISHER, ADMINISTRATOR]
     try:
-        notices += quota_notices(default_backlog().shared, quotas, topic.project.project_id)
+        notices += quota_notices(impatient_backlog().shared, quotas, topic.project.project_id)
     except redis.RedisError as error:
         outage_or_raise(error)
     return notices
@@ -264,6 +283,9 @@ def condition_of(lane: LaneView) -> Condition:
         return Condition.SLOWED
     if lane.retrying and not lane.outstanding:
         return Condition.RETRYING
+    if not (lane.ready or lane.is_spilled or lane.retrying):
+        # Nothing is held back: all of its messages are on their way, or wait for their ordering keys.
+        return Condition.DELIVERING
     if lane.cap and lane.outstanding >= lane.cap:
         return Condition.LIMITED
     if lane.window and lane.outstanding >= lane.window:

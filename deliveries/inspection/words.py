@@ -20,6 +20,7 @@ from deliveries.models import Delivery
 from deliveries.rules.outcome import Reason
 from pushhub.common.clock import time_text, utcnow
 from pushhub.common.outages import Cause
+from pushhub.common.redisurls import is_cluster
 from subscriptions.quotas import ADMINISTRATOR, PUBLISH_REQUESTS, PUBLISHER, SUBSCRIBER, Quota
 
 #: What happened where a push got no HTTP status. People read it behind the reason's own name, which is the only one on
@@ -38,7 +39,7 @@ REASONS: dict[str, Any] = {
     Reason.BODY_TOO_LARGE: gettext_lazy("a response that is too large"),
     Reason.ABORTED: gettext_lazy("the stop of a push worker"),
     Reason.ADDRESS_DENIED: gettext_lazy("an address that the address guard denies"),
-    Reason.TOKEN_DENIED: gettext_lazy("a token that the service agent may not sign"),
+    Reason.TOKEN_DENIED: gettext_lazy("a token that cannot be signed"),
     Reason.INVALID_ENDPOINT: gettext_lazy("an endpoint URL that is not valid"),
     Reason.TRANSFORM_FAILED: gettext_lazy("a message transform that failed"),
     Reason.INTERNAL: gettext_lazy("an internal error"),
@@ -49,6 +50,8 @@ REFUSED: dict[Quota, Any] = {
     PUBLISH_REQUESTS: gettext_lazy("publish requests"),
     PUBLISHER: gettext_lazy("publish requests"),
 }
+#: Conditions whose sentences name the region themselves.
+REGIONAL = frozenset({Condition.NO_WORKER, Condition.OUTDATED, Condition.ELSEWHERE})
 #: The minutes that a rate is the mean of.
 MEAN_MINUTES = 5
 
@@ -67,6 +70,12 @@ def nack_text(result: str) -> str:
     if result.isdecimal():
         return _("the endpoint answered %(status)s") % {"status": result}
     return result_text(result)
+
+
+def redis_text(cause: Cause | None) -> str:
+    """Return why Redis takes nothing; with a Cluster, one of its servers is enough for that."""
+    text = _(cause or Cause.REDIS_AWAY)
+    return _("%(cause)s (at least one of its servers)") % {"cause": text} if is_cluster(settings.REDIS_URL) else text
 
 
 def blocked_sentence(blocking: Delivery) -> str:
@@ -154,6 +163,8 @@ def _notice_sentence(notice: Notice) -> str:
         case Condition.DATABASE_DOWN:
             values = {"cause": _(notice.cause or Cause.DATABASE_FAILS)}
             return _("The database takes no writes, so nothing can be published or settled: %(cause)s.") % values
+        case Condition.REDIS_DOWN:
+            return _("Redis takes no messages: %(cause)s.") % {"cause": redis_text(notice.cause)}
         case Condition.QUOTA_USED if notice.quota is not None:
             return _("A quota of the project is used up, so %(refused)s are refused.") % {
                 "refused": REFUSED[notice.quota]
@@ -199,7 +210,7 @@ def _condition_sentence(status: SubscriptionStatus) -> str:
         case Condition.DETACHED:
             return _("Detached from its topic: it receives no messages any more.")
         case Condition.REDIS_DOWN:
-            values = {**_counted(status), "cause": _(status.redis_cause or Cause.REDIS_AWAY)}
+            values = {**_counted(status), "cause": redis_text(status.redis_cause)}
             return _("Redis takes no messages: %(cause)s. Messages that wait in the database: %(count)s.") % values
         case Condition.PAUSED if status.paused is not None:
             values = {**_counted(status), "caller": status.paused.by, "time": time_text(status.paused.since)}
@@ -212,9 +223,13 @@ def _condition_sentence(status: SubscriptionStatus) -> str:
                 "%(count)s."
             ) % _counted(status)
         case Condition.UNPULLED:
-            return _("No subscriber holds a message. Messages that wait to be pulled: %(count)s.") % _counted(status)
+            return _(
+                "Nobody has asked for messages for a minute. Messages that wait to be pulled: %(count)s."
+            ) % _counted(status)
         case Condition.PULLED:
             values = {**_counted(status), "held": sum(lane.outstanding for lane in status.lanes)}
+            if not values["held"]:
+                return _("Subscribers ask for messages. Messages that wait to be pulled: %(count)s.") % values
             return (
                 _("Subscribers hold messages that they have yet to acknowledge: %(held)d of %(count)s undelivered.")
                 % values
@@ -222,7 +237,10 @@ def _condition_sentence(status: SubscriptionStatus) -> str:
         case Condition.IDLE | Condition.LOST | Condition.FILTERED:
             return _idle_sentence(status.outcomes or Outcomes())
     assert status.lane is not None
-    return _lane_sentence(status, status.lane)
+    sentence = _lane_sentence(status, status.lane)
+    if status.undelivered_there is None or status.condition in REGIONAL:
+        return sentence
+    return _("In the region %(region)s: %(sentence)s") % {"region": status.lane.region, "sentence": sentence}
 
 
 def _idle_sentence(outcomes: Outcomes) -> str:
@@ -248,7 +266,8 @@ def _idle_sentence(outcomes: Outcomes) -> str:
 
 
 def _lane_sentence(status: SubscriptionStatus, lane: LaneView) -> str:
-    words = {**_counted(status), "region": lane.region, "failed": _failed(status, lane)}
+    there = status.undelivered if status.undelivered_there is None else status.undelivered_there
+    words: dict[str, Any] = {"count": count_text(there), "region": lane.region, "failed": _failed(status, lane)}
     words |= {"next": _next(status), "gap": duration_text(lane.gap_ms), "outstanding": lane.outstanding}
     match status.condition:
         case Condition.NO_WORKER:
@@ -260,7 +279,7 @@ def _lane_sentence(status: SubscriptionStatus, lane: LaneView) -> str:
         case Condition.BACKING_OFF:
             return _("The push backoff lets one message at a time through after %(failed)s; %(next)s.") % words
         case Condition.SLOWED:
-            words |= {"share": round(100 * lane.nack_share), "whole": _whole_text(status.undelivered, lane)}
+            words |= {"share": round(100 * lane.nack_share), "whole": _whole_text(there, lane)}
             return (
                 _(
                     "Slowed down to one message every %(gap)s, as %(share)d %% of the results are nacks: %(failed)s. "
@@ -283,11 +302,14 @@ def _lane_sentence(status: SubscriptionStatus, lane: LaneView) -> str:
             )
         case Condition.ELSEWHERE:
             return (
-                _("Only the region that holds %(region)s knows how messages fare there. Undelivered in all: %(count)s.")
+                _("Only the region that holds %(region)s knows how messages fare there. Undelivered there: %(count)s.")
                 % words
             )
         case _ if not lane.results:
-            return _("No push has ended yet. Outstanding messages: %(outstanding)d of %(count)s undelivered.") % words
+            return (
+                _("No result of a push is known yet. Outstanding messages: %(outstanding)d of %(count)s undelivered.")
+                % words
+            )
         case _ if lane.failures:
             return _("Outstanding messages: %(outstanding)d of %(count)s undelivered; %(failed)s.") % words
         case _:
@@ -303,7 +325,7 @@ def _whole_text(undelivered: int, lane: LaneView) -> str:
 def _no_worker_sentence(lane: LaneView, count: str) -> str:
     words = {"region": lane.region, "count": count}
     if lane.silent_seconds is None:
-        return _("No push worker of region %(region)s has run yet. Messages that wait: %(count)s.") % words
+        return _("Redis knows of no push worker of region %(region)s. Messages that wait: %(count)s.") % words
     words["silence"] = duration_text(lane.silent_seconds * 1000)
     return _("No push worker of region %(region)s has lived for %(silence)s. Messages that wait: %(count)s.") % words
 
@@ -338,5 +360,6 @@ def _failed(status: SubscriptionStatus, lane: LaneView) -> str:
 
 def _next(status: SubscriptionStatus) -> str:
     if not status.next_attempt_ms:
-        return _("the next attempt is under way")
+        is_under_way = status.lane is not None and status.lane.outstanding > 0
+        return _("the next attempt is under way") if is_under_way else _("the next attempt is due")
     return _("next attempt in %(duration)s") % {"duration": duration_text(status.next_attempt_ms)}

@@ -8,7 +8,7 @@ import time
 import orjson
 import redis
 
-from deliveries.backlog.default import default_backlog
+from deliveries.backlog.default import default_backlog, impatient_backlog
 
 logger = logging.getLogger(__name__)
 
@@ -32,4 +32,4 @@ def reject(text: str, *, reason: str) -> None:
 
 def rejected(limit: int = 100) -> list[dict[str, object]]:
     """Return the newest rejected messages, for the console."""
-    return [orjson.loads(row) for row in default_backlog().shared.lrange(REJECTED_KEY, 0, limit - 1)]
+    return [orjson.loads(row) for row in impatient_backlog().shared.lrange(REJECTED_KEY, 0, limit - 1)]

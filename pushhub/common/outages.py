@@ -26,6 +26,7 @@ class Cause(StrEnum):
     DATABASE_REFUSES = "the database refuses PushHub's user"
     DATABASE_FAILS = "the database fails"
     REDIS_AWAY = "Redis cannot be reached"
+    REDIS_SILENT = "Redis does not answer"
     REDIS_READ_ONLY = "Redis is read-only"
     REDIS_FULL = "Redis has no memory left"
     REDIS_BUSY = "Redis is too busy"
@@ -83,7 +84,8 @@ REDIS = (
     (exceptions.ReadOnlyError, Cause.REDIS_READ_ONLY),
     (exceptions.OutOfMemoryError, Cause.REDIS_FULL),
     (exceptions.ClusterError, Cause.REDIS_AWAY),
-    ((exceptions.ConnectionError, exceptions.TimeoutError, exceptions.InvalidResponse), Cause.REDIS_AWAY),
+    (exceptions.TimeoutError, Cause.REDIS_SILENT),
+    ((exceptions.ConnectionError, exceptions.InvalidResponse), Cause.REDIS_AWAY),
 )
 #: By the first word of Redis' answer, for errors to which redis-py gives no class of their own. In a pipeline, redis-py
 #: puts a few words in front of it.

@@ -40,6 +40,16 @@ admin.site.index_title = _("Console")
 USING_ENDPOINTS = ("pubsub.subscriptions.create", "pubsub.subscriptions.update")
 NOT_FORWARDED = _("The service agent may not forward dead letters: messages go on being delivered until it is granted.")
 NOT_SIGNED = _("The service agent may not sign for the account: pushes are nacked as token_denied until it is granted.")
+DISABLED = _("The service account is disabled: pushes are nacked as token_denied until it is enabled.")
+UNKNOWN = _("The service account does not exist: pushes are nacked as token_denied until it is created.")
+
+
+def unsigned(email: str) -> tuple[str, ServiceAccount | None]:
+    """Return why no token of an account can be signed, "" if it can, and the account if a grant is what it lacks."""
+    account = row_or_none(ServiceAccount.objects.select_related("project").filter(email=email))
+    if account is None or account.is_disabled:
+        return str(UNKNOWN if account is None else DISABLED), None
+    return ("", None) if agents.can_agent_mint(account) else (str(NOT_SIGNED), account)
 
 
 def grant(caller: Principal, account: ServiceAccount) -> None:
@@ -163,11 +173,11 @@ class SubscriptionAdmin(TransformsAdmin):
         """Return that pushes can be signed, or else a button that grants it."""
         if not row.oidc_service_account_email:
             return str(_("Pushes carry no token."))
-        if agents.accounts_signable([row.oidc_service_account_email]):
+        reason, account = unsigned(row.oidc_service_account_email)
+        if not reason:
             return str(_("The service agent may sign for the account."))
-        account = row_or_none(ServiceAccount.objects.filter(email=row.oidc_service_account_email))
-        accounts = [account] if account is not None else []
-        return format_html("{} {}", NOT_SIGNED, _grant_button("subscriptions_grant_agent", row, accounts))
+        button = _grant_button("subscriptions_grant_agent", row, [account]) if account is not None else ""
+        return format_html("{} {}", reason, button)
 
     @method_decorator(require_POST)
     def grant_agent(self, request: HttpRequest, pk: int) -> HttpResponse:
@@ -198,8 +208,8 @@ class SubscriptionAdmin(TransformsAdmin):
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         """Warn of what does not work yet. The form's service has stored the row."""
         email = obj.oidc_service_account_email
-        if email and not agents.accounts_signable([email]):
-            self.message_user(request, NOT_SIGNED, messages.WARNING)
+        if email and (reason := unsigned(email)[0]):
+            self.message_user(request, reason, messages.WARNING)
         if not settings.DEVELOPMENT and forwarding.forwarding_missing(obj):
             self.message_user(request, NOT_FORWARDED, messages.WARNING)
         warning = self._endpoint_text(obj.push_endpoint) if obj.push_endpoint else ""

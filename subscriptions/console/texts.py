@@ -36,12 +36,16 @@ SUMMARIES = {
 
 
 def error_text(error: PushHubError) -> str:
-    """Return the text of an error, preceded by what it means if the reader's language is another one."""
+    """Return the text of an error in the reader's language, or else preceded by what it means.
+
+    Catalogues have those texts that name no values, as far as the console's readers meet them.
+    """
     if isinstance(error, PermissionDenied):
         return denied_text(error)
-    if error.code not in SUMMARIES or (get_language() or "en").startswith("en"):
-        return error.message
-    return f"{SUMMARIES[error.code]} {error.message}"
+    text = _(error.message)
+    if text != error.message or error.code not in SUMMARIES or (get_language() or "en").startswith("en"):
+        return text
+    return f"{SUMMARIES[error.code]} {text}"
 
 
 def denied_text(error: PermissionDenied) -> str:

@@ -27,8 +27,8 @@ VERBS = frozenset(_VERBS.split())
 QUESTIONS = frozenset(("is", "has", "can", "may", "must", "on"))
 #: Words before which the first verb has been: `ask_to_stop`.
 JOINING = frozenset(("to", "or", "after"))
-#: Those of Django's database routers.
-GIVEN = frozenset(("db_for_read", "db_for_write"))
+#: Those of Django's database routers, and of redis-py's retries.
+GIVEN = frozenset(("db_for_read", "db_for_write", "call_with_retry"))
 
 
 def verb_last(source: str) -> list[str]:

@@ -17,12 +17,13 @@ from functools import partial
 import redis
 from django.conf import settings
 
+from deliveries.backlog.default import impatient_backlog
 from deliveries.models import GaugeMinute, RegionGaugeMinute
 from deliveries.telemetry import kinds
 from deliveries.telemetry.archive import archive_state
 from deliveries.telemetry.export.exposition import Family, format_text
 from deliveries.telemetry.export.probes import Component, Status
-from deliveries.telemetry.export.readiness import impatient_redis, probes
+from deliveries.telemetry.export.readiness import probes
 from deliveries.telemetry.runs import duration, has_failed, last_runs
 from deliveries.telemetry.sinks.counters import CounterValue, Resource, read_counters
 from pushhub.common import names
@@ -99,8 +100,7 @@ def metrics_text(*, clock: Clock = utcnow) -> str:
 
 def _counter_values() -> list[CounterValue]:
     try:
-        with impatient_redis() as clients:
-            return [*read_counters(clients), *_zeros()]
+        return [*read_counters(impatient_backlog().clients), *_zeros()]
     except redis.RedisError as error:
         logger.warning("the counters cannot be read", exc_info=error)
         return []

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,10 +12,10 @@ import redis
 from django.conf import settings
 from django.db import connection, connections
 
+from deliveries.backlog.default import impatient_backlog
 from deliveries.backlog.records import PREFIX, all_cells, cell_key
 from deliveries.backlog.regions import KEY as AUDIT_KEY
 from deliveries.backlog.regions import KEY_SECONDS as AUDIT_KEPT_SECONDS
-from deliveries.backlog.scripts import Clients
 from deliveries.backlog.timed import oldest_sent
 from deliveries.backlog.workerverbs import DEAD_AFTER_MS
 from deliveries.store.trial import refusal, seconds_to_store
@@ -27,7 +25,6 @@ from deliveries.telemetry.export.probes import Component, Probes, Status
 from deliveries.telemetry.journal.alarm import alarms
 from deliveries.telemetry.series.coverage import counting
 from pushhub.common.background import STUCK_SECONDS
-from pushhub.common.redisclient import connect_to_redis, shared_url
 from pushhub.common.replica import TOLD_SECONDS, has_replica, watch
 
 #: What this check writes, and when Redis forgets it.
@@ -35,7 +32,6 @@ WRITTEN_KEY = f"{PREFIX}readiness"
 KEY_SECONDS = 60
 #: The whole answer comes within a second.
 DEADLINE_SECONDS = 0.8
-REDIS_SECONDS = 0.5
 #: The maintenance worker audits every 30 seconds (pushhub/celery.py).
 AUDIT_LATE_SECONDS = 90.0
 
@@ -54,25 +50,24 @@ def database() -> Component:
 def redis_writes() -> Component:
     """Check that a key can be written."""
     began = time.monotonic()
-    with impatient_redis() as clients:
-        clients.shared.set(WRITTEN_KEY, 1, ex=KEY_SECONDS)
-        pipe = clients.cells.pipeline(transaction=False)
-        for cell in all_cells():
-            pipe.get(cell_key(cell, "bytes"))
-        backlog_bytes = sum(int(held or 0) for held in pipe.execute())
+    clients = impatient_backlog().clients
+    clients.shared.set(WRITTEN_KEY, 1, ex=KEY_SECONDS)
+    pipe = clients.cells.pipeline(transaction=False)
+    for cell in all_cells():
+        pipe.get(cell_key(cell, "bytes"))
+    backlog_bytes = sum(int(held or 0) for held in pipe.execute())
     figures = {"seconds": time.monotonic() - began, "backlog_bytes": backlog_bytes}
     return Component(Status.OK, figures=figures | {"budget_bytes": settings.REDIS_MB * 1_000_000})
 
 
 def push_workers() -> Component:
     """Push workers that gave a sign of life lately, in all regions, and whether they get their jobs done."""
-    client: Any
-    with impatient_redis() as (client, _):
-        seconds, microseconds = client.time()
-        now_ms = seconds * 1000 + microseconds / 1000
-        # When each worker last gave a sign of life, and how old its oldest job was then (beat.lua).
-        beats: list[tuple[bytes, float]] = client.zrange(cell_key(0, "workers"), 0, -1, withscores=True)
-        ages_ms = client.hgetall(cell_key(0, "jobs"))
+    client: Any = impatient_backlog().client
+    seconds, microseconds = client.time()
+    now_ms = seconds * 1000 + microseconds / 1000
+    # When each worker last gave a sign of life, and how old its oldest job was then (beat.lua).
+    beats: list[tuple[bytes, float]] = client.zrange(cell_key(0, "workers"), 0, -1, withscores=True)
+    ages_ms = client.hgetall(cell_key(0, "jobs"))
     living = {worker: now_ms - beat for worker, beat in beats if now_ms - beat < DEAD_AFTER_MS}
     if not living:
         return Component(Status.UNAVAILABLE, "no push worker gives a sign of life", {"workers": 0})
@@ -89,8 +84,8 @@ def push_workers() -> Component:
 
 def maintenance() -> Component:
     """Check the maintenance workers by the time of the last audit, and by the timed tasks that are not done."""
-    with impatient_redis() as (_, client):
-        audit, oldest = maintenance_in(client), oldest_sent(client)
+    client = impatient_backlog().shared
+    audit, oldest = maintenance_in(client), oldest_sent(client)
     figures = {**audit.figures, "oldest_job_seconds": oldest.seconds if oldest else 0.0}
     if audit.status == Status.OK and oldest and oldest.seconds > AUDIT_LATE_SECONDS:
         return Component(Status.DEGRADED, f"{oldest.name} was not done for {oldest.seconds:.0f} s", figures)
@@ -110,8 +105,7 @@ def maintenance_in(client: redis.Redis) -> Component:
 
 def journal() -> Component:
     """Check for stopped journals, whose attempts the metrics lack, and for segments that wait for the bucket."""
-    with impatient_redis() as (_, client):
-        current = alarms(client)
+    current = alarms(impatient_backlog().shared)
     # Several workers of a machine may report the same segments.
     waiting = max((alarm.waiting for alarm in current), default=0)
     stopped = sum(not alarm.waiting for alarm in current)
@@ -175,12 +169,3 @@ def overall(components: dict[str, Component]) -> Status:
     if components.get("replica", Component(Status.OK)).status != Status.OK:
         statuses.add(Status.DEGRADED)
     return next((status for status in (Status.UNAVAILABLE, Status.DEGRADED) if status in statuses), Status.OK)
-
-
-@contextmanager
-def impatient_redis() -> Iterator[Clients]:
-    """Yield clients that give up at once; the ordinary ones wait for a busy Redis."""
-    with ExitStack() as stack:
-        urls = dict.fromkeys([settings.REDIS_URL, shared_url()])
-        clients = [stack.enter_context(connect_to_redis(url, seconds=REDIS_SECONDS)) for url in urls]
-        yield Clients(clients[0], clients[-1])

@@ -11,7 +11,8 @@ from html.parser import HTMLParser
 import pytest
 from django.urls import reverse
 
-from tests.restapi import root_client
+from subscriptions.models import Subscription, Topic
+from tests.restapi import Api, root_client
 from tests.tenants import TENANTS, World, addresses, world_of_tenants
 
 pytestmark = [pytest.mark.django_db, pytest.mark.any_database]
@@ -118,3 +119,16 @@ def test_a_refusal_says_in_chinese_what_kind_it_is(redis_url: str) -> None:
     )
     [message] = page.context["messages"]
     assert re.match("有一个值不被接受： .*nonsense", message.message)
+
+
+def test_a_refusal_without_values_is_said_in_chinese(redis_url: str) -> None:
+    api = Api()
+    api.create("topics/orders")
+    api.create("subscriptions/hello", {"topic": "projects/shop/topics/orders"})
+    client = root_client(headers={"Accept-Language": "zh-hans"})
+    topic = reverse("admin:deliveries_topic", args=[Topic.objects.get().pk])
+    form = client.post(topic, {"text": "", "attributes": "{}"}).context["form"]
+    assert form.errors == {"text": ["消息为空：请填写数据，或者至少一个属性。"]}
+    seek = reverse("admin:deliveries_seek", args=[Subscription.objects.get().pk])
+    [message] = client.post(seek, {"confirmed": "yes"}, follow=True).context["messages"]
+    assert message.message == "请指定要跳转到的时间或快照。"

@@ -68,7 +68,7 @@ def test_the_way_of_a_message_is_shown_while_it_waits_and_after_the_ack(
     message_id = publish(api)
     waiting = ways(client, message_id)
     assert waiting[PUSH]["state"] == "outstanding", "it holds a token from the moment it is in the queue"
-    assert waiting[PUSH]["why"].startswith("No push worker of region local has run yet")
+    assert waiting[PUSH]["why"].startswith("Redis knows of no push worker of region local")
     with Worker(redis_url):
         wait_for(lambda: not Delivery.objects.filter(subscription__subscription_id="push").exists())
     seal_closed(folder)
@@ -213,7 +213,7 @@ def test_the_texts_of_rest_are_in_english_whatever_language_the_caller_accepts(a
         api.get(f"messages/{message_id}", **{"Accept-Language": language}).body["deliveries"]
         for language in ("en", "zh-hans")
     )
-    assert english[0]["reason"].startswith("No subscriber holds a message.")
+    assert english[0]["reason"].startswith("Nobody has asked for messages for a minute.")
     assert chinese == english
 
 

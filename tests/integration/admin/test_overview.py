@@ -185,7 +185,8 @@ def test_all_failing_endpoints_are_shown_in_as_many_queries_as_one(
         client.get("/admin/")
         with CaptureQueriesContext(connection) as queries:
             client.get("/admin/")
-        counts.append(len(queries))
+        # The probe whether the database can be written is made once a second, so it may fall into either.
+        counts.append(sum(query["sql"].startswith("SELECT") for query in queries))
     assert len(failing(client)) == 31
     assert counts[0] == counts[1]
     assert {host: len(rows) for host, rows in client.get("/admin/").context["failing"]} == {
@@ -222,7 +223,7 @@ def test_all_is_not_said_to_be_well_where_it_is_not_known(
 
     monkeypatch.setattr(failing_endpoints, "lane_views", unreachable)
     text = client.get("/admin/").content.decode()
-    assert "Redis does not answer" in text
+    assert "It is not known which endpoints fail: Redis cannot be reached." in text
     assert "No endpoint is known" not in text
 
 
@@ -253,7 +254,7 @@ def test_a_reader_without_a_role_is_told_so_and_not_that_nothing_fails(api: Api)
     ada.force_login(User.objects.create(username="ada", email="ada@example.com", is_staff=True))
     page = ada.get("/admin/").content.decode()
     assert "There is no project that you may see." in page
-    assert "No endpoint that you may see is known to be in backoff" in page
+    assert "No endpoint that you may see here is known to be in backoff" in page
     assert "No endpoint is known" not in page and "Three steps" not in page
     grants.grant_role(Project.objects.get(), role="roles/pubsub.viewer", member="user:ada@example.com")
     page = ada.get("/admin/").content.decode()
@@ -402,7 +403,7 @@ def test_the_health_of_the_pipeline_shows_which_counter_runs_and_how_far_it_is(c
     lease = Lease(Counter.SPARK, clock=lambda: now)
     lease.renew([f"host-1-{int(opened.timestamp() * 1000)}-0.parquet"])
     time = "2026-11-21 09:30:00 UTC"
-    assert pipeline() == ("warn", f"Counting has stopped: counted up to {time}. No maintenance worker runs.")
+    assert pipeline() == ("warn", f"Counting has stopped: counted up to {time}. No counter gives a sign of life.")
     CountingLease.objects.update(until=utcnow() + timedelta(minutes=1))
     assert pipeline() == ("good", f"Counted up to {time} by Spark. Segments that wait: 1.")
     settings.JOURNAL = ""

@@ -159,6 +159,18 @@ def test_the_list_names_the_resources(client: Client) -> None:
     assert f"{PUBLISHER}: {ADA}" in page
 
 
+def test_a_configuration_says_what_is_wrong_with_the_account(client: Client) -> None:
+    assert client.post(f"{ADMIN}subscription/add/", form()).status_code == 302
+    change = f"{ADMIN}subscription/{Subscription.objects.get().pk}/change/"
+    account = ServiceAccount.objects.get()
+    ServiceAccount.objects.update(disabled=True)
+    page = client.get(change).content.decode()
+    assert "The service account is disabled" in page and "/grant-agent/" not in page
+    account.delete()
+    page = client.get(change).content.decode()
+    assert "The service account does not exist" in page and "/grant-agent/" not in page
+
+
 def test_the_form_says_whether_the_service_agent_may_sign_for_an_account_and_a_button_grants_it(client: Client) -> None:
     account = ServiceAccount.objects.get()
     add = f"{ADMIN}subscription/add/"

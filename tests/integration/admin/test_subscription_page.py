@@ -93,7 +93,7 @@ def test_a_failing_endpoint_is_shown_with_its_status_and_the_next_attempt(
 def test_without_a_worker_the_page_says_so(api: Api, client: Client) -> None:
     row = push_subscription(api, "http://127.0.0.1:40009/")
     publish(api, 2)
-    assert live(client, row)["sentence"] == "No push worker of region local has run yet. Messages that wait: 2."
+    assert live(client, row)["sentence"] == "Redis knows of no push worker of region local. Messages that wait: 2."
 
 
 def test_the_page_needs_as_many_queries_with_many_messages_as_with_few(api: Api, client: Client) -> None:
@@ -183,7 +183,7 @@ def test_try_now_ends_a_pause(api: Api, client: Client, redis_url: str, receiver
         publish(api, 8)
         wait_for(lambda: "next attempt in" in live(client, row)["sentence"])
         receiver.default = 204
-        assert act(client, row, "try-now").startswith("All waiting messages are tried again now")
+        assert act(client, row, "try-now").startswith("The push backoff and the countdowns of retries are over")
         wait_for(lambda: not Delivery.objects.exists())
     assert live(client, row)["sentence"].startswith("Nothing waits.")
 
@@ -220,7 +220,7 @@ def test_what_is_counted_of_the_last_day_is_shown(api: Api, client: Client) -> N
     assert live(client, row)["figures"]["oldest"] == "-"
     assert live(client, row)["sentence"] == (
         "Nothing waits. Counted in the last 24 hours: 5 acknowledged, 2 dead-lettered, 4 filtered out, "
-        "1 expired, revoked or skipped. No push worker of region local has run yet. Messages that wait: 0."
+        "1 expired, revoked or skipped. Redis knows of no push worker of region local. Messages that wait: 0."
     )
 
 

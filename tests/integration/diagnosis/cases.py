@@ -168,13 +168,19 @@ CASES = {
     ),
     "first-push": Case(
         set_up(script=HANGS, ackDeadlineSeconds=600),
-        *("", NOTHING_FOUND, "No push has ended yet. Outstanding messages: 1 of 1 undelivered."),
+        *("", NOTHING_FOUND, "No result of a push is known yet. Outstanding messages: 1 of 1 undelivered."),
         levels=("",),
     ),
     "nothing-published": Case(set_up(count=0), **WELL),
     "acknowledged": Case(set_up(count=3), **ACKED),
     "moved": Case(set_up(move_to_a_good_endpoint, script=500), **ACKED),
     "nobody-pulls": Case(pulled(count=2), "flow", "Start a subscriber", "Messages that wait to be pulled: 2."),
+    # As a stream does whose client has nacked what it got.
+    "asked-for": Case(
+        pulled(count=2, pulls=2, is_given_back=True),
+        *("", "Nothing is wrong", "Subscribers ask for messages. Messages that wait to be pulled: 2."),
+        levels=("",),
+    ),
     "pulled-and-held": Case(
         pulled(count=2, pulls=2),
         *("", "Nothing is wrong", "Subscribers hold messages that they have yet to acknowledge: 2 of 2"),

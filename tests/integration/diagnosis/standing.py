@@ -170,12 +170,15 @@ def set_up(
     return break_it
 
 
-def pulled(*, count: int, pulls: int = 0) -> Callable[[Stand, str], None]:
+def pulled(*, count: int, pulls: int = 0, is_given_back: bool = False) -> Callable[[Stand, str], None]:
     def break_it(stand: Stand, name: str) -> None:
         stand.subscribe(name, "", ackDeadlineSeconds=600)
         stand.publish(name, count)
         if pulls:
-            act(stand, name, "pull", {"maxMessages": pulls})
+            received = act(stand, name, "pull", {"maxMessages": pulls})["receivedMessages"]
+            if is_given_back:
+                ack_ids = [each["ackId"] for each in received]
+                act(stand, name, "modifyAckDeadline", {"ackIds": ack_ids, "ackDeadlineSeconds": 0})
 
     return break_it
 

@@ -242,7 +242,8 @@ def slowed_by_nacks(setup: SetUp) -> None:
 
 
 def full_window(setup: SetUp) -> None:
-    setup.publish()
+    for _ in range(4):
+        setup.publish()
     setup.lane_state(w=3, out=3)
 
 
@@ -396,9 +397,56 @@ def test_a_region_that_another_one_holds_is_not_judged(setup: SetUp, monkeypatch
     assert steps["region"] == ("skipped", "Only the regions that hold them know about far.")
     assert steps["flow"] == (
         "skipped",
-        "Only the region that holds far knows how messages fare there. Undelivered in all: 1.",
+        "Only the region that holds far knows how messages fare there. Undelivered there: 1.",
     )
     assert diagnosis["healthy"], diagnosis
+
+
+def test_what_holds_nothing_back_is_not_the_first_thing_to_look_at(setup: SetUp) -> None:
+    nacked_before(setup)
+    no_maintenance(setup)
+    assert setup.diagnose()["summary"].startswith("answer: "), "the messages wait because of the endpoint"
+
+
+def beat(**seconds_ago: float) -> None:
+    """Let the last worker of each of these regions have lived so long ago, and none in others."""
+    client = default_backlog().client
+    client.delete("ph:regions")
+    client.zadd("ph:regions", {region: (time.time() - seconds) * 1000 for region, seconds in seconds_ago.items()})
+
+
+def test_other_settings_in_redis_are_not_what_holds_messages_back_that_no_worker_pushes(setup: SetUp) -> None:
+    setup.publish()
+    other_mode(setup)
+    beat(far=0)
+    diagnosis = setup.diagnose()
+    assert diagnosis["summary"].startswith("region: Redis knows of no push worker of region local."), diagnosis
+    steps = {step["name"]: (step["status"], step["message"]) for step in diagnosis["steps"]}
+    assert steps["flow"] == ("skipped", "An earlier step fails.")
+
+
+def test_a_region_without_a_worker_is_not_blamed_for_messages_of_another_one(setup: SetUp) -> None:
+    setup.publish()
+    Delivery.objects.update(region="far")
+    beat(far=0, local=30)
+    steps = {step["name"]: (step["status"], step["message"]) for step in setup.diagnose()["steps"]}
+    waits = "No result of a push is known yet. Outstanding messages: 0 of 1 undelivered."
+    assert steps["flow"] == ("ok", waits)
+    none = r"No push worker of region local has lived for \d\d s\. Messages that wait: 0\."
+    assert re.fullmatch(none, steps["region"][1])
+
+
+def test_the_condition_of_a_region_counts_the_messages_there_alone(setup: SetUp) -> None:
+    setup.settings.REGIONS = ["far", "local", "near"]
+    for region in ("far", "near", "near"):
+        setup.publish()
+        Delivery.objects.filter(region="local").update(region=region)
+    beat(far=30, near=0, local=0)
+    [region] = [step for step in setup.diagnose()["steps"] if step["name"] == "region"]
+    assert re.fullmatch(r"No push worker of region far .* Messages that wait: 1\.", region["message"])
+    beat(far=0, near=0, local=0)
+    [flow] = [step for step in setup.diagnose()["steps"] if step["name"] == "flow"]
+    assert re.match(r"In the region (far: .* of 1|near: .* of 2) undelivered", flow["message"])
 
 
 def test_a_filter_that_has_matched_before_is_not_blamed(setup: SetUp) -> None:

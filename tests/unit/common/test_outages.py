@@ -120,6 +120,6 @@ def test_an_error_that_was_raised_from_an_outage_is_that_outage() -> None:
 
 
 def test_what_is_no_outage_is_raised() -> None:
-    assert outage_or_raise(redis.TimeoutError("no")) == Cause.REDIS_AWAY
+    assert outage_or_raise(redis.TimeoutError("no")) == Cause.REDIS_SILENT
     with pytest.raises(django.db.utils.IntegrityError):
         outage_or_raise(as_django_raises(psycopg.errors.UniqueViolation("no")))

@@ -14,6 +14,7 @@ from deliveries.inspection.conditions import Condition
 from deliveries.inspection.lanes import LaneView
 from deliveries.inspection.outcomes import Outcomes
 from deliveries.inspection.status import SubscriptionStatus, condition_of, next_attempt_ms
+from pushhub.common.outages import Cause
 
 LANE = LaneView(
     region="local",
@@ -32,10 +33,12 @@ LANE = LaneView(
     acked_ms_ago=None,
     latency_ms=12,
     is_spilled=False,
-    ready=0,
+    has_messages=True,
+    ready=1,
     retrying=0,
     retry_ids=[],
     retry_in_ms=None,
+    asked_ms_ago=None,
     silent_seconds=1,
 )
 
@@ -56,6 +59,9 @@ LANE = LaneView(
         ({"outstanding": 10}, Condition.WINDOW_FULL),
         ({"outstanding": 2, "cap": 2}, Condition.LIMITED),
         ({"is_rate_spent": True}, Condition.LIMITED),
+        # All of its messages are on their way.
+        ({"outstanding": 10, "ready": 0}, Condition.DELIVERING),
+        ({"outstanding": 2, "cap": 2, "is_rate_spent": True, "ready": 0}, Condition.DELIVERING),
     ],
 )
 def test_a_lane_has_one_condition(fields: dict[str, Any], condition: Condition) -> None:
@@ -77,7 +83,7 @@ def status(condition: Condition, lane: LaneView | None = LANE, **fields: Any) ->
 def test_the_sentence_and_the_card_tell_the_same_of_the_push_backoff(
     pause_ms: float, beginning: str, card: str
 ) -> None:
-    lane = replace(LANE, is_backing_off=True, pause_ms=pause_ms, retry_in_ms=18_000.0)
+    lane = replace(LANE, is_backing_off=True, pause_ms=pause_ms, retry_in_ms=18_000.0, ready=0)
     condition = condition_of(lane)
     backing_off = status(condition, lane, last_result="503", next_attempt_ms=next_attempt_ms(condition, lane))
     assert words.status_sentence(backing_off) == (
@@ -88,7 +94,7 @@ def test_the_sentence_and_the_card_tell_the_same_of_the_push_backoff(
 
 @pytest.mark.parametrize("others", [{"ready": 1}, {"is_spilled": True}])
 def test_the_next_attempt_is_that_of_a_message_which_has_not_failed_if_there_is_one(others: dict[str, Any]) -> None:
-    lane = replace(LANE, is_backing_off=True, pause_ms=400.0, retry_in_ms=600_000.0, retrying=4)
+    lane = replace(LANE, is_backing_off=True, pause_ms=400.0, retry_in_ms=600_000.0, retrying=4, ready=0)
     assert next_attempt_ms(Condition.BACKING_OFF, lane) == 600_000.0
     assert next_attempt_ms(Condition.BACKING_OFF, replace(lane, **others)) == 400.0
 
@@ -120,6 +126,19 @@ def test_the_time_that_all_waiting_messages_take_is_not_told_of_those_that_were_
 ) -> None:
     slowed = status(Condition.SLOWED, replace(LANE, gap_ms=500), undelivered=undelivered)
     assert words.status_sentence(slowed).endswith(f"the waiting messages {words_of_it}")
+
+
+@pytest.mark.parametrize(
+    ("outstanding", "text"), [(1, "the next attempt is under way"), (0, "the next attempt is due")]
+)
+def test_an_attempt_is_under_way_only_if_a_message_is(outstanding: int, text: str) -> None:
+    lane = replace(LANE, is_backing_off=True, outstanding=outstanding)
+    assert words.status_sentence(status(Condition.BACKING_OFF, lane, next_attempt_ms=0.0)).endswith(f"; {text}.")
+
+
+def test_one_server_of_a_cluster_may_be_all_that_is_away(settings: Any) -> None:
+    settings.REDIS_URL = "redis+cluster://127.0.0.1:7000"
+    assert words.redis_text(Cause.REDIS_AWAY) == "Redis cannot be reached (at least one of its servers)"
 
 
 def test_a_reason_is_explained_in_words() -> None:
