@@ -21,7 +21,9 @@ def page_in(requests: Sequence[PageRequest]) -> None:
     """Read the next page of each lane and offer it."""
     of_keys = [request for request in requests if request.is_of_keys]
     of_lanes = [request for request in requests if not request.is_of_keys]
-    pages = [page for request in of_keys for page in _read_keys(request)]
+    pages = [_read_keys(request) for request in of_keys]
+    turned = _turn_back(of_keys)
+    pages = [page for page in pages if page.request.lane not in turned]
     if of_lanes:
         pages += _read_next(of_lanes)
     default_backlog().offer_pages(pages)
@@ -52,24 +54,41 @@ def _read_next(requests: Sequence[PageRequest]) -> list[Page]:
     return pages
 
 
-def _read_keys(request: PageRequest) -> list[Page]:
+def _read_keys(request: PageRequest) -> Page:
     """Read the next rows of ordering keys, from what the lane has left of each on."""
     limit = max(min(request.rows, PAGE_ROWS // len(request.keys)), 1)
-    # One more, which says where to read on.
+    rows_of = _rows_of_keys(request, request.keys, limit=limit + 1)  # one more, which says where to read on
+    first_ids = {key: _first_of_key(request.lane, key, request.keys[key]) for key, rows in rows_of.items() if not rows}
+    rows_of |= _rows_of_keys(request, {key: it for key, it in first_ids.items() if it is not None}, limit=limit + 1)
+    next_ids = {key: rows[limit].message_id if len(rows) > limit else "" for key, rows in rows_of.items()}
+    return _page_of(request, [row for rows in rows_of.values() for row in rows[:limit]], next_ids)
+
+
+def _rows_of_keys(
+    request: PageRequest, first_ids: Mapping[str, int], *, limit: int
+) -> dict[str, list[statements.PageRow]]:
+    """Return the next rows of ordering keys, each from one of its messages on."""
     ranges = [
-        statements.PageRange(*request.lane, first_id, limit + 1, _inline_bytes(request), of_key=True)
-        for first_id in request.keys.values()
+        statements.PageRange(*request.lane, first_id, limit, _inline_bytes(request), of_key=True)
+        for first_id in first_ids.values()
     ]
-    rows_of = statements.read_pages(ranges)
-    if not all(rows_of):
-        # Something settled the first one: if its message is gone, so is the name of its key.
-        _begin_anew(request.lane)
-        return []
-    next_ids = {
-        key: rows[limit].message_id if len(rows) > limit else ""
-        for key, rows in zip(request.keys, rows_of, strict=True)
-    }
-    return [_page_of(request, [row for rows in rows_of for row in rows[:limit]], next_ids)]
+    return dict(zip(first_ids, statements.read_pages(ranges), strict=True)) if ranges else {}
+
+
+def _first_of_key(lane: Lane, key: str, from_id: int) -> int | None:
+    """Return the first message of an ordering key that a lane is owed, where the message `from_id` has no rows."""
+    if statements.ordering_keys([from_id]):
+        return None
+    # The message is gone, and with it the name of its key.
+    while ids := lanerows.waiting_ids(
+        **lane._asdict(), after_id=from_id - 1, before_id=statements.LAST_ID, limit=statements.DELETE_CHUNK
+    ):
+        ordering_keys = statements.ordering_keys(ids)
+        for message_id in ids:
+            if key_digest(ordering_keys.get(message_id, "")) == key:
+                return message_id
+        from_id = ids[-1] + 1
+    return None
 
 
 def _page_of(
@@ -93,8 +112,14 @@ def _inline_bytes(request: PageRequest) -> int:
 
 
 def _turn_back(requests: Sequence[PageRequest]) -> set[Lane]:
-    """Let ordered lanes that have read beyond what Redis was not told of begin anew, and return them."""
-    from_ids = {(it.lane.subscription_id, it.lane.region): it.from_id for it in requests}
+    """Let ordered lanes that have read beyond what Redis was not told of begin anew, and return them.
+
+    A page of keys may be beyond whatever that was.
+    """
+    from_ids = {
+        (it.lane.subscription_id, it.lane.region): statements.LAST_ID if it.is_of_keys else it.from_id
+        for it in requests
+    }
     lost = lost_before(from_ids)
     for lane, keys in lost.items():
         _begin_anew(Lane(*lane))

@@ -101,8 +101,8 @@ local function hurry_retries(key, now)
   end)
 end
 
--- Makes the first parked delivery of a key the next one, which is due at once. For an endpoint it is no retry: those have few
--- tokens while a lane has bad messages.
+-- Makes the first parked delivery of a key the next one, which is due at once, though after the retries that were due at the last
+-- pull. For an endpoint it is no retry: those have few tokens while a lane has bad messages.
 local function next_of_key(key, state, ordering)
   local following = redis.call('LPOP', key .. ':q:' .. ordering)
   if not following then
@@ -113,7 +113,7 @@ local function next_of_key(key, state, ordering)
   state.parked = state.parked - 1
   redis.call('HSET', key .. ':k', ordering, following)
   redis.call('HSET', key .. ':d', following, state.mode == PUSH and WAITING or RETRYING)
-  if state.mode ~= PUSH then return redis.call('ZADD', key .. ':z', 0, following) end
+  if state.mode ~= PUSH then return redis.call('ZADD', key .. ':z', state.pumped_ms, following) end
   redis.call('LPUSH', key .. ':b', redis.call('HGET', key .. ':m', following))
   redis.call('HDEL', key .. ':m', following)
 end

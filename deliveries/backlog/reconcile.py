@@ -185,12 +185,14 @@ def _first_orphans(ranges: Sequence[LaneRange]) -> dict[Lane, int]:
             chunk = ranges[start : start + lanes_together]
             ids = lanerows.oldest_ids(chunk, limit=limit)
             missing = default_backlog().missing({Lane(*r[:2]): names for r, names in zip(chunk, ids, strict=True)})
-            missing = {lane: _without_left(lane, names) for lane, names in missing.items()}
+            left = {lane: default_backlog().left_keys(lane) for lane in missing}
+            missing = {lane: _without_left(lane, names, left[lane]) for lane, names in missing.items()}
             checked = [(*lane, int(name)) for lane, names in missing.items() for name in names[:MISSING_CHECKED]]
             lowest = lanerows.oldest_waiting(checked) if checked else {}
             orphans |= {Lane(*lane): message_id for lane, message_id in lowest.items()}
+            left_ids = {tuple(lane): tuple(keys.values()) for lane, keys in left.items()}
             later += [
-                r._replace(after_id=int(names[-1]))
+                r._replace(after_id=int(names[-1]), left_ids=left_ids.get(r[:2], r.left_ids))
                 for r, names in zip(chunk, ids, strict=True)
                 if len(names) == limit and (r.subscription_id, r.region) not in lowest
             ]
@@ -198,9 +200,8 @@ def _first_orphans(ranges: Sequence[LaneRange]) -> dict[Lane, int]:
     return orphans
 
 
-def _without_left(lane: Lane, names: list[str]) -> list[str]:
-    """Return those of the deliveries missing in Redis that the lane has not left to the database on purpose."""
-    keys = default_backlog().left_keys(lane)
+def _without_left(lane: Lane, names: list[str], keys: Mapping[str, int]) -> list[str]:
+    """Return those of the deliveries missing in Redis that the lane has not left to the database: `keys` has those."""
     if not keys:
         return names
     ordering_keys = statements.ordering_keys([int(name) for name in names])

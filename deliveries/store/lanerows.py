@@ -102,18 +102,24 @@ def push_backlogs() -> dict[str, int]:
 
 
 class LaneRange(NamedTuple):
-    """The deliveries of a lane in an open range of message ids."""
+    """The deliveries of a lane in an open range of message ids.
+
+    Those of the ordering keys of the messages `left_ids` are left out, from these messages on.
+    """
 
     subscription_id: int
     region: str
     after_id: int
     before_id: int
+    left_ids: Sequence[int] = ()
 
 
 def oldest_ids(ranges: Sequence[LaneRange], *, limit: int) -> list[list[str]]:
     """Return the message ids, as text, of at most `limit` of the oldest deliveries of each range, in order."""
+    if any(it.left_ids for it in ranges):
+        return [_oldest_others(it, limit=limit) if it.left_ids else oldest_ids([it], limit=limit)[0] for it in ranges]
     names = ("subscription_id", "region", "after_id", "before_id")
-    source, parameters = rows_table(ranges, names, ("bigint", "text", "bigint", "bigint"))
+    source, parameters = rows_table([it[:4] for it in ranges], names, ("bigint", "text", "bigint", "bigint"))
     group = "string_agg(message_id::text, ',' ORDER BY message_id)" if is_postgresql() else "group_concat(message_id)"
     rows = fetch_rows(
         f"SELECT r.number, (SELECT {group} FROM (SELECT message_id FROM deliveries_delivery d"
@@ -124,6 +130,20 @@ def oldest_ids(ranges: Sequence[LaneRange], *, limit: int) -> list[list[str]]:
     )
     texts = dict(rows)
     return [texts[number].split(",") if texts[number] else [] for number in range(1, len(ranges) + 1)]
+
+
+def _oldest_others(lane: LaneRange, *, limit: int) -> list[str]:
+    """Return what oldest_ids does of a range in which keys are left out. Both sides are read from indexes alone."""
+    keys, first_ids = rows_table([(first_id,) for first_id in lane.left_ids], ("first_id",), ("bigint",))
+    ids = fetch_ids(
+        "SELECT message_id FROM deliveries_delivery"
+        " WHERE subscription_id = %s AND region = %s AND message_id > %s AND message_id < %s"
+        f" EXCEPT SELECT m.id FROM {keys} k CROSS JOIN deliveries_message f CROSS JOIN deliveries_message m"
+        " WHERE f.id = k.first_id AND m.topic_id = f.topic_id AND m.ordering_key = f.ordering_key"
+        " AND m.ordering_key > '' AND m.id >= k.first_id AND m.id > %s AND m.id < %s ORDER BY message_id LIMIT %s",
+        [*lane[:4], *first_ids, lane.after_id, lane.before_id, limit],
+    )
+    return list(map(str, ids))
 
 
 def oldest_waiting(deliveries: Sequence[tuple[int, str, int]]) -> dict[tuple[int, str], int]:

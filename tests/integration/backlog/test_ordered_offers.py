@@ -109,14 +109,16 @@ def offer_rows(backlog: Backlog, request: PageRequest, rows: dict[int, str]) -> 
 
 
 def test_a_late_offer_is_not_taken_as_pages_have_had_its_message(lane: Backlog) -> None:
-    # Given a lane that reads the database, where two messages are whose offers have not come
-    assert not takes(lane, keyed(FIRST + 2, "c", None))
+    # Given a lane that reads the database, where messages are whose offers have not come
+    assert not takes(lane, keyed(FIRST + 3, "c", None))
     [request] = page_requests(lane, region=LANE.region)
-    offer_rows(lane, request, dict(zip(ids(3), "abc", strict=True)))
-    assert fetched_ids(lane) == ids(3)
-    settle(lane, Verdict.ACK, *ids(3))
+    offer_rows(lane, request, dict(zip(ids(4), ["a", "b", "", "c"], strict=True)))
+    lane_change(lane, LANE, window=4)
+    lane.configure(LANE, mode=Mode.PUSH, action="known", ordered=True)
+    assert fetched_ids(lane) == ids(4)
+    settle(lane, Verdict.ACK, *ids(4))
     # When the offers come, then the messages don't go out again
-    for late in (keyed(FIRST, "a", 0), keyed(FIRST + 1, "b", 0)):
+    for late in (keyed(FIRST, "a", 0), keyed(FIRST + 1, "b", 0), keyed(FIRST + 2, "", 0)):
         assert not takes(lane, late)
         [request] = page_requests(lane, region=LANE.region)
         lane.offer_pages([Page(request, [], request.from_id, True, [])])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -12,9 +13,13 @@ from deliveries.backlog.codes import Mode
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import Lane
-from deliveries.models import Delivery
+from deliveries.deadletters.settling import Settlement, settle_messages
+from deliveries.models import Delivery, LostOffer, Message
 from deliveries.publish.service import publish_message
+from deliveries.publish.storing import take_message_ids
 from deliveries.rules.payload import NewMessage
+from deliveries.store import lanerows, statements
+from deliveries.store.lostoffers import note_lost
 from subscriptions.models import Subscription
 from subscriptions.selectors import get_topic
 from tests.integration.backlog.test_backlog import FIRST, LANE
@@ -85,31 +90,124 @@ def test_a_message_that_is_not_acknowledged_holds_back_its_own_key_alone_in_pull
 ) -> None:
     monkeypatch.setattr(default_backlog(), "limit", LIMIT)
     monkeypatch.setattr(reconcile, "GRACE_MS", -60_000)
-    api.put("topics/orders", {})
-    pulled: list[tuple[str, int]] = []
-    refused: list[str] = []
-
-    def pull(*, nacks: bool) -> int:
-        received = api.post("subscriptions/pull:pull", {"maxMessages": room, "returnImmediately": True})
-        for it in received.body.get("receivedMessages", []):
-            is_bad = it["message"]["orderingKey"] == "bad"
-            if is_bad and nacks:
-                refused.append(it["ackId"])
-                body = {"ackIds": [it["ackId"]], "ackDeadlineSeconds": 0}
-                api.post("subscriptions/pull:modifyAckDeadline", body)
-            else:
-                pulled.append((it["message"]["orderingKey"], int(it["message"]["attributes"]["n"])))
-                api.post("subscriptions/pull:acknowledge", {"ackIds": [it["ackId"]]})
-        return len(pulled)
-
-    api.create("subscriptions/pull", {"topic": TOPIC, "enableMessageOrdering": True} | policy)
-    publish_all()
-    wait_for(lambda: pull(nacks=True) == OTHERS, what="the messages of other keys")
-    assert refused
-    assert lane_state(default_backlog(), lane_of("pull")).left == 1
+    puller = Puller(api, policy, room=room)
+    puller.leave_bad()
+    assert puller.refused
     assert reconcile.audit() == 0
-    wait_for(lambda: pull(nacks=False) == OTHERS + BAD, what="the messages of the key")
-    assert pulled[OTHERS:] == [("bad", number) for number in range(BAD)]
+    wait_for(lambda: puller.pull() == OTHERS + BAD, what="the messages of the key")
+    assert puller.pulled[OTHERS:] == [("bad", number) for number in range(BAD)]
+
+
+class Puller:
+    """An ordered pull subscription with the messages of `publish_all`, whose subscriber may refuse some keys."""
+
+    def __init__(self, api: Api, policy: dict[str, Any], *, room: int) -> None:
+        self._api = api
+        self._room = room
+        self.pulled: list[tuple[str, int]] = []
+        self.refused: set[str] = set()
+        api.put("topics/orders", {})
+        api.create("subscriptions/pull", {"topic": TOPIC, "enableMessageOrdering": True} | policy)
+        publish_all()
+
+    @property
+    def lane(self) -> Lane:
+        return lane_of("pull")
+
+    def pull(self, *, refusing: Collection[str] = ()) -> int:
+        """Pull once, and return how many messages were acknowledged until now."""
+        request = {"maxMessages": self._room, "returnImmediately": True}
+        for it in self._api.post("subscriptions/pull:pull", request).body.get("receivedMessages", []):
+            key = it["message"]["orderingKey"]
+            if key in refusing:
+                self.refused.add(it["message"]["messageId"])
+                body = {"ackIds": [it["ackId"]], "ackDeadlineSeconds": 0}
+                self._api.post("subscriptions/pull:modifyAckDeadline", body)
+            else:
+                self.pulled.append((key, int(it["message"]["attributes"]["n"])))
+                self._api.post("subscriptions/pull:acknowledge", {"ackIds": [it["ackId"]]})
+        return len(self.pulled)
+
+    def leave_bad(self, *, refusing: Collection[str] = ("bad",)) -> None:
+        """Pull until the lane has left the key "bad" to the database, and only refused keys have messages."""
+        wait_for(lambda: self.pull(refusing=refusing) == OTHERS + 1 - len(refusing), what="the messages of other keys")
+        assert lane_state(default_backlog(), self.lane).left == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_audit_passes_what_was_left_at_once_and_finds_what_is_missing(
+    api: Api, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a lane that has left to the database more than an audit compares at once
+    monkeypatch.setattr(default_backlog(), "limit", LIMIT)
+    monkeypatch.setattr(reconcile, "GRACE_MS", -60_000)
+    monkeypatch.setattr(reconcile, "FIRST_IDS", 3)
+    monkeypatch.setattr(reconcile, "MORE_IDS", 5)
+    puller = Puller(api, {}, room=10)
+    puller.leave_bad()
+    # When it was not told of a message
+    with monkeypatch.context() as patch:
+        patch.setattr(default_backlog(), "offer", lambda _: None)
+        publish_message(topic=get_topic(name=TOPIC), messages=[NewMessage(b"x", {"n": "0"}, "unheard")])
+    looks = []
+    oldest_ids = lanerows.oldest_ids
+    monkeypatch.setattr(lanerows, "oldest_ids", lambda *args, **limit: looks.append(args) or oldest_ids(*args, **limit))
+    # Then an audit finds it, and reads no part of the key but the first
+    assert reconcile.audit() == 1
+    assert len(looks) <= 5, "a page of what Redis has, and one of what was left"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("gone", [1, BAD - 1])
+@pytest.mark.parametrize("is_swept", [True, False])
+def test_a_key_goes_on_and_leaves_others_alone_when_the_first_messages_that_were_left_are_gone(
+    api: Api, redis_url: str, monkeypatch: pytest.MonkeyPatch, gone: int, is_swept: bool
+) -> None:
+    # Given a message of another key that waits for its retry
+    monkeypatch.setattr(default_backlog(), "limit", LIMIT)
+    puller = Puller(api, {"retryPolicy": {"minimumBackoff": "600s", "maximumBackoff": "600s"}}, room=10)
+    puller.leave_bad(refusing=("bad", "good-0"))
+    retries = f"{puller.lane.root}:z"
+    (first, _), (other, due_ms) = sorted(default_backlog().client.zrange(retries, 0, -1, withscores=True))
+    # When messages are gone of the key that was left, and the one before them is skipped
+    ids = sorted(Delivery.objects.filter(message_id__gt=int(first)).values_list("message_id", flat=True))[:gone]
+    Delivery.objects.filter(message_id__in=ids).delete()
+    if is_swept:
+        Message.objects.filter(pk__in=ids).delete()
+    settle_messages(Subscription.objects.get(), [int(first)], settlement=Settlement.SKIP)
+    # Then the others of the key come
+    count = len(puller.pulled)
+    wait_for(lambda: puller.pull() >= count + BAD - 1 - gone, what="the messages of the key")
+    puller.pull()
+    assert puller.pulled[count:] == [("bad", number) for number in range(1 + gone, BAD)]
+    assert lane_state(default_backlog(), puller.lane).left == 0
+    # And the other message waits as before
+    assert default_backlog().client.zscore(retries, other) == due_ms
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("page_number", [10, 11])
+def test_a_message_of_a_key_that_was_left_waits_for_a_lost_one_that_was_published_before_it(
+    api: Api, redis_url: str, monkeypatch: pytest.MonkeyPatch, page_number: int
+) -> None:
+    # Given a key of which one message was left to the database
+    monkeypatch.setattr(default_backlog(), "limit", LIMIT)
+    [lost_id] = take_message_ids(1)
+    puller = Puller(api, {}, room=10)
+    puller.leave_bad()
+    refused = sorted(Delivery.objects.values_list("message_id", flat=True))
+    Delivery.objects.filter(message_id__in=refused[1:-1]).delete()
+    # When one that overlaps it is stored, and its offer is lost
+    lane, topic = puller.lane, get_topic(name=TOPIC)
+    statements.insert_messages_with(
+        [(lost_id, topic.pk, "local", b"lost", '{"n":"-1"}', "bad")], [(lost_id, lane.subscription_id, "local", 0, "")]
+    )
+    note_lost([LostOffer(**lane._asdict(), message_id=lost_id)])
+    # Then the key's next message comes behind it, whichever page is read first
+    publish_message(topic=topic, messages=[NewMessage(b"x", {"n": str(BAD)}, "bad")])
+    lane_change(default_backlog(), lane, page_number=page_number)
+    wait_for(lambda: puller.pull() >= OTHERS + 4, what="the messages of the key")
+    assert puller.pulled.index(("bad", -1)) < puller.pulled.index(("bad", BAD))
 
 
 def starving(redis_url: str, keys: list[str], *, limit: int) -> Model:
@@ -296,6 +394,27 @@ def test_a_pull_lane_reads_no_more_while_many_messages_that_were_nacked_wait(red
     # Then Redis has as many of its messages as may be leased, and not all
     assert 40 <= len(nacked) <= 60
     assert client.hlen(LANE.places_key) <= 60
+
+
+@pytest.mark.any_database
+def test_the_next_message_of_a_key_comes_after_retries_of_others_that_are_due(redis_url: str) -> None:
+    # Given a puller that nacks messages of two keys, so that others of the first key wait behind it
+    client = client_of(redis_url)
+    client.flushall()
+    model = Model(Backlog(client, limit=10), Mode.PULL)
+    model.configure("new")
+    model.publish(list("abaa"))
+    model.take()
+    model.nack(FIRST)
+    model.nack(FIRST + 1)
+    # When it pulls one at a time, then the keys take turns
+    order = []
+    for _ in range(4):
+        model._lease("one", count=1)
+        [message_id] = model.out
+        order.append(message_id - FIRST)
+        model.ack(message_id)
+    assert order == [0, 1, 2, 3]
 
 
 @pytest.mark.any_database
