@@ -36,7 +36,7 @@ class Client:
 def test_requests_wait_while_a_client_reads_no_responses(
     request_: Any, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def at_once(_: object, *arguments: object) -> set[str]:
+    async def at_once(*_: object, **__: object) -> set[str]:
         return set()
 
     async def run() -> None:

@@ -456,8 +456,7 @@ def test_while_all_threads_are_busy_health_is_answered_and_too_many_requests_are
         clients = [await connected(server) for _ in range(4)]
         for count, (_, writer) in enumerate(clients[:2], 1):
             writer.write(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n")
-            await until(lambda count=count: len(submitted) == count)
-        await until(busy.is_set)
+            await until(lambda count=count: len(submitted) == count and busy.is_set())  # the first one waits no longer
         clients[2][1].write(b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
         assert (await answered(clients[2]))[2] == b'{"status": "ok"}'
         assert await clients[2][0].read() == b""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
+from pushhub.common import databases
 from pushhub.runtime import processes
 from subscriptions.transforms import systemcalls
 
@@ -44,6 +45,7 @@ def test_a_process_says_at_its_start_that_functions_run_unrestricted(
     started: list[str] = []
     monkeypatch.setattr(os, "execv", lambda path, _: started.append(path))
     monkeypatch.setattr(sys, "argv", ["processes", "web"])
+    monkeypatch.setattr(databases, "is_half_restored", lambda _: False)
 
     processes.main()
 
