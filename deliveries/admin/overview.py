@@ -77,11 +77,13 @@ def _standing(request: HttpRequest) -> dict[str, Any]:
         unknown = _("It is not known which endpoints fail: %(cause)s.") % {"cause": cause}
     except LookupError:
         unknown = _("It is not known which endpoints fail: the maintenance worker has not looked lately.")
+    figures = overview(_projects(request), state)
     hosts: dict[str, list[Failing]] = {}
     for endpoint in failing:
         hosts.setdefault(endpoint.host, []).append(endpoint)
     return {
-        "figures": _figures(overview(_projects(request), state)),
+        "figures": _figures(figures),
+        "as_of": time_text(figures.taken) if figures.taken else "",
         "health": _health(state) if access.is_root(caller) else [],
         "failing": [(host, [_failing_row(request, each) for each in of_host]) for host, of_host in hosts.items()],
         "failing_count": len(failing) + more,

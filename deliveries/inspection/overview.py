@@ -36,6 +36,8 @@ DEAD_LETTER_PERIOD = timedelta(days=1)
 class Overview:
     """The figures of some projects; None for a figure that isn't known."""
 
+    #: When what is undelivered was counted.
+    taken: datetime | None
     undelivered: int | None
     oldest_seconds: int | None
     #: Publishes and pushes a second, minute by minute, the newest last; empty if none was counted.
@@ -72,6 +74,7 @@ def _overview(project_ids: Iterable[str], taken: datetime | None, now: datetime)
     )
     summed = _rates(project_ids, now)
     return Overview(
+        taken=taken,
         undelivered=totals["undelivered"] if taken else None,
         oldest_seconds=totals["oldest"] if taken else None,
         publish_rates=summed["publish"],

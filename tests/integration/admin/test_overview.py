@@ -105,6 +105,7 @@ def test_a_failing_endpoint_is_shown_below_the_figures_with_its_reason_and_its_h
     text = page.content.decode()
     assert text.index("Undelivered messages") < text.index("127.0.0.1:40009")
     assert figures(client)["Undelivered messages"] == "1"
+    assert f"Undelivered messages and their age are as of {time_text(minute())}." in text
 
 
 def test_an_endpoint_in_backoff_fails_between_its_pauses_too(api: Api, client: Client) -> None:
