@@ -113,7 +113,7 @@ def test_a_subscriptions_page_updates_without_a_reload(
     with chromium(live_server.url) as browser:
         sign_in(browser)
         page = browser.open(address)
-        assert page.inner_text("[data-live-html=findings]").startswith("No push worker")
+        assert page.inner_text("[data-live-html=findings]").startswith("Redis knows of no push worker")
         second_tab = page.context.new_page()
         second_tab.goto(f"{browser.base}{address}")
         second_tab.click("text=Pause")

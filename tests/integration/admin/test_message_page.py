@@ -231,7 +231,8 @@ def test_a_message_that_still_waits_for_others_is_not_called_gone(api: Api, fold
     page = ada.get(f"/admin/deliveries/message/way/{message_id}/")
     assert page.context["original"]["text"] == "hello"
     assert not page.context["may_publish"]
-    # And it is gone once nobody waits for it
+    # And it is gone once nobody waits for it, while the journal tells of it
+    wait_for(lambda: any(b'"outcome":"ack"' in path.read_bytes() for path in folder.glob("open/*")))
     Delivery.objects.all().delete()
     Message.objects.all().delete()
     assert "Not kept any more" in ada.get(f"/admin/deliveries/message/way/{message_id}/").content.decode()

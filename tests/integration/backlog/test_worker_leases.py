@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -147,7 +148,8 @@ def test_a_late_result_changes_nothing_while_another_worker_has_the_message(
 ) -> None:
     before = lane_state(taken_over, LANE)
     settle(taken_over, FIRST, verdict, FROZEN)
-    assert lane_state(taken_over, LANE) == before
+    after = lane_state(taken_over, LANE)
+    assert replace(after, pumped_ms=before.pumped_ms) == before
     assert place_of(taken_over, FIRST) == Place.OUTSTANDING
     assert fetch(taken_over, OTHER, "2") == [], "its key stays locked"
     settle(taken_over, FIRST, Verdict.ACK, OTHER)
