@@ -22,7 +22,7 @@ from deliveries.inspection.failing import Failing, failing_subscriptions
 from deliveries.inspection.overview import Overview, health, overview
 from deliveries.telemetry.export.probes import Component, Status
 from deliveries.telemetry.series.coverage import Counting, counting
-from pushhub.common.clock import time_text
+from pushhub.common.clock import minute_text
 from pushhub.common.outages import Cause, outage_or_raise
 from pushhub.common.principals import Principal
 from subscriptions.console.base import caller_of
@@ -71,7 +71,7 @@ def _standing(request: HttpRequest) -> dict[str, Any]:
     try:
         rows = _subscriptions(request).annotate(may_diagnose=_may_diagnose(caller))
         failing, more, taken = failing_subscriptions(rows, state)
-        looked = time_text(taken)
+        looked = minute_text(taken)
     except redis.RedisError as error:
         cause = words.redis_text(outage_or_raise(error))
         unknown = _("It is not known which endpoints fail: %(cause)s.") % {"cause": cause}
@@ -83,7 +83,7 @@ def _standing(request: HttpRequest) -> dict[str, Any]:
         hosts.setdefault(endpoint.host, []).append(endpoint)
     return {
         "figures": _figures(figures),
-        "as_of": time_text(figures.taken) if figures.taken else "",
+        "as_of": minute_text(figures.taken) if figures.taken else "",
         "health": _health(state) if access.is_root(caller) else [],
         "failing": [(host, [_failing_row(request, each) for each in of_host]) for host, of_host in hosts.items()],
         "failing_count": len(failing) + more,

@@ -23,7 +23,7 @@ from deliveries.inspection.overview import last_round, last_rounds
 from deliveries.inspection.status import Notice, level_of
 from deliveries.models import Delivery, GaugeMinute
 from deliveries.rules.ids import publish_time
-from pushhub.common.clock import time_text, utcnow
+from pushhub.common.clock import minute_text, utcnow
 from pushhub.common.outages import Cause, outage_or_raise
 from subscriptions.console.base import ConsoleAdmin, caller_of
 from subscriptions.console.tabs import LIST_TIME_SERIES
@@ -141,7 +141,7 @@ class SubscriptionChangeList(RatedChangeList):
         super().get_results(request)
         taken = last_round(utcnow())
         #: The minute of the gauges; "" if there are none.
-        self.looked = time_text(taken) if taken else ""
+        self.looked = minute_text(taken) if taken else ""
         self.findings = [(words.noticed(notice), None) for notice in set_conditions(self.result_list)]
         projects = Project.objects.filter(pk__in={row.project_id for row in self.result_list})
         charted = set(rows_callable(caller_of(request), LIST_TIME_SERIES, projects).values_list("pk", flat=True))

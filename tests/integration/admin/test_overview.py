@@ -25,7 +25,7 @@ from deliveries.store import trial
 from deliveries.telemetry.counting.lease import Counter, Lease
 from deliveries.telemetry.series.coverage import counting
 from deliveries.telemetry.series.gauges import take_gauges
-from pushhub.common.clock import time_text, utcnow
+from pushhub.common.clock import minute_text, utcnow
 from pushhub.common.outages import Cause
 from subscriptions.iam import grants
 from subscriptions.models import Project, Subscription, Topic
@@ -105,7 +105,7 @@ def test_a_failing_endpoint_is_shown_below_the_figures_with_its_reason_and_its_h
     text = page.content.decode()
     assert text.index("Undelivered messages") < text.index("127.0.0.1:40009")
     assert figures(client)["Undelivered messages"] == "1"
-    assert f"Undelivered messages and their age are as of {time_text(minute())}." in text
+    assert f"Undelivered messages and their age are as of {minute_text(minute())}." in text
 
 
 def test_an_endpoint_in_backoff_fails_between_its_pauses_too(api: Api, client: Client) -> None:
@@ -242,7 +242,7 @@ def test_rates_are_those_of_the_last_five_minutes_with_a_curve_of_fifteen(api: A
 def test_a_quiet_console_says_when_it_found_no_endpoint_in_backoff(api: Api, client: Client) -> None:
     failing_subscription(api)
     gauge()
-    taken = time_text(GaugeRound.objects.latest("at").at)
+    taken = minute_text(GaugeRound.objects.latest("at").at)
     assert (
         f"No endpoint is known to be in backoff. PushHub looked at {taken}." in client.get("/admin/").content.decode()
     )

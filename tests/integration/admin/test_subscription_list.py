@@ -186,4 +186,4 @@ def test_the_list_says_of_when_its_figures_are(client: Client, api: Api) -> None
     assert "not known: the maintenance worker has not looked" in client.get(LIST).content.decode()
     at = utcnow().replace(second=0, microsecond=0)
     GaugeRound.objects.create(at=at)
-    assert f"are as of {at:%Y-%m-%d %H:%M:%S} UTC;" in client.get(LIST).content.decode()
+    assert f"are as of {at:%Y-%m-%d %H:%M} UTC;" in client.get(LIST).content.decode()
