@@ -37,8 +37,8 @@ def check_age(app_configs: object, databases: Sequence[str] | None = None, **_: 
 @register(Tags.database)
 def check_rows(app_configs: object, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
     """Refuse a database on which a restore was interrupted."""
-    half_restored = [alias for alias in databases or () if is_half_restored(connections[alias])]
-    return [Error(HALF_RESTORED, hint=FINISH_RESTORE, id="subscriptions.E002") for _ in half_restored]
+    error = Error(HALF_RESTORED, hint=FINISH_RESTORE, id="subscriptions.E002")
+    return [error for alias in databases or () if is_half_restored(connections[alias])]
 
 
 @register(Tags.database)

@@ -41,7 +41,8 @@ MAX_COUNTED = 10_000
 OLDEST_READ = 20
 #: Pushes fare well if that share of them is acknowledged.
 WELL = 0.9
-#: A pull subscription is pulled if a puller has asked within this time: streams ask every 20 s.
+#: A pull subscription is pulled if a puller has asked within this time: streams ask every 20 s. PULLER_AWAY_MS in
+#: common.lua is the same.
 ASKED_MS = 60_000
 #: A subscription that expires within this time is said to do so.
 SOON = timedelta(days=1)
