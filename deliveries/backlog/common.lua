@@ -322,6 +322,14 @@ local function note_left(key, state, ordering, id)
   redis.call('HSET', key .. ':w', ordering, first .. ' ' .. since)
 end
 
+-- Notes messages of keys that were left to the database. One whose commit took long may come before those: it is read with them, or
+-- would be overtaken by them while it waits in Redis.
+local function note_late(key, state, ids, orderings)
+  for i, ordering in ipairs(state.left > 0 and orderings or {}) do
+    if ordering ~= '' and left_of(key, ordering) then note_left(key, state, ordering, ids[i]) end
+  end
+end
+
 -- Notes that a worker brings the next page. Returns the id to read from, the page's number, the id up to which rows may have
 -- been in Redis before, the generation, how many rows are wanted, whether larger payloads stay in the database, whether the
 -- lane is prompt, and whether it is ordered. A page that is late and its repetition have the same number: the first to arrive

@@ -130,10 +130,7 @@ local function offer(key, settings)
     end
   end
   if taken < #ids then spill(key, state, ids[taken + 1]) end
-  -- A message whose commit took long may come before what was left of its key. It is read with that, or would be overtaken.
-  for i = taken + 1, state.left > 0 and FIELDS == 4 and #ids or 0 do
-    if orderings[i] ~= '' and left_of(key, orderings[i]) then note_left(key, state, orderings[i], ids[i]) end
-  end
+  note_late(key, state, ids, orderings)
   -- A lane that had messages already has been pumped, and is pumped again when more of them may go out.
   local is_waiting = state.mode == PUSH
     and (state.spilled == 0 and (length > 0 or waits_for_token(state, now)) or was_spilled and now < state.resume_ms)

@@ -46,6 +46,7 @@ elseif is_taken then
   -- What waits here is tried in turns with retries while the lane is in backoff, so it must not be retries, too.
   local due = state.mode == PUSH and state.ordered == 0 and now
   add_held(state, append(key, ids, #ids, function(i) return messages[i] end, orderings, due))
+  note_late(key, state, ids, orderings)
   page_arrived(state, ARGV[2], ARGV[5] == '1')
   if state.ordered == 1 and ARGV[5] == '1' then note_last(key, ids, orderings, #ids) end
 else

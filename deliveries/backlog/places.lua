@@ -191,6 +191,9 @@ end
 
 -- Lets the deliveries go that waited for this one, because it has left the lane.
 local function free_key(key, state, id, ordering)
+  -- A page of the key that was read before may have it.
+  local first = state.left > 0 and left_of(key, ordering)
+  if first and not id_less(id, first) then note_left(key, state, ordering, id) end
   if redis.call('LREM', key .. ':u:' .. ordering, 1, id) == 1 then
     if redis.call('EXISTS', key .. ':u:' .. ordering) == 1 then return end
     redis.call('HDEL', key .. ':v', ordering)

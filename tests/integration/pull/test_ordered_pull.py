@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+import redis
 
+from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.elsewhere import hear_of_elsewhere
@@ -20,6 +23,7 @@ from deliveries.pull.leasing import Received, pull_messages
 from deliveries.pull.settling import acknowledge_messages, forget_deliveries
 from deliveries.retention.seeking import seek_subscription
 from deliveries.rules.payload import NewMessage
+from deliveries.store import statements
 from pushhub.common.errors import InvalidArgument
 from subscriptions.models import Subscription
 from subscriptions.selectors import get_topic
@@ -214,6 +218,23 @@ def test_messages_whose_acks_were_lost_before_the_database_heard_of_them_come_ag
     default_backlog().acknowledge(Lane(puller.subscription.pk, "local"), pairs, generation=leases[0].generation)
     puller.lapse("k1", "k2")
     assert puller.pull() == ["k1", "k2"]
+
+
+@pytest.mark.parametrize(("part", "name"), [(Backlog, "release"), (statements, "delete_deliveries")])
+def test_an_ack_that_is_repeated_after_an_outage_between_its_steps_lets_its_key_go_on(
+    puller: Puller, monkeypatch: pytest.MonkeyPatch, part: object, name: str
+) -> None:
+    publish("k", 3)
+    puller.pull(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(part, name, Mock(side_effect=redis.ConnectionError("away")))
+        with pytest.raises(redis.ConnectionError):
+            puller.ack("k1", "k2")
+    other = Puller(puller.subscription, "two")
+    assert other.pull() == []
+    puller.ack("k1", "k2")
+    assert other.pull() == ["k3"]
+    assert owed() == 1
 
 
 def test_messages_whose_leases_end_while_their_acks_are_stored_leave_nothing_behind(puller: Puller) -> None:

@@ -457,3 +457,67 @@ def test_a_message_that_waits_already_goes_out_once_and_in_its_turn(blocked: Mod
     blocked.configure()
     blocked.take()
     assert ack_all(blocked) == [number for number in (1, 2, 3, 8, 9) if number not in settled]
+
+
+@pytest.mark.any_database
+@pytest.mark.parametrize("by_page", [True, False])
+def test_a_message_whose_commit_took_long_goes_out_before_one_that_was_published_after_it(
+    redis_url: str, by_page: bool
+) -> None:
+    # Given a key of which messages were left that came before one whose commit took long
+    model = starving(redis_url, ["a", "b"], limit=6)
+    slow = model._next_id("a")
+    model.publish(["a", "b", "b"])
+    if by_page:
+        model.rows[slow] = "a"
+        model._offer([slow])
+    else:
+        lane_change(model.backlog, LANE, spilled=1)
+    model.starve()
+    lane_change(model.backlog, LANE, resume_ms=9e15)
+    if not by_page:
+        # A lane knows the last messages of so many keys only
+        lane_change(model.backlog, LANE, spilled=0)
+        model.backlog.client.delete(f"{LANE.root}:t")
+        model.rows[slow] = "a"
+        model._offer([slow])
+    model.page()
+    assert lane_state(model.backlog, LANE).left == 2
+    # When the others are read while it waits in Redis
+    model.publish(["a"])
+    model.ack(FIRST)
+    model.page()
+    lane_change(model.backlog, LANE, resume_ms=0)
+    model.configure()
+    # Then it goes out before the message that was published after it
+    acked = ack_all(model)
+    assert acked.index(slow - FIRST) < acked.index(6)
+
+
+@pytest.mark.any_database
+def test_a_pulled_message_does_not_come_again_after_its_ack_with_one_whose_commit_took_long(redis_url: str) -> None:
+    # Given a puller that holds a message of a key, of which later messages were left
+    client = client_of(redis_url)
+    client.flushall()
+    model = Model(Backlog(client, limit=6), Mode.PULL)
+    model.configure("new")
+    slow, pulled = model._next_id("a"), FIRST + 2
+    model.publish(["a"] * 6)
+    model._lease("one", count=1)
+    model._lease("two")
+    lane_change(model.backlog, LANE, spilled=1)
+    model.starve()
+    model.ack(FIRST + 1)
+    model._lease("one", count=1)
+    assert (model.out, lane_state(model.backlog, LANE).left) == ([pulled], 1)
+    # When it acknowledges that after a page of the key was read, which begins with an earlier message
+    model.rows[slow] = "a"
+    model._offer([slow])
+    model.read_pages()
+    assert [message_id for message_id, _ in model.pages[0].messages][:2] == [slow, pulled]
+    model.ack(pulled)
+    model.offer_pages()
+    # Then it is not sent again
+    assert not any(model.backlog.known(LANE, [pulled]))
+    model.take()
+    assert ack_all(model) == [0, 3, 4, 5, 6]
