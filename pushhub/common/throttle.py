@@ -89,15 +89,21 @@ local_counters = LocalCounters()
 def attempt(limits: Mapping[str, int], *, redis_url: str, secret: str) -> int:
     """Count an attempt under each of the names. Returns the seconds to wait, or 0 if the attempt is allowed now.
 
-    The count precedes the password check, so that many attempts at once don't all precede the first count.
+    The count precedes the password check, so that many attempts at once don't all precede the first count. An attempt
+    that a name refuses counts under none of those behind it: otherwise what one address is refused would lock out the
+    others.
     """
-    buckets = [bucket_of(name, secret=secret) for name in limits]
-    try:
-        counts = RedisCounters(redis_url).add(buckets)
-    except redis.RedisError:
-        counts = local_counters.add(buckets)
-    waits = [seconds for (count, seconds), limit in zip(counts, limits.values(), strict=True) if count > limit]
-    return max(1, round(max(waits))) if waits else 0
+    add = RedisCounters(redis_url).add
+    for name, limit in limits.items():
+        bucket = bucket_of(name, secret=secret)
+        try:
+            [(count, seconds)] = add([bucket])
+        except redis.RedisError:
+            add = local_counters.add
+            [(count, seconds)] = add([bucket])
+        if count > limit:
+            return max(1, round(seconds))
+    return 0
 
 
 def attempt_succeeded(names: Iterable[str], *, redis_url: str, secret: str) -> None:

@@ -15,6 +15,8 @@ PLAIN_FORMATS = ("json", "yaml", "table", "none")
 COLUMN_FORMATS = ("table", "value", "csv")
 #: What would break a line of a table, or steer the terminal. A message's data may have it.
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+#: The same without line breaks and tabs.
+STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ def rendered(value: Any, form: Format, *, columns: Sequence[str]) -> str:
     if form.name == "none":
         return ""
     if form.name == "json":
-        return json.dumps(value, indent=2, ensure_ascii=False)
+        return harmless(json.dumps(value, indent=2, ensure_ascii=False))
     rows = value if isinstance(value, list) else [value]
     if form.name == "yaml":
         return "---\n".join(_yaml(row) for row in rows).rstrip("\n")
@@ -62,6 +64,14 @@ def rendered(value: Any, form: Format, *, columns: Sequence[str]) -> str:
 def table(rows: Sequence[Sequence[str]], *, heads: Sequence[str]) -> str:
     """Return a table of texts. `heads` are field names, whose heads are in upper case."""
     return _aligned([[_head(head) for head in heads], *rows])
+
+
+def harmless(text: str) -> str:
+    """Return a text in which JSON's escapes stand for what steers the terminal.
+
+    Publishers choose attributes, and others the code of functions, whose errors may quote a message.
+    """
+    return STEERING.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)
 
 
 def _aligned(lines: Sequence[Sequence[str]]) -> str:

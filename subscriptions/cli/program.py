@@ -13,7 +13,7 @@ from typing import Any
 
 from subscriptions.cli.client import Client, client_of, quoted
 from subscriptions.cli.errors import CliError
-from subscriptions.cli.formats import parse_format, rendered
+from subscriptions.cli.formats import harmless, parse_format, rendered
 from subscriptions.cli.values import NO_PROJECT
 from subscriptions.cli.verbs import Result, Verb
 
@@ -50,13 +50,13 @@ def run_verb(options: dict[str, Any]) -> int:
         if text:
             sys.stdout.write(text + "\n")
     except CliError as error:
-        sys.stderr.write(f"ERROR: ({'.'.join(options['path'])}) {error}\n")
+        sys.stderr.write(f"ERROR: ({'.'.join(options['path'])}) {harmless(str(error))}\n")
         return 1
     except UnicodeEncodeError:
         sys.stderr.write(f"ERROR: ({'.'.join(options['path'])}) an argument is not UTF-8\n")
         return 1
     for failure in result.failures:
-        sys.stderr.write(f"ERROR: ({'.'.join(options['path'])}) {failure}\n")
+        sys.stderr.write(f"ERROR: ({'.'.join(options['path'])}) {harmless(failure)}\n")
     return 1 if result.failures else 0
 
 
@@ -69,7 +69,7 @@ def _text(result: Result, options: Mapping[str, Any], client: Client) -> str:
         names = [row["name"] for row in rows if isinstance(row, dict) and "name" in row]
         return "\n".join(f"{client.address}/v1/{quoted(name)}" for name in names)
     if result.form == "text" and (form is None or form.name == "table"):
-        return str(result.value)
+        return harmless(str(result.value))
     if value is None:
         return ""
     return rendered(value, form or parse_format(result.form), columns=result.columns)

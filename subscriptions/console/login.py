@@ -64,15 +64,15 @@ class LoginForm(AdminAuthenticationForm):
 
 
 def limits_of(request: HttpRequest, name: str) -> dict[str, int]:
-    """Return the counters of an attempt, each with the number of attempts that it allows."""
+    """Return the counters of an attempt, each with the number of attempts that it allows, in the order of asking."""
     browser = _known_browser(request, name)
     if browser:
         return {f"browser {browser}": FROM_A_KNOWN_BROWSER}
     address = client_address(request)
     return {
+        f"all names {address}": FOR_ALL_NAMES,
         f"address {address} {name}": FROM_AN_ADDRESS,
         f"name {name}": FROM_ANYWHERE,
-        f"all names {address}": FOR_ALL_NAMES,
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
@@ -26,6 +26,8 @@ class AvroSchema:
 
     root: Part
     named: dict[str, Part]
+    #: The names among which JSON chooses a branch of a union, or a symbol of an enum, by the part's identity.
+    choices: dict[int, dict[str, Part]] = field(default_factory=dict)
 
     def resolved(self, part: Part) -> Part:
         """Return the part that a name stands for. Primitive types stand for themselves."""
@@ -91,6 +93,7 @@ def _inside(part: object) -> Iterable[object]:
 def _check_parts(schema: AvroSchema) -> None:
     """Check that items of a list take room, so that a message of few bytes can't stand for billions of values."""
     parts = [schema.root, *schema.named.values()]
+    known: dict[int, bool] = {}
     while parts:
         part = parts.pop()
         if isinstance(part, list):
@@ -99,7 +102,7 @@ def _check_parts(schema: AvroSchema) -> None:
             continue
         if part["type"] == "fixed" and not 0 <= part["size"] <= MAX_DEFINITION_BYTES:
             raise invalid_definition("a fixed type has an impossible size.")
-        if part["type"] == "array" and not _takes_room(schema, part["items"], seen=set()):
+        if part["type"] == "array" and not _takes_room(schema, part["items"], known):
             raise invalid_definition("the items of an array must not all be empty.")
         parts.extend(field["type"] for field in part.get("fields", ()))
         parts.extend(part[inside] for inside in ("items", "values") if inside in part)
@@ -107,8 +110,11 @@ def _check_parts(schema: AvroSchema) -> None:
             parts.append(part["type"])
 
 
-def _takes_room(schema: AvroSchema, part: Part, *, seen: set[int]) -> bool:
-    """Whether each value has at least one byte. A record that contains itself has no finite values at all."""
+def _takes_room(schema: AvroSchema, part: Part, known: dict[int, bool]) -> bool:
+    """Whether each value has at least one byte. A record that contains itself has no finite values at all.
+
+    `known` has the answers for records, to which thousands of arrays may refer.
+    """
     part = schema.resolved(part)
     if not isinstance(part, dict):
         return bool(part != "null")
@@ -116,7 +122,7 @@ def _takes_room(schema: AvroSchema, part: Part, *, seen: set[int]) -> bool:
         return bool(part["size"])
     if part["type"] not in ("record", "error"):
         return True
-    if id(part) in seen:
-        return False
-    seen.add(id(part))
-    return any(_takes_room(schema, field["type"], seen=seen) for field in part["fields"])
+    if id(part) not in known:
+        known[id(part)] = False
+        known[id(part)] = any(_takes_room(schema, field["type"], known) for field in part["fields"])
+    return known[id(part)]

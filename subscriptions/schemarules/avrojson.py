@@ -40,7 +40,7 @@ def _check(schema: AvroSchema, part: Part, value: object, path: str, depth: int)
     elif part["type"] == "map":
         _check_map(schema, part, value, path, depth)
     elif part["type"] == "enum":
-        if not isinstance(value, str) or value not in part["symbols"]:
+        if not isinstance(value, str) or value not in _choices(schema, part):
             raise _wrong(path, f"one of {', '.join(part['symbols'])}")
     elif not _is_bytes(value) or len(str(value)) != part["size"]:
         raise _wrong(path, f"a text of {part['size']} bytes")
@@ -72,7 +72,7 @@ def _check_map(schema: AvroSchema, part: Part, value: object, path: str, depth: 
 
 
 def _check_union(schema: AvroSchema, part: Part, value: object, path: str, depth: int) -> None:
-    branches = {_branch_name(schema, branch): branch for branch in part}
+    branches = _choices(schema, part)
     if value is None and "null" in branches:
         return
     if not isinstance(value, dict) or len(value) != 1:
@@ -81,6 +81,22 @@ def _check_union(schema: AvroSchema, part: Part, value: object, path: str, depth
     if name == "null" or name not in branches:
         raise _wrong(path, f"one of {', '.join(sorted(branches))}")
     _check(schema, branches[name], inside, f"{path}.{name}", depth - 1)
+
+
+def _choices(schema: AvroSchema, part: Part) -> dict[str, Part]:
+    """Return the branches of a union, or the symbols of an enum, by their names. There may be thousands of them.
+
+    They are put together once, as a message may have a hundred thousand values to compare with them.
+    """
+    if id(part) not in schema.choices:
+        schema.choices[id(part)] = _choices_of(schema, part)
+    return schema.choices[id(part)]
+
+
+def _choices_of(schema: AvroSchema, part: Part) -> dict[str, Part]:
+    if isinstance(part, list):
+        return {_branch_name(schema, branch): branch for branch in part}
+    return dict.fromkeys(part["symbols"])
 
 
 def _branch_name(schema: AvroSchema, branch: Part) -> str:

@@ -21,6 +21,7 @@ from pushhub.common.principals import OPERATOR, Principal
 from pushhub.common.protojson import format_timestamp
 from subscriptions import selectors
 from subscriptions.iam import access, grants, tree
+from subscriptions.iam.visible import rows_held
 from subscriptions.models import Folder, Organization, Project
 from subscriptions.resources import fields
 from subscriptions.services import hierarchy
@@ -142,10 +143,7 @@ def undelete_project(*, project: str) -> None:
 
 def projects_visible(caller: Principal, *, filter: str = "") -> QuerySet[Project]:
     """Return the projects that the caller may get and that match the filter of a ListProjectsRequest."""
-    projects = Project.objects.select_related("organization", "folder").filter(parse_filter(filter))
-    if access.is_root(caller):
-        return projects
-    return projects.filter(pk__in=[row.pk for row in projects if access.allowed(caller, GET, row)])
+    return rows_held(caller, GET, Project.objects.select_related("organization", "folder").filter(parse_filter(filter)))
 
 
 def project_resource(project: Project) -> dict[str, Any]:

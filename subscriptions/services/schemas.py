@@ -163,22 +163,34 @@ def message_stamps(settings: Mapping[str, Any], messages: Sequence[bytes]) -> li
     revisions = _allowed(settings, selectors.schema_revision_ids(name=name))
     encoding = settings["encoding"]
     common = {"googclient_schemaencoding": encoding, "googclient_schemaname": name}
-    return [
-        {**common, "googclient_schemarevisionid": _match(data, revisions, encoding, index)}
-        for index, data in enumerate(messages)
-    ]
+    return [{**common, "googclient_schemarevisionid": match} for match in _matches(messages, revisions, encoding)]
 
 
-def _match(data: bytes, revisions: Sequence[tuple[int, str]], encoding: str, index: int) -> str:
-    reason = "The topic's schema has no revision that it allows."
-    for position, (pk, revision_id) in enumerate(revisions):
-        try:
-            _validators(pk, revision_id)[encoding](data)
-        except Mismatch as error:
-            reason = reason if position else str(error)
-        else:
-            return revision_id
-    raise failed_validation(reason, field=f"messages[{index}].data")
+def _matches(messages: Sequence[bytes], revisions: Sequence[tuple[int, str]], encoding: str) -> list[str]:
+    """Return the id of the first revision that each message matches.
+
+    Each revision is compared with all messages that are left, as compiled ones may not all be kept until the next
+    message.
+    """
+    left = dict(enumerate(messages))
+    matched: dict[int, str] = {}
+    reasons: dict[int, str] = {}
+    for pk, revision_id in revisions:
+        if not left:
+            break
+        check = _validators(pk, revision_id)[encoding]
+        for index, data in [*left.items()]:
+            try:
+                check(data)
+            except Mismatch as error:
+                reasons.setdefault(index, str(error))
+            else:
+                matched[index] = revision_id
+                del left[index]
+    for index in left:
+        reason = reasons.get(index, "The topic's schema has no revision that it allows.")
+        raise failed_validation(reason, field=f"messages[{index}].data")
+    return [revision_id for _, revision_id in sorted(matched.items())]
 
 
 def failed_validation(reason: str, *, field: str) -> InvalidArgument:

@@ -66,6 +66,13 @@ def test_wrong_passwords_from_many_addresses_are_bounded(ada: User, store: str) 
     assert attempt("wrong", address="203.0.113.1").status_code == 429
 
 
+def test_what_one_address_is_refused_locks_nobody_out_elsewhere(ada: User, store: str) -> None:
+    """Fifty attempts from one address were fifty from anywhere, although the password of five was looked at."""
+    for _ in range(login.FROM_ANYWHERE):
+        attempt("wrong")
+    assert attempt(PASSWORD, address="192.0.2.2").status_code == 302
+
+
 def test_a_password_tried_with_many_names_from_one_address_is_bounded(
     ada: User, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from subscriptions.cli import labels, transforms
 from subscriptions.cli.client import Client
 from subscriptions.cli.errors import CliError
-from subscriptions.cli.formats import table
+from subscriptions.cli.formats import harmless, table
 from subscriptions.cli.policies import policy_verbs
 from subscriptions.cli.resources import call_each, create_each, delete_each, list_all, name_by, names_in
 from subscriptions.cli.values import NEVER, count, duration, duration_or_never, full_name, pairs, seconds, words
@@ -193,7 +193,7 @@ def _watched(client: Client, name: str, *, seconds: int) -> Any:
             summary = client.call("POST", f"{name}:diagnose", {})["summary"]
             without_times = re.sub(DURATION, "", summary)
             if without_times != before:
-                print(f"{time.strftime('%H:%M:%S')} {summary}", flush=True)  # noqa: T201 - its output
+                print(f"{time.strftime('%H:%M:%S')} {harmless(summary)}", flush=True)  # noqa: T201 - its output
             before = without_times
             sleep(seconds)
     return client.call("GET", name)

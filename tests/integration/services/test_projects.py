@@ -13,6 +13,7 @@ from googleapiclient.discovery import build
 from googleapiclient.errors import HttpError
 from pytest_django.live_server_helper import LiveServer
 
+from pushhub.common.clock import utcnow
 from pushhub.common.principals import Principal
 from subscriptions.iam import grants
 from subscriptions.identity import access_tokens
@@ -105,6 +106,15 @@ def test_each_caller_sees_the_projects_that_it_may_get(managed: Any, organizatio
     assert [project["projectId"] for project in managed.list().execute()["projects"]] == ["open-one"]
     assert refusal(managed.get(projectId="secret"))[0] == 403
     assert refusal(managed.get(projectId="is-not-there"))[0] == 403
+
+
+def test_a_list_asks_the_database_as_often_for_a_hundred_projects_as_for_ten(
+    db: None, django_assert_max_num_queries: Any
+) -> None:
+    """Anybody with a token may ask for it, and each project had a query of its own."""
+    Project.objects.bulk_create(Project(project_id=f"shop-{number}", created_at=utcnow()) for number in range(100))
+    with django_assert_max_num_queries(10):
+        assert not projects.projects_visible(Principal("user:eve@example.com"))
 
 
 def test_projects_are_listed_in_pages(managed: Any) -> None:

@@ -374,6 +374,23 @@ def test_the_newest_revision_of_the_range_that_matches_is_named(api: Api) -> Non
     assert answer.fields == ["schemaSettings.firstRevisionId"]
 
 
+def test_each_revision_is_compiled_once_a_request_however_few_are_kept(
+    api: Api, kept: SizedCache[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty large revisions are not kept together, and were compiled for each of a thousand messages."""
+    created(api), committed(api)
+    topic_with(api)
+    monkeypatch.setattr(kept, "_left", 0)
+    compiled = mock.Mock(side_effect=schemas.validators)
+    monkeypatch.setattr(schemas, "validators", compiled)
+    assert publish(api, GOOD, b'{"id":null}', GOOD, GOOD).status == 200
+    assert compiled.call_count == 2
+    refused = publish(api, GOOD, b'{"id":true}', b"{}")
+    assert (
+        refused.fields == ["messages[1].data"] and "message.id must be the value of a union" in refused.error["message"]
+    )
+
+
 def test_a_field_that_the_newest_revision_lacks_matches_an_older_one(api: Api) -> None:
     first = created(api, PROTO, "PROTOCOL_BUFFER")
     narrower = {"name": NAME, "type": "PROTOCOL_BUFFER", "definition": PROTO.replace("string note = 2; ", "")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ from django.core.management import get_commands
 from pushhub import __version__
 from pushhub.cli import main as pushhub_main
 from pushhub.cli import manage, management_commands
-from subscriptions.cli.client import Fields
+from subscriptions.cli.client import Client, Fields
 from subscriptions.cli.errors import CliError
 from subscriptions.cli.expressions import parse_filter
 from subscriptions.cli.formats import Format, parse_format, rendered
@@ -45,6 +46,23 @@ class Refusing:
         if path in self._refused:
             raise CliError("no such thing", status="NOT_FOUND")
         return {"name": path}
+
+
+def test_nothing_that_somebody_else_wrote_steers_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A function of a topic writes the error that publishers see, and a publisher what a diagnosis quotes."""
+    written, shown = "a\x1b[2J\x9b2J\nb", "a\\u001b[2J\\u009b2J\nb"
+    answer = {"subscription": "s", "healthy": False, "summary": written, "steps": [], "attributes": {"k": written}}
+    monkeypatch.setattr(Client, "call", lambda *_, **__: answer)
+    diagnose = ["subscriptions", "diagnose", "worker", "--project=shop"]
+    assert main([*diagnose, "--format=json"]) == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out) == answer
+    monkeypatch.setattr(Client, "call", Mock(side_effect=CliError(written)))
+    assert main(diagnose) == 1
+    for text in (out, err, capsys.readouterr().err):
+        assert not {"\x1b", "\x9b"} & {*text} and (text == out or shown in text)
 
 
 @pytest.mark.parametrize(
