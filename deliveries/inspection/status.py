@@ -35,7 +35,7 @@ from subscriptions.models.resources import Topic
 from subscriptions.quotas import ADMINISTRATOR, PUBLISH_REQUESTS, PUBLISHER, SUBSCRIBER, Quota, used_up
 from subscriptions.selectors import Pause, pause_of
 
-#: A larger backlog is shown as "more than 10000": counting a million rows every two seconds would cost too much.
+#: A larger backlog is shown as "more than 10,000": counting a million rows every two seconds would cost too much.
 MAX_COUNTED = 10_000
 #: Deliveries that are read, besides the next retries, to find the result of the last failed push.
 OLDEST_READ = 20
