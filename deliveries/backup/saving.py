@@ -14,6 +14,7 @@ import orjson
 from django.apps import apps
 from django.apps.registry import Apps
 from django.conf import settings
+from django.core.checks import Tags, run_checks
 from django.db import connections, transaction
 from django.db.migrations.executor import MigrationExecutor
 
@@ -21,7 +22,6 @@ from deliveries.backup.tables import columns_of, content_of, last_id, models_in_
 from pushhub.common.databases import FINISH_RESTORE, HALF_RESTORED, is_half_restored
 from pushhub.common.errors import FailedPrecondition
 from pushhub.common.stores import lock_file, open_private, replacing
-from subscriptions.checks import check_age
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -61,8 +61,9 @@ def find_migrations(using: str) -> tuple[list[tuple[str, str]], Apps]:
     graph, applied = executor.loader.graph, executor.loader.applied_migrations
     if not executor.migration_plan(graph.leaf_nodes()):
         return graph.leaf_nodes(), apps
-    for error in check_age(None, [using]):
-        raise FailedPrecondition(f"{error.msg} {error.hint}")
+    for found in run_checks(tags=[Tags.database], databases=[using]):
+        if found.is_serious():
+            raise FailedPrecondition(f"{found.msg} {found.hint}")
     migrations = list(dict(sorted(node for node in applied if node in graph.nodes)).items())
     if not migrations:
         raise FailedPrecondition("The database has no tables. Run `pushhub migrate` first.")
