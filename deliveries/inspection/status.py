@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from deliveries.backlog.backlog import Backlog
-from deliveries.backlog.codes import Mode
+from deliveries.backlog.codes import PULLER_AWAY_MS, Mode
 from deliveries.backlog.default import impatient_backlog
 from deliveries.backlog.records import Lane
 from deliveries.deadletters.forwarding import dead_letter_topic_usable
@@ -41,9 +41,6 @@ MAX_COUNTED = 10_000
 OLDEST_READ = 20
 #: Pushes fare well if that share of them is acknowledged.
 WELL = 0.9
-#: A pull subscription is pulled if a puller has asked within this time: streams ask every 20 s. PULLER_AWAY_MS in
-#: common.lua is the same.
-ASKED_MS = 60_000
 #: A subscription that expires within this time is said to do so.
 SOON = timedelta(days=1)
 
@@ -183,7 +180,7 @@ def _condition(
     if used_up(backlog.shared, [SUBSCRIBER], project=subscription.project.project_id):
         return Condition.QUOTA_USED, lane
     is_pulled = any(
-        view.outstanding or (view.asked_ms_ago is not None and view.asked_ms_ago < ASKED_MS) for view in lanes
+        view.outstanding or (view.asked_ms_ago is not None and view.asked_ms_ago < PULLER_AWAY_MS) for view in lanes
     )
     elsewhere = [view for view in waiting if view.is_elsewhere]
     if elsewhere and not is_pulled:
