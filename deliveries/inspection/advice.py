@@ -16,7 +16,9 @@ REASONS: dict[str, Any] = {
     Reason.CONNECT_TIMEOUT: gettext_lazy("Start the endpoint, or open its firewall for PushHub."),
     Reason.CONNECT_FAILED: gettext_lazy("Start the endpoint, or open its firewall for PushHub."),
     Reason.DNS_FAILED: gettext_lazy("Correct the name, or add it to the DNS."),
-    Reason.TLS_FAILED: gettext_lazy("Let the endpoint speak TLS 1.2 or newer, with a valid certificate for its host name."),
+    Reason.TLS_FAILED: gettext_lazy(
+        "Let the endpoint speak TLS 1.2 or newer, with a valid certificate for its host name."
+    ),
     Reason.RESET: gettext_lazy("Find out why the endpoint closes the connection before it answers."),
     Reason.INVALID_RESPONSE: gettext_lazy("Let the endpoint speak HTTP/1.1."),
     Reason.HEADER_TOO_LARGE: _SMALLER,

@@ -15,8 +15,8 @@ from typing import Self
 READY = re.compile(r"Server started, listening on (\d+)")
 CONSOLE = re.compile(r"console and REST at (\S+)/")
 STOP_SECONDS = 30.0
-#: Runs the emulator of this installation. The folder of the tests may have a package `subscriptions` of its own. When the
-#: run of the tests was killed, the pipe from it closes.
+#: Runs the emulator of this installation. The folder of the tests may have a package `subscriptions` of its own. The
+#: pipe from the tests closes when they were killed.
 PROGRAM = f"""\
 import os, signal, sys, threading
 
