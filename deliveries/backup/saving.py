@@ -14,12 +14,11 @@ import orjson
 from django.apps import apps
 from django.apps.registry import Apps
 from django.conf import settings
-from django.core.checks import Tags, run_checks
 from django.db import connections, transaction
 from django.db.migrations.executor import MigrationExecutor
 
 from deliveries.backup.tables import columns_of, content_of, last_id, models_in_order
-from pushhub.common.databases import FINISH_RESTORE, HALF_RESTORED, is_half_restored
+from pushhub.common.databases import FINISH_RESTORE, HALF_RESTORED, is_half_restored, refusal_line
 from pushhub.common.errors import FailedPrecondition
 from pushhub.common.stores import lock_file, open_private, replacing
 
@@ -61,9 +60,8 @@ def find_migrations(using: str) -> tuple[list[tuple[str, str]], Apps]:
     graph, applied = executor.loader.graph, executor.loader.applied_migrations
     if not executor.migration_plan(graph.leaf_nodes()):
         return graph.leaf_nodes(), apps
-    for found in run_checks(tags=[Tags.database], databases=[using]):
-        if found.is_serious():
-            raise FailedPrecondition(f"{found.msg} {found.hint}")
+    if refusal := refusal_line(using):
+        raise FailedPrecondition(refusal)
     migrations = list(dict(sorted(node for node in applied if node in graph.nodes)).items())
     if not migrations:
         raise FailedPrecondition("The database has no tables. Run `pushhub migrate` first.")
