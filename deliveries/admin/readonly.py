@@ -9,6 +9,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.functional import cached_property
 
+from deliveries.inspection.words import count_text
 from deliveries.rules.ids import publish_time
 from pushhub.common.clock import time_text
 from subscriptions.console.base import UNCHANGEABLE, ConsoleAdmin
@@ -19,15 +20,23 @@ def publish_time_shown(message_id: int) -> str:
     return time_text(publish_time(message_id), milliseconds=True)
 
 
+class MoreThan(int):
+    """The number of rows that pages have, of more rows, which are not counted. Django's templates show it as such."""
+
+    def __str__(self) -> str:
+        return count_text(self + 1, most=self)
+
+
 class UncountedPaginator(Paginator):  # type: ignore[type-arg]
-    """Pages without counting a table of millions: it says that there is always more, up to a bound."""
+    """Pages of the first rows, up to a bound: a table of millions isn't counted."""
 
     MOST = 10_000
 
     @cached_property
     def count(self) -> int:
         rows: QuerySet[Any] = self.object_list  # type: ignore[assignment]
-        return rows.order_by().values("pk")[: self.MOST].count()
+        counted = rows.order_by().values("pk")[: self.MOST + 1].count()
+        return counted if counted <= self.MOST else MoreThan(self.MOST)
 
 
 class ReadOnlyAdmin(ConsoleAdmin):

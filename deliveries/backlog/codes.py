@@ -110,6 +110,8 @@ RULE_CODES = {
 STATE_CODES = LANE_CODES | RULE_CODES
 #: The fields that are text in Lua: a double does not hold every id.
 TEXT_FIELDS = ("generation", "cursor", "spilled_from", "read_to")
+#: So long after its last request a puller counts as away. Streams ask every 20 s.
+PULLER_AWAY_MS = 60_000
 
 
 def lua_names(*, time_scale: float = 1.0, budget_bytes: int = 0, cells: int = 1, on_cluster: bool = False) -> str:
@@ -124,7 +126,7 @@ def lua_names(*, time_scale: float = 1.0, budget_bytes: int = 0, cells: int = 1,
             f"local TIME_SCALE, BUDGET_BYTES, CELLS = {time_scale!r}, {budget_bytes!r}, {cells!r}",
             f"local ON_CLUSTER = {str(on_cluster).lower()}",
             *(f"local {phase.name} = {phase.value}" for phase in Phase),
-            f"local FREE_LEVEL = {FREE_LEVEL!r}",
+            f"local FREE_LEVEL, PULLER_AWAY_MS = {FREE_LEVEL!r}, {PULLER_AWAY_MS!r}",
             f"local COUNTDOWN_MS, COUNTDOWN_JITTER = {retry.MINIMUM_MS!r}, {retry.JITTER!r}",
             f"local COUNTDOWN_DOUBLINGS = {retry.DOUBLINGS!r}",
             f"local FIRST_VALUES = {_lua_map({name: float(Flow._field_defaults[name]) for name in RULE_CODES})}",

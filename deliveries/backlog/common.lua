@@ -108,8 +108,6 @@ local STARVED_MS = 1000
 local KEYS_AT_ONCE = 16
 --- So many times as many messages as may wait in Redis may be leased, and so many others may wait for a retry in a pull lane.
 local MOST_LEASED = 4
---- So long after its last request a puller counts as away. Streams ask every few seconds.
-local PULLER_AWAY_MS = 60000
 --- What a delivery takes in Redis besides its message, and the bytes of a message whose size is not known.
 local DELIVERY_BYTES, USUAL_BYTES = 150, 1000
 

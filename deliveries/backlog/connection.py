@@ -73,8 +73,11 @@ def client_of(url: str) -> redis.Redis:
 
 
 @cache
-def impatient_client_of(url: str) -> redis.Redis:
-    """Return the process' client for checks and pages, which people and load balancers wait for."""
+def impatient_client_of(url: str, asker: str) -> redis.Redis:
+    """Return the process' client for an `asker`, `page` or `check`: people wait for pages, load balancers for checks.
+
+    A page that gave up makes no check fail.
+    """
     return connect_to_redis(url, seconds=IMPATIENT_SECONDS, retry=_Impatience())
 
 

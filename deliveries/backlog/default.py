@@ -16,9 +16,9 @@ def default_backlog() -> Backlog:
     return _backlog_of(settings.REDIS_URL, shared_url(), settings.CELLS)
 
 
-def impatient_backlog() -> Backlog:
+def impatient_backlog(*, asker: str = "page") -> Backlog:
     """Return the backlog for whoever only looks: it gives up soon where Redis does not answer."""
-    return _impatient_backlog_of(settings.REDIS_URL, shared_url(), settings.CELLS)
+    return _impatient_backlog_of(settings.REDIS_URL, shared_url(), settings.CELLS, asker)
 
 
 @cache
@@ -27,5 +27,5 @@ def _backlog_of(_url: str, _broker_url: str, _cells: int) -> Backlog:
 
 
 @cache
-def _impatient_backlog_of(url: str, broker_url: str, _cells: int) -> Backlog:
-    return Backlog(clients=Clients(impatient_client_of(url), impatient_client_of(broker_url)))
+def _impatient_backlog_of(url: str, broker_url: str, _cells: int, asker: str) -> Backlog:
+    return Backlog(clients=Clients(*(impatient_client_of(each, asker) for each in (url, broker_url))))

@@ -152,13 +152,12 @@ class WorkerVerbs:
         return healths
 
     def regions_silent(self) -> dict[str, float]:
-        """Return the regions that no worker serves, with the seconds since one did or since messages were seen."""
+        """Return the regions that no worker serves, with the seconds since one did or is taken to have done."""
         return self.beat().silent_regions
 
     def note_regions(self, regions: Iterable[str]) -> None:
-        """Note that messages wait in these regions. An unknown region counts as served until now."""
-        now = int(time.time() * 1000)
-        times = dict.fromkeys(regions, now)
+        """Note that messages wait in these regions. An unknown region counts as silent."""
+        times = dict.fromkeys(regions, int(time.time() * 1000) - DEAD_AFTER_MS)
         if times:
             self.client.zadd(cell_key(0, "regions"), times, nx=True)
 

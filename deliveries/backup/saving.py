@@ -12,12 +12,13 @@ from typing import IO
 
 import orjson
 from django.apps import apps
+from django.apps.registry import Apps
 from django.conf import settings
 from django.db import connections, transaction
 from django.db.migrations.executor import MigrationExecutor
 
 from deliveries.backup.tables import columns_of, content_of, last_id, models_in_order
-from pushhub.common.databases import FINISH_RESTORE, HALF_RESTORED, is_half_restored
+from pushhub.common.databases import FINISH_RESTORE, HALF_RESTORED, is_half_restored, refusal_line
 from pushhub.common.errors import FailedPrecondition
 from pushhub.common.stores import lock_file, open_private, replacing
 
@@ -30,20 +31,18 @@ Say = Callable[[str], None]
 def save_backup(path: Path, *, say: Say, using: str = "default") -> None:
     """Write all rows, as they are at one moment, while PushHub runs. Only the owner may read the file: it has secrets.
 
-    Raises FailedPrecondition where the database or migrations are missing, and OSError.
+    The tables may be those of an older version: a backup comes before `migrate`. Raises FailedPrecondition where the
+    database or its tables are missing, and OSError.
     """
     require_database(using)
-    executor = MigrationExecutor(connections[using])
-    leaves = executor.loader.graph.leaf_nodes()
-    if executor.migration_plan(leaves):
-        raise FailedPrecondition("The database lacks migrations. Run `pushhub migrate` first.")
+    migrations, stored = find_migrations(using)
     tables = []
     with (
         _snapshot(using),
         _replacing(path) as file,
         zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
     ):
-        for model in models_in_order(apps):
+        for model in models_in_order(stored):
             name, columns = model._meta.db_table, columns_of(model)
             with archive.open(f"{name}.jsonl", "w", force_zip64=True) as member:
                 content = content_of(model, columns, using=using, write=member.write)
@@ -51,8 +50,22 @@ def save_backup(path: Path, *, say: Say, using: str = "default") -> None:
                 say(f"{name}: {content.rows:,} rows")
             ids = {"last_id": last_id(model, using=using)}
             tables.append({"table": name, "columns": columns, "rows": content.rows, **ids})
-        manifest = {"format": FORMAT, "version": settings.VERSION, "migrations": leaves, "tables": tables}
+        manifest = {"format": FORMAT, "version": settings.VERSION, "migrations": migrations, "tables": tables}
         archive.writestr(MANIFEST, orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
+
+
+def find_migrations(using: str) -> tuple[list[tuple[str, str]], Apps]:
+    """Return the last migration of each app that the database has, and the models of these tables."""
+    executor = MigrationExecutor(connections[using])
+    graph, applied = executor.loader.graph, executor.loader.applied_migrations
+    if not executor.migration_plan(graph.leaf_nodes()):
+        return graph.leaf_nodes(), apps
+    if refusal := refusal_line(using):
+        raise FailedPrecondition(refusal)
+    migrations = list(dict(sorted(node for node in applied if node in graph.nodes)).items())
+    if not migrations:
+        raise FailedPrecondition("The database has no tables. Run `pushhub migrate` first.")
+    return migrations, executor.loader.project_state(migrations).apps
 
 
 def require_database(using: str) -> None:

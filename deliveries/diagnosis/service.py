@@ -153,7 +153,7 @@ def _outside(
 
 def _workers() -> Step:
     """Check that the push workers live and get their jobs done. Redis has just answered."""
-    workers = push_workers()
+    workers = push_workers(asker="page")
     if workers.status == Status.UNAVAILABLE:
         return failed(
             StepName.WORKER,

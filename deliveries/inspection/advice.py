@@ -16,7 +16,9 @@ REASONS: dict[str, Any] = {
     Reason.CONNECT_TIMEOUT: gettext_lazy("Start the endpoint, or open its firewall for PushHub."),
     Reason.CONNECT_FAILED: gettext_lazy("Start the endpoint, or open its firewall for PushHub."),
     Reason.DNS_FAILED: gettext_lazy("Correct the name, or add it to the DNS."),
-    Reason.TLS_FAILED: gettext_lazy("Diagnose it: that tells what is wrong with the certificate."),
+    Reason.TLS_FAILED: gettext_lazy(
+        "Let the endpoint speak TLS 1.2 or newer, with a valid certificate for its host name."
+    ),
     Reason.RESET: gettext_lazy("Find out why the endpoint closes the connection before it answers."),
     Reason.INVALID_RESPONSE: gettext_lazy("Let the endpoint speak HTTP/1.1."),
     Reason.HEADER_TOO_LARGE: _SMALLER,
@@ -27,7 +29,10 @@ REASONS: dict[str, Any] = {
     Reason.ADDRESS_DENIED: gettext_lazy(
         "Push to a public address. An operator may add a private network to PUSHHUB_ALLOWED_NETWORKS."
     ),
-    Reason.TOKEN_DENIED: gettext_lazy("Diagnose it: that tells what is missing for the token."),
+    Reason.TOKEN_DENIED: gettext_lazy(
+        "Let the service account exist and be enabled, and grant the project's service agent "
+        "roles/iam.serviceAccountTokenCreator on it."
+    ),
     Reason.INVALID_ENDPOINT: gettext_lazy("Correct the push endpoint."),
     Reason.TRANSFORM_FAILED: gettext_lazy("Correct the function, or switch it off."),
     Reason.INTERNAL: _LOG,

@@ -99,8 +99,8 @@ def health(state: Counting) -> Health:
     shown = state if settings.JOURNAL else None
     try:
         # A Redis that is full or read-only answers questions.
-        redis_writes()
-        return Health(database_cause, None, push_workers(), shown)
+        redis_writes(asker="page")
+        return Health(database_cause, None, push_workers(asker="page"), shown)
     except redis.RedisError as error:
         return Health(database_cause, outage_or_raise(error), None, shown)
 

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from deliveries.backlog.backlog import Backlog
-from deliveries.backlog.codes import Mode
+from deliveries.backlog.codes import PULLER_AWAY_MS, Mode
 from deliveries.backlog.default import impatient_backlog
 from deliveries.backlog.records import Lane
 from deliveries.deadletters.forwarding import dead_letter_topic_usable
@@ -35,15 +35,12 @@ from subscriptions.models.resources import Topic
 from subscriptions.quotas import ADMINISTRATOR, PUBLISH_REQUESTS, PUBLISHER, SUBSCRIBER, Quota, used_up
 from subscriptions.selectors import Pause, pause_of
 
-#: A larger backlog is shown as "more than 10000": counting a million rows every two seconds would cost too much.
+#: A larger backlog is shown as "more than 10,000": counting a million rows every two seconds would cost too much.
 MAX_COUNTED = 10_000
 #: Deliveries that are read, besides the next retries, to find the result of the last failed push.
 OLDEST_READ = 20
 #: Pushes fare well if that share of them is acknowledged.
 WELL = 0.9
-#: A pull subscription is pulled if a puller has asked within this time: streams ask every 20 s. PULLER_AWAY_MS in
-#: common.lua is the same.
-ASKED_MS = 60_000
 #: A subscription that expires within this time is said to do so.
 SOON = timedelta(days=1)
 
@@ -183,7 +180,7 @@ def _condition(
     if used_up(backlog.shared, [SUBSCRIBER], project=subscription.project.project_id):
         return Condition.QUOTA_USED, lane
     is_pulled = any(
-        view.outstanding or (view.asked_ms_ago is not None and view.asked_ms_ago < ASKED_MS) for view in lanes
+        view.outstanding or (view.asked_ms_ago is not None and view.asked_ms_ago < PULLER_AWAY_MS) for view in lanes
     )
     elsewhere = [view for view in waiting if view.is_elsewhere]
     if elsewhere and not is_pulled:

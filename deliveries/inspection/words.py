@@ -92,7 +92,8 @@ def blocked_sentence(blocking: Delivery) -> str:
 
 
 def count_text(count: int, *, most: int = MAX_COUNTED) -> str:
-    return _("more than %(count)d") % {"count": most} if count > most else str(count)
+    """Return a number of rows that were counted up to a bound."""
+    return _("more than %(count)s") % {"count": f"{most:,}"} if count > most else str(count)
 
 
 def duration_text(milliseconds: float) -> str:

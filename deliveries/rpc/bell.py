@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 #: So often one of those that wait for a subscription pulls anyway: while nobody does, the lane's pullers count as away
-#: after a minute (PULLER_AWAY_MS in common.lua), and the subscription as unused.
+#: after a minute (PULLER_AWAY_MS in codes.py), and the subscription as unused.
 PULL_SECONDS = 20.0
 #: A channel on which nobody publishes: a connection needs one.
 NO_RINGS = f"{PREFIX}pull"

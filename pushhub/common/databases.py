@@ -95,6 +95,14 @@ def is_half_restored(connection: BaseDatabaseWrapper) -> bool:
         return cursor.fetchone() is not None
 
 
+def refusal_line(using: str) -> str:
+    """Return in one line why the checks refuse a database; "" if they take it. Django has to be set up."""
+    from django.core.checks import Tags, run_checks
+
+    refusals = (found for found in run_checks(tags=[Tags.database], databases=[using]) if found.is_serious())
+    return " ".join(f"{found.msg} {found.hint}" for found in refusals)
+
+
 def iterate_rows(rows: QuerySet[Any, Any], names: Sequence[str], *, size: int = 5000) -> Iterator[Sequence[Any]]:
     """Yield the values of these fields of each row, in the order of the primary key, by queries of `size` rows each."""
     left = rows = rows.order_by("pk")

@@ -128,7 +128,8 @@ def _projects(given: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the short forms of projects, each after the option or variable that has it."""
     yield from (("--project", text) for text in given)
     for name, text in sorted(os.environ.items()):
-        if name.startswith(PROJECT_VARIABLE) and name.removeprefix(PROJECT_VARIABLE).isdigit():
+        # An empty variable is one that is not set.
+        if text.strip() and name.startswith(PROJECT_VARIABLE) and name.removeprefix(PROJECT_VARIABLE).isdigit():
             yield name, text
 
 

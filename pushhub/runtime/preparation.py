@@ -14,6 +14,7 @@ from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from django.db import DatabaseError
 
+from pushhub.common.databases import refusal_line
 from pushhub.runtime.forking import Child
 
 
@@ -44,7 +45,7 @@ def prepare_database() -> int:
         sys.stdout.write(str(error).strip().splitlines()[0])
         return 1
     except SystemCheckError as error:
-        sys.stdout.write(str(error))
+        sys.stdout.write(refusal_line("default") or str(error))
         return 1
     return 0
 

@@ -15,9 +15,16 @@ from typing import Self
 READY = re.compile(r"Server started, listening on (\d+)")
 CONSOLE = re.compile(r"console and REST at (\S+)/")
 STOP_SECONDS = 30.0
-#: Runs the emulator of this installation. The folder of the tests may have a package `subscriptions` of its own.
+#: Runs the emulator of this installation. The folder of the tests may have a package `subscriptions` of its own. The
+#: pipe from the tests closes when they were killed.
 PROGRAM = f"""\
-import sys
+import os, signal, sys, threading
+
+def end_with_parent():
+    os.read(0, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+threading.Thread(target=end_with_parent, daemon=True).start()
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from pushhub.emulator.command import main
 sys.exit(main(sys.argv[1:]))
@@ -63,7 +70,7 @@ class Emulator:
     def start(self) -> Self:
         """Start the emulator and wait until it is ready. Raises EmulatorError if that takes too long."""
         self._process = subprocess.Popen(  # noqa: S603
-            self._command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         self._reader = threading.Thread(target=self._read, name="emulator output", daemon=True)
         self._reader.start()
@@ -92,7 +99,9 @@ class Emulator:
             self._process.kill()
             self._process.wait()
         self._reader.join()
+        assert self._process.stdin is not None
         assert self._process.stdout is not None
+        self._process.stdin.close()
         self._process.stdout.close()
         self._process = None
 

@@ -99,6 +99,7 @@ complete -o default -F _pushhub pushhub
 """,
     "zsh": """\
 #compdef pushhub
+(( $+functions[compdef] )) || { autoload -U compinit && compinit -i }
 _pushhub() {
   local -a words_found
   words_found=(${(f)"$(pushhub __complete "${(@)words[2,CURRENT]}" 2>/dev/null)"})

@@ -316,6 +316,18 @@ def test_the_fixture_of_pytest_works_as_documented(tmp_path: Path) -> None:
     assert "1 passed" in ran.stdout, ran.stdout
 
 
+def test_it_ends_when_the_run_of_the_tests_is_killed(temporary: Path) -> None:
+    code = "from pushhub.testing import Emulator\nprint(Emulator().start().host_port, flush=True)\ninput()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(temporary)}, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as tests:  # fmt: skip
+        assert tests.stdout is not None
+        assert tests.stdout.readline().startswith("127.0.0.1:")
+        tests.kill()
+    wait_for(lambda: [*temporary.iterdir()] == [], what="the end of the emulator")
+
+
 def test_a_start_that_fails_is_an_error_with_its_reason(tmp_path: Path) -> None:
     with pytest.raises(EmulatorError, match="is not YAML"):
         (tmp_path / "broken.yaml").write_text("projects: {")

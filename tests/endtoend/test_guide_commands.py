@@ -17,7 +17,10 @@ import requests
 from tests.endtoend.running import ROOT, Running, environment, running
 from tests.ports import free_port, wait_for
 
-PAGES = ("first-push", "push", "authentication", "pull", "ordering", "filters", "dead-letters", "troubleshooting")
+PAGES = (
+    *("cli", "first-push", "push", "authentication", "pull", "ordering", "filters", "dead-letters"),
+    "troubleshooting",
+)
 BLOCK = re.compile(r"^```(?P<language>sh|python|text)\n(?P<text>.*?)^```$", re.M | re.S)
 #: What the fixture has done already.
 STARTS_PUSHHUB = "make up\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import sys
 import zipfile
@@ -30,6 +31,7 @@ from pushhub.common.environment import SettingError
 from pushhub.doctor import database as doctor
 from pushhub.doctor.finding import Level
 from pushhub.runtime import processes
+from pushhub.runtime.preparation import prepare_database
 from tests.databases import execute, other_database
 from tests.restapi import Api
 from tests.tenants import world_of_tenants
@@ -134,7 +136,11 @@ def test_an_interrupted_restore_goes_on_where_it_was(
 
 
 def test_pushhub_refuses_a_database_on_which_a_restore_was_interrupted(
-    world: Api, tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
+    world: Api,
+    tmp_path: Path,
+    redis_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     file = backup(tmp_path / "backup")
     monkeypatch.setattr(sys, "argv", ["processes", "web"])
@@ -151,6 +157,9 @@ def test_pushhub_refuses_a_database_on_which_a_restore_was_interrupted(
             call_command("migrate", interactive=False, skip_checks=False)
         with pytest.raises(CommandError, match=remedy):
             backup(tmp_path / "another")
+        capsys.readouterr()
+        assert prepare_database() == 1
+        assert re.fullmatch(f".*{remedy}.*", capsys.readouterr().out), "make up shows one line"
         levels = [finding.level for finding in doctor.database() if "part of a backup" in finding.text]
         assert levels == [Level.FAILED]
         call_command("restore", str(file))

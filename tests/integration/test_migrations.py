@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.core.management.base import SystemCheckError
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from tests.databases import execute, other_database
+from tests.integration.test_backup import contents
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -114,7 +115,7 @@ def test_a_database_of_85cde97_is_brought_up_to_date_with_all_its_rows(
 
 
 def test_a_database_from_before_85cde97_is_refused_by_name(
-    empty_database: BaseDatabaseWrapper, old_rows: dict[str, list[dict[str, object]]]
+    empty_database: BaseDatabaseWrapper, old_rows: dict[str, list[dict[str, object]]], tmp_path: Path
 ) -> None:
     """The steps up to 85cde97 are gone, so that version has to migrate it first. Nothing is changed."""
     execute(
@@ -122,4 +123,22 @@ def test_a_database_from_before_85cde97_is_refused_by_name(
     )
     with pytest.raises(SystemCheckError, match="lacks the migration deliveries.0022_part_fingerprints"):
         call_command("migrate", interactive=False, verbosity=0, skip_checks=False)
+    with pytest.raises(CommandError, match="lacks the migration deliveries.0022_part_fingerprints"):
+        call_command("backup", str(tmp_path / "backup"))
     assert rows(empty_database) == old_rows
+
+
+def test_a_database_of_85cde97_is_backed_up_before_it_is_migrated(
+    empty_database: BaseDatabaseWrapper, old_rows: dict[str, list[dict[str, object]]], redis_url: str, tmp_path: Path
+) -> None:
+    """Restored and migrated, the backup has the rows that the database gets by its own migration."""
+    file = tmp_path / "backup"
+    call_command("backup", str(file))
+    assert rows(empty_database) == old_rows
+    with pytest.raises(CommandError, match="lacks migrations"):
+        call_command("move", to=f"sqlite:///{tmp_path}/moved")
+    with other_database(tmp_path, name="restored"):
+        call_command("restore", str(file))
+        of_backup = contents()
+    call_command("migrate", interactive=False, verbosity=0)
+    assert of_backup == contents()

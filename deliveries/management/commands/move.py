@@ -11,7 +11,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from deliveries.backup.restoring import finish_restore, require_unused, restore_backup
-from deliveries.backup.saving import require_database, save_backup
+from deliveries.backup.saving import find_migrations, require_database, save_backup
 from deliveries.backup.tables import columns_of, content_of, models_in_order
 from pushhub.common.commands import OperatorCommand
 from pushhub.common.databases import database_config, is_half_restored
@@ -47,6 +47,9 @@ class Command(OperatorCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         require_database(DEFAULT_DB_ALIAS)
+        _, stored = find_migrations(DEFAULT_DB_ALIAS)
+        if stored is not apps:
+            raise CommandError("The database lacks migrations. Run `pushhub migrate` first.")
         with data_folder(settings.DATA_DIR, is_closed=False):
             self._move(**options)
 

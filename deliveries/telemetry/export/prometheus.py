@@ -100,7 +100,7 @@ def metrics_text(*, clock: Clock = utcnow) -> str:
 
 def _counter_values() -> list[CounterValue]:
     try:
-        return [*read_counters(impatient_backlog().clients), *_zeros()]
+        return [*read_counters(impatient_backlog(asker="check").clients), *_zeros()]
     except redis.RedisError as error:
         logger.warning("the counters cannot be read", exc_info=error)
         return []

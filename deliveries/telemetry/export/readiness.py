@@ -47,10 +47,10 @@ def database() -> Component:
     return Component(Status.OK, figures={"seconds": seconds})
 
 
-def redis_writes() -> Component:
+def redis_writes(*, asker: str = "check") -> Component:
     """Check that a key can be written."""
     began = time.monotonic()
-    clients = impatient_backlog().clients
+    clients = impatient_backlog(asker=asker).clients
     clients.shared.set(WRITTEN_KEY, 1, ex=KEY_SECONDS)
     pipe = clients.cells.pipeline(transaction=False)
     for cell in all_cells():
@@ -60,9 +60,9 @@ def redis_writes() -> Component:
     return Component(Status.OK, figures=figures | {"budget_bytes": settings.REDIS_MB * 1_000_000})
 
 
-def push_workers() -> Component:
+def push_workers(*, asker: str = "check") -> Component:
     """Push workers that gave a sign of life lately, in all regions, and whether they get their jobs done."""
-    client: Any = impatient_backlog().client
+    client: Any = impatient_backlog(asker=asker).client
     seconds, microseconds = client.time()
     now_ms = seconds * 1000 + microseconds / 1000
     # When each worker last gave a sign of life, and how old its oldest job was then (beat.lua).
@@ -84,7 +84,7 @@ def push_workers() -> Component:
 
 def maintenance() -> Component:
     """Check the maintenance workers by the time of the last audit, and by the timed tasks that are not done."""
-    client = impatient_backlog().shared
+    client = impatient_backlog(asker="check").shared
     audit, oldest = maintenance_in(client), oldest_sent(client)
     figures = {**audit.figures, "oldest_job_seconds": oldest.seconds if oldest else 0.0}
     if audit.status == Status.OK and oldest and oldest.seconds > AUDIT_LATE_SECONDS:
@@ -105,7 +105,7 @@ def maintenance_in(client: redis.Redis) -> Component:
 
 def journal() -> Component:
     """Check for stopped journals, whose attempts the metrics lack, and for segments that wait for the bucket."""
-    current = alarms(impatient_backlog().shared)
+    current = alarms(impatient_backlog(asker="check").shared)
     # Several workers of a machine may report the same segments.
     waiting = max((alarm.waiting for alarm in current), default=0)
     stopped = sum(not alarm.waiting for alarm in current)

@@ -10,6 +10,7 @@ import pytest
 from django.contrib.admin import ModelAdmin
 from django.test import Client
 
+from deliveries.admin.readonly import UncountedPaginator
 from deliveries.models import Delivery, Message
 from deliveries.telemetry.journal import journal as journals
 from deliveries.telemetry.journal.sealing import seal_closed
@@ -236,3 +237,21 @@ def test_a_message_that_still_waits_for_others_is_not_called_gone(api: Api, fold
     Delivery.objects.all().delete()
     Message.objects.all().delete()
     assert "Not kept any more" in ada.get(f"/admin/deliveries/message/way/{message_id}/").content.decode()
+
+
+@pytest.mark.parametrize(
+    ("most", "language", "said"),
+    [
+        (3, "en", "3 messages"),
+        (2, "en", "more than 2 messages"),
+        (2, "zh-hans", "超过 2 消息"),
+    ],
+)
+def test_a_list_says_when_there_are_more_than_it_counts(
+    api: Api, monkeypatch: pytest.MonkeyPatch, most: int, language: str, said: str
+) -> None:
+    for _ in range(3):
+        publish(api)
+    monkeypatch.setattr(UncountedPaginator, "MOST", most)
+    page = root_client(headers={"Accept-Language": language}).get("/admin/deliveries/message/").content.decode()
+    assert said in " ".join(page.split())

@@ -383,7 +383,7 @@ def test_the_health_of_the_stores_shows_whether_they_take_writes(
     # Given a database and a Redis that answer questions, and take nothing
     monkeypatch.setattr(trial, "_refusal", (Cause.DATABASE_READ_ONLY, time.monotonic()))
 
-    def full() -> None:
+    def full(**_: Any) -> None:
         raise redis.OutOfMemoryError
 
     monkeypatch.setattr(overviews, "redis_writes", full)

@@ -92,7 +92,7 @@ def opened(client: Client, page: str) -> str:
 
 
 def forget_the_wait(server: RedisServer) -> None:
-    retry: Any = connection.impatient_client_of(server.url).get_retry()
+    retry: Any = connection.impatient_client_of(server.url, "page").get_retry()
     retry._not_before = 0.0
 
 

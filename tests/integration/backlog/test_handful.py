@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deliveries.backlog.backlog import Backlog
-from deliveries.backlog.codes import Mode, Place
+from deliveries.backlog.codes import PULLER_AWAY_MS, Mode, Place
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.records import Leases, Offer, OfferedLane, OfferedMessage, Page, PageRequest, Settlement
 from deliveries.rules.outcome import Verdict
@@ -28,7 +28,7 @@ from tests.integration.backlog.test_backlog import (
 from tests.lanes import lane_change, lane_state, page_requests
 
 #: As common.lua has them.
-HANDFUL, DOWN_LEVEL, WINDOWS, PULLER_AWAY_MS = 16, 6, 8, 60_000
+HANDFUL, DOWN_LEVEL, WINDOWS = 16, 6, 8
 
 
 @pytest.fixture

@@ -76,9 +76,10 @@ def test_a_region_is_taken_over_after_its_time(settings: Any) -> None:
 def test_the_audit_warns_of_a_region_with_messages_and_no_worker(
     waiting: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Given a region in which messages have just been found
+    # Given a region in which messages have just been found: it has no worker, but nobody is warned at once
     audit_regions()
     assert regions_unserved() == []
+    assert "local" in default_backlog().regions_silent()
     # When no worker of the region has been alive for a while
     last_served("local", seconds_ago=100.5)
     audit_regions()

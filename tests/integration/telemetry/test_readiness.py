@@ -11,11 +11,13 @@ from unittest.mock import ANY
 
 import psycopg.errors
 import pytest
+import redis
 from django.db import OperationalError
 from django.test import Client
 
 from deliveries.backlog import timed
-from deliveries.backlog.default import default_backlog
+from deliveries.backlog.connection import impatient_client_of
+from deliveries.backlog.default import default_backlog, impatient_backlog
 from deliveries.backlog.regions import audit_regions
 from deliveries.models import Message
 from deliveries.publish.storing import Request, commit_requests
@@ -144,6 +146,14 @@ def test_a_redis_that_hangs_is_named_before_the_deadline(hanging_redis: None) ->
     assert body["components"]["database"]["status"] == "ok"
     # The deadline is one second. The machine may be busy; without a deadline this takes more than 10 seconds.
     assert seconds < 5 * DEADLINE_SECONDS
+
+
+def test_a_page_that_gave_up_a_moment_ago_makes_no_check_fail(redis_url: str, monkeypatch: Any) -> None:
+    retry = impatient_client_of(redis_url, "page").get_retry()
+    monkeypatch.setattr(retry, "_not_before", time.monotonic() + 3600)
+    with pytest.raises(redis.TimeoutError):
+        impatient_backlog().shared.ping()
+    assert readyz()[1]["components"]["redis"]["status"] == "ok"
 
 
 def test_a_message_that_could_not_be_stored_makes_pushhub_unready(redis_url: str, monkeypatch: Any) -> None:

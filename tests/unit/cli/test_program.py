@@ -198,7 +198,6 @@ TAB = {
     "zsh": 'compadd() {{ shift; print -l -- "$@" }}\nwords=(pushhub {words}); CURRENT=$#words; _pushhub',
     "fish": 'complete -C "pushhub {words}"',
 }
-BEFORE = {"bash": "", "zsh": "autoload -U compinit; compinit -D\n", "fish": ""}
 
 
 @pytest.mark.parametrize(
@@ -219,7 +218,7 @@ def test_each_shell_completes(shell: str, words: str, expected: list[str], tmp_p
         "PYTHONPATH": str(ROOT),
         "HOME": str(tmp_path),
     }
-    script = f"{BEFORE[shell]}{SCRIPTS[shell]}\n{TAB[shell].format(words=words)}\n"
+    script = f"{SCRIPTS[shell]}\n{TAB[shell].format(words=words)}\n"
     options = {"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}[shell]
     ran = subprocess.run(
         [shell, *options, "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False

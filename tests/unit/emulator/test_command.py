@@ -50,3 +50,9 @@ def test_it_has_a_database_and_a_redis_of_its_own_whatever_a_server_has_here(
     with mock.patch.dict(os.environ, {variable: "/run/secrets/pushhub/database_url"}):
         assert command.main(["--host-port=127.0.0.1:0"]) == 0
     assert seen == [False]
+
+
+def test_an_empty_variable_names_no_project(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PUBSUB_PROJECT1", "")
+    monkeypatch.setenv("PUBSUB_PROJECT2", "demo,orders")
+    assert [*command._projects(["shop"])] == [("--project", "shop"), ("PUBSUB_PROJECT2", "demo,orders")]

@@ -119,7 +119,7 @@ def test_an_old_answer_of_the_endpoint_is_no_remedy_for_what_it_did_not_cause(
 
 @pytest.mark.parametrize(
     ("undelivered", "words_of_it"),
-    [(10_000, "take 83 min: 10000."), (10_001, "take more than 83 min: more than 10000.")],
+    [(10_000, "take 83 min: 10000."), (10_001, "take more than 83 min: more than 10,000.")],
 )
 def test_the_time_that_all_waiting_messages_take_is_not_told_of_those_that_were_counted_alone(
     undelivered: int, words_of_it: str
