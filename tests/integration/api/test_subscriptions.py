@@ -493,7 +493,7 @@ def test_the_data_plane_reads_its_settings_in_one_query(
         detached=False,
         minimum_backoff_ms=250,
         maximum_backoff_ms=60_000,
-        retention_seconds=1200,
+        retention_seconds=1201,
         attributes={"x-goog-version": "v1", "x-pushhub-rate": "5"},
         ordered=True,
         exactly_once=False,
