@@ -10,6 +10,8 @@ from django.utils.translation import gettext_lazy as _
 from pushhub.common import names
 from pushhub.common.clock import utcnow
 
+EXACT = "What the API shows, if the seconds are this rounded up"
+
 
 def new_project_number() -> int:
     """Return twelve digits, as Google's project numbers have."""
@@ -136,6 +138,7 @@ class Topic(models.Model):
     topic_id = models.CharField(max_length=255)
     labels = models.JSONField(default=dict, blank=True)
     message_retention_seconds = models.BigIntegerField(null=True, blank=True, help_text="Empty: off")
+    message_retention_ms = models.BigIntegerField(null=True, blank=True, help_text=EXACT)
     message_storage_policy = models.JSONField(null=True, blank=True)
     schema_settings = models.JSONField(null=True, blank=True)
     message_transforms = models.JSONField(null=True, blank=True, help_text="Empty: none")
@@ -197,7 +200,9 @@ class Subscription(models.Model):
     ack_deadline_seconds = models.PositiveIntegerField(default=10)
     retain_acked_messages = models.BooleanField(default=False)
     message_retention_seconds = models.PositiveIntegerField(default=7 * 86400)
+    message_retention_ms = models.BigIntegerField(null=True, blank=True, help_text=EXACT)
     expiration_ttl_seconds = models.BigIntegerField(null=True, blank=True, help_text="Empty: never")
+    expiration_ttl_ms = models.BigIntegerField(null=True, blank=True, help_text=EXACT)
     labels = models.JSONField(default=dict, blank=True)
     enable_message_ordering = models.BooleanField(default=False)
     enable_exactly_once_delivery = models.BooleanField(default=False)

@@ -8,15 +8,15 @@ from collections.abc import Mapping
 
 from pushhub.common.errors import InvalidArgument, clipped
 
-DAY_SECONDS = 86_400
+DAY_MS = 86_400_000
 DEFAULT_ACK_DEADLINE_SECONDS = 10
 #: The default with exactly-once delivery, as measured in production.
 EXACTLY_ONCE_ACK_DEADLINE_SECONDS = 60
 ACK_DEADLINE_SECONDS = (10, 600)
-RETENTION_SECONDS = (600, 31 * DAY_SECONDS)
-DEFAULT_RETENTION_SECONDS = 7 * DAY_SECONDS
-DEFAULT_TTL_SECONDS = 31 * DAY_SECONDS
-MINIMUM_TTL_SECONDS = DAY_SECONDS
+RETENTION_MS = (600_000, 31 * DAY_MS)
+DEFAULT_RETENTION_MS = 7 * DAY_MS
+DEFAULT_TTL_MS = 31 * DAY_MS
+MINIMUM_TTL_MS = DAY_MS
 BACKOFF_MS = (0, 600_000)
 DEFAULT_BACKOFF_MS = (10_000, 600_000)
 DELIVERY_ATTEMPTS = (5, 100)
@@ -54,14 +54,6 @@ def duration_text(milliseconds: int) -> str:
     return sign + "".join(parts)
 
 
-def whole_seconds(milliseconds: int, *, field: str) -> int:
-    if milliseconds % 1000:
-        raise InvalidArgument(
-            f"Invalid value at '{field}': {duration_text(milliseconds)} is not a whole number of seconds.", field=field
-        )
-    return milliseconds // 1000
-
-
 def ack_deadline(value: int | None, *, exactly_once: bool) -> int:
     """Return the ack deadline in seconds. 0 and None stand for the default."""
     if not value:
@@ -77,41 +69,41 @@ def ack_deadline(value: int | None, *, exactly_once: bool) -> int:
 
 
 def retention(milliseconds: int) -> int:
-    """Return the retention of a topic or a subscription, in seconds."""
-    low, high = RETENTION_SECONDS
-    if not low * 1000 <= milliseconds <= high * 1000:
+    """Return the retention of a topic or a subscription."""
+    low, high = RETENTION_MS
+    if not low <= milliseconds <= high:
         raise InvalidArgument(
             "The value for message retention duration is out of bounds. "
             f"You passed {duration_text(milliseconds)} in the request, "
-            f"but the value must be between {duration_text(low * 1000)} and {duration_text(high * 1000)}.",
+            f"but the value must be between {duration_text(low)} and {duration_text(high)}.",
             field="messageRetentionDuration",
         )
-    return whole_seconds(milliseconds, field="messageRetentionDuration")
+    return milliseconds
 
 
-def default_retention(ttl_seconds: int | None) -> int:
+def default_retention(ttl_ms: int | None) -> int:
     """Return the default retention. It is never longer than the time that a subscription may be unused."""
-    return DEFAULT_RETENTION_SECONDS if ttl_seconds is None else min(DEFAULT_RETENTION_SECONDS, ttl_seconds)
+    return DEFAULT_RETENTION_MS if ttl_ms is None else min(DEFAULT_RETENTION_MS, ttl_ms)
 
 
 def expiration_ttl(milliseconds: int) -> int:
-    if milliseconds < MINIMUM_TTL_SECONDS * 1000:
+    if milliseconds < MINIMUM_TTL_MS:
         raise InvalidArgument(
             "The value for expiration duration is too small. "
             f"You passed {duration_text(milliseconds)} in the request, "
-            f"but the minimum value is {duration_text(MINIMUM_TTL_SECONDS * 1000)}.",
+            f"but the minimum value is {duration_text(MINIMUM_TTL_MS)}.",
             field="expirationPolicy.ttl",
         )
-    return whole_seconds(milliseconds, field="expirationPolicy.ttl")
+    return milliseconds
 
 
-def check_expiration(ttl_seconds: int | None, *, retention_seconds: int) -> None:
+def check_expiration(ttl_ms: int | None, *, retention_ms: int) -> None:
     """Raise InvalidArgument for a subscription that could expire while it has to keep its messages."""
-    if ttl_seconds is not None and ttl_seconds < retention_seconds:
+    if ttl_ms is not None and ttl_ms < retention_ms:
         raise InvalidArgument(
             "The value for expiration duration is too small. "
-            f"You passed {duration_text(ttl_seconds * 1000)} in the request, but the message retention duration is "
-            f"{duration_text(retention_seconds * 1000)}, and the expiration duration must not be shorter.",
+            f"You passed {duration_text(ttl_ms)} in the request, but the message retention duration is "
+            f"{duration_text(retention_ms)}, and the expiration duration must not be shorter.",
             field="expirationPolicy.ttl",
         )
 

@@ -14,7 +14,16 @@ from subscriptions import selectors
 from subscriptions.models import ServiceAccount, Subscription
 from subscriptions.resources import bounds, endpoints, filters
 from subscriptions.resources.fields import SUBSCRIPTION
-from subscriptions.resources.table import Field, Table, Values, column, drop_falsy, duration_ms, duration_text
+from subscriptions.resources.table import (
+    Field,
+    Table,
+    Values,
+    column,
+    drop_falsy,
+    duration_ms,
+    show_duration,
+    store_duration,
+)
 from subscriptions.resources.transforms import transforms_stored
 
 
@@ -22,7 +31,7 @@ def subscription_resource(subscription: Subscription) -> dict[str, Any]:
     topic = subscription.topic
     output = {
         "detached": subscription.detached,
-        "topicMessageRetentionDuration": duration_text(topic.message_retention_seconds) if topic else None,
+        "topicMessageRetentionDuration": show_duration(topic, "message_retention") if topic else None,
         "state": "ACTIVE",
     }
     return {
@@ -138,33 +147,33 @@ def _store_ack_deadline(subscription: Subscription, values: Values) -> None:
 
 
 def _store_expiration(subscription: Subscription, values: Values) -> None:
-    subscription.expiration_ttl_seconds = _ttl_seconds(values)
-    bounds.check_expiration(_ttl_seconds(values), retention_seconds=_retention_seconds(values))
+    store_duration(subscription, "expiration_ttl", _ttl_ms(values))
+    bounds.check_expiration(_ttl_ms(values), retention_ms=_retention_ms(values))
 
 
-def _ttl_seconds(values: Values) -> int | None:
+def _ttl_ms(values: Values) -> int | None:
     """How long the subscription may be unused; None for ever."""
     policy = values.get("expirationPolicy")
     if policy is None:
-        return bounds.DEFAULT_TTL_SECONDS
+        return bounds.DEFAULT_TTL_MS
     milliseconds = duration_ms(policy.get("ttl"), "expirationPolicy.ttl")
     return None if milliseconds is None else bounds.expiration_ttl(milliseconds)
 
 
 def _show_expiration(subscription: Subscription) -> dict[str, Any]:
     """An empty policy says that the subscription never expires."""
-    ttl = subscription.expiration_ttl_seconds
-    return {} if ttl is None else {"ttl": duration_text(ttl)}
+    ttl = show_duration(subscription, "expiration_ttl")
+    return {} if ttl is None else {"ttl": ttl}
 
 
 def _store_retention(subscription: Subscription, values: Values) -> None:
-    subscription.message_retention_seconds = _retention_seconds(values)
-    bounds.check_expiration(_ttl_seconds(values), retention_seconds=_retention_seconds(values))
+    store_duration(subscription, "message_retention", _retention_ms(values))
+    bounds.check_expiration(_ttl_ms(values), retention_ms=_retention_ms(values))
 
 
-def _retention_seconds(values: Values) -> int:
+def _retention_ms(values: Values) -> int:
     milliseconds = duration_ms(values.get("messageRetentionDuration"), "messageRetentionDuration")
-    return bounds.default_retention(_ttl_seconds(values)) if milliseconds is None else bounds.retention(milliseconds)
+    return bounds.default_retention(_ttl_ms(values)) if milliseconds is None else bounds.retention(milliseconds)
 
 
 def _store_filter(subscription: Subscription, values: Values) -> None:
@@ -223,7 +232,7 @@ FIELDS: Table[Subscription] = Table(
         Field(
             "messageRetentionDuration",
             _store_retention,
-            lambda subscription: duration_text(subscription.message_retention_seconds),
+            lambda subscription: show_duration(subscription, "message_retention"),
         ),
         column("labels", "labels", bounds.labels),
         column("enableMessageOrdering", "enable_message_ordering", bool, is_mutable=False),

@@ -86,5 +86,19 @@ def duration_ms(value: str | None, field: str) -> int | None:
     return None if value is None else parse_duration(value, field=field)
 
 
-def duration_text(seconds: int | None) -> str | None:
-    return None if seconds is None else format_duration(seconds * 1000)
+def store_duration(row: Any, name: str, milliseconds: int | None) -> None:
+    """Set both columns of a duration: the whole seconds that PushHub acts upon, rounded up, and what the API shows."""
+    setattr(row, f"{name}_seconds", _rounded_up(milliseconds))
+    setattr(row, f"{name}_ms", milliseconds)
+
+
+def show_duration(row: Any, name: str) -> str | None:
+    """Return a duration. The previous release writes the seconds alone, and then those count."""
+    seconds, milliseconds = getattr(row, f"{name}_seconds"), getattr(row, f"{name}_ms")
+    if seconds is None:
+        return None
+    return format_duration(milliseconds if _rounded_up(milliseconds) == seconds else seconds * 1000)
+
+
+def _rounded_up(milliseconds: int | None) -> int | None:
+    return None if milliseconds is None else -(-milliseconds // 1000)

@@ -10,7 +10,16 @@ from subscriptions import selectors
 from subscriptions.models import Topic
 from subscriptions.resources import bounds
 from subscriptions.resources.fields import TOPIC
-from subscriptions.resources.table import Field, Table, Values, column, duration_ms, duration_text, unsupported
+from subscriptions.resources.table import (
+    Field,
+    Table,
+    Values,
+    column,
+    duration_ms,
+    show_duration,
+    store_duration,
+    unsupported,
+)
 from subscriptions.resources.transforms import transforms_stored
 
 
@@ -58,7 +67,7 @@ def _store_schema_settings(topic: Topic, values: Values) -> None:
 
 def _store_retention(topic: Topic, values: Values) -> None:
     milliseconds = duration_ms(values.get("messageRetentionDuration"), "messageRetentionDuration")
-    topic.message_retention_seconds = None if milliseconds is None else bounds.retention(milliseconds)
+    store_duration(topic, "message_retention", None if milliseconds is None else bounds.retention(milliseconds))
 
 
 def _refuse_ingestion(topic: Topic, values: Values) -> None:
@@ -73,9 +82,7 @@ FIELDS: Table[Topic] = Table(
         column("labels", "labels", bounds.labels),
         Field("messageStoragePolicy", _store_storage_policy, lambda topic: topic.message_storage_policy),
         Field("schemaSettings", _store_schema_settings, lambda topic: topic.schema_settings),
-        Field(
-            "messageRetentionDuration", _store_retention, lambda topic: duration_text(topic.message_retention_seconds)
-        ),
+        Field("messageRetentionDuration", _store_retention, lambda topic: show_duration(topic, "message_retention")),
         column("messageTransforms", "message_transforms", transforms_stored),
         Field("ingestionDataSourceSettings", _refuse_ingestion, lambda topic: None),
     ],

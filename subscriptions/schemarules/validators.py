@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from google.protobuf.message import Message
+
 from pushhub.common.errors import InvalidArgument
-from subscriptions.schemarules.avro import invalid_definition, parse_avro
+from subscriptions.schemarules.avro import AvroSchema, invalid_definition, parse_avro
 from subscriptions.schemarules.avrobinary import Mismatch, check_binary
 from subscriptions.schemarules.avrojson import check_json
 from subscriptions.schemarules.limits import MAX_DEFINITION_BYTES
@@ -23,6 +25,8 @@ AVRO = "AVRO"
 PROTOCOL_BUFFER = "PROTOCOL_BUFFER"
 #: Raises Mismatch for data in one of the encodings that doesn't match the schema.
 Validator = Callable[[bytes], None]
+#: A definition in the form that its language's checks need.
+Parsed = AvroSchema | type[Message]
 
 
 def compile_definition(kind: str, definition: str) -> bytes:
@@ -42,13 +46,29 @@ def compile_definition(kind: str, definition: str) -> bytes:
     return b""
 
 
-def validators(kind: str, definition: str, compiled: bytes, *, root_message: str = "") -> dict[str, Validator]:
-    """Return the validator of each encoding. With a root message, `compiled` is a FileDescriptorSet."""
+def parse_definition(kind: str, definition: str, compiled: bytes, *, root_message: str = "") -> Parsed:
+    """Return what messages are checked with. With a root message, `compiled` is a FileDescriptorSet."""
     if kind == PROTOCOL_BUFFER:
-        message = root_message_class(compiled, root_message) if root_message else message_class(compiled)
-        return {"BINARY": partial(check_proto_binary, message, known={}), "JSON": partial(check_proto_json, message)}
-    schema = parse_avro(definition)
-    return {"BINARY": partial(check_binary, schema), "JSON": partial(check_json, schema)}
+        return root_message_class(compiled, root_message) if root_message else message_class(compiled)
+    return parse_avro(definition)
 
 
-__all__ = ["AVRO", "PROTOCOL_BUFFER", "Mismatch", "Validator", "check_compiled", "compile_definition", "validators"]
+def validators(kind: str, definition: str, compiled: bytes, *, root_message: str = "") -> dict[str, Validator]:
+    """Return the validator of each encoding."""
+    schema = parse_definition(kind, definition, compiled, root_message=root_message)
+    if isinstance(schema, AvroSchema):
+        return {"BINARY": partial(check_binary, schema), "JSON": partial(check_json, schema)}
+    return {"BINARY": partial(check_proto_binary, schema, known={}), "JSON": partial(check_proto_json, schema)}
+
+
+__all__ = [
+    "AVRO",
+    "PROTOCOL_BUFFER",
+    "Mismatch",
+    "Parsed",
+    "Validator",
+    "check_compiled",
+    "compile_definition",
+    "parse_definition",
+    "validators",
+]

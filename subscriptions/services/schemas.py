@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
 
 from pushhub.common import names
-from pushhub.common.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
+from pushhub.common.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, clipped
 from pushhub.common.principals import OPERATOR, Principal
 from pushhub.common.protojson import parse_bytes
 from pushhub.common.rows import row_or_none
@@ -18,13 +18,16 @@ from subscriptions import selectors
 from subscriptions.models import Topic
 from subscriptions.models.schemas import Schema, SchemaRevision
 from subscriptions.resources import fields
+from subscriptions.schemarules.compatible import fault_between
 from subscriptions.schemarules.limits import MAX_REVISIONS, MAX_SCHEMAS
 from subscriptions.schemarules.validators import (
     PROTOCOL_BUFFER,
     Mismatch,
+    Parsed,
     Validator,
     check_compiled,
     compile_definition,
+    parse_definition,
     validators,
 )
 from subscriptions.services.projects import ensure_project
@@ -47,6 +50,9 @@ class Definition:
 
     def validators(self, type_: str) -> dict[str, Validator]:
         return validators(type_, self.text, self.compiled, root_message=self.root_message)
+
+    def parsed(self, type_: str) -> Parsed:
+        return parse_definition(type_, self.text, self.compiled, root_message=self.root_message)
 
 
 def create_schema(*, parent: str, schema_id: str, schema: object, caller: Principal = OPERATOR) -> SchemaRevision:
@@ -74,11 +80,33 @@ def commit_schema(*, name: str, request: object) -> SchemaRevision:
     resource = read_schema(parsed.get("schema", {}))
     check_name(resource, name)
     definition = _definition_read(resource)
+    # Comparing may take seconds, so the lock is only held for the revisions that came meanwhile.
+    compared = _check_compatible(selectors.get_schema(name=name), resource["type"], definition)
     with transaction.atomic():
         row = selectors.get_schema(name=name, lock=True)
-        if row.type != resource["type"]:
-            raise InvalidArgument(f"The schema's type is {row.type} and cannot change.", field="schema.type")
+        _check_compatible(row, resource["type"], definition, compared=compared)
         return _add_revision(row, definition)
+
+
+def _check_compatible(row: Schema, type_: str, new: Definition, *, compared: Collection[str] = ()) -> list[str]:
+    """Compare a definition with the revisions that it wasn't `compared` with, and return their ids."""
+    if row.type != type_:
+        raise InvalidArgument(f"The schema's type is {row.type} and cannot change.", field="schema.type")
+    revisions = list(row.revisions.exclude(revision_id__in=compared))
+    for revision in reversed(revisions):
+        fault = fault_between(new.parsed(type_), _definition_of(revision).parsed(type_))
+        if fault:
+            raise InvalidArgument(
+                f'Compatibility checking failed to commit a schema revision for (schema="{row.name}"). '
+                f'(reason="Revision is incompatible with previous revision: {revision.revision_id}. Failed with error: '
+                f'{clipped(fault)}"). Refer to https://cloud.google.com/pubsub/docs/schemas for more information.',
+                field="schema.definition",
+            )
+    return [revision.revision_id for revision in revisions]
+
+
+def _definition_of(revision: SchemaRevision) -> Definition:
+    return Definition(revision.definition, bytes(revision.compiled), revision.root_message)
 
 
 def rollback_schema(*, name: str, request: object) -> SchemaRevision:
@@ -93,7 +121,7 @@ def rollback_schema(*, name: str, request: object) -> SchemaRevision:
     with transaction.atomic():
         row = selectors.get_schema(name=name, lock=True)
         old = selectors.get_schema_revision(schema=row, revision_id=parsed["revisionId"], field="revisionId")
-        return _add_revision(row, Definition(old.definition, bytes(old.compiled), old.root_message))
+        return _add_revision(row, _definition_of(old))
 
 
 def delete_schema(*, name: str) -> None:
@@ -216,7 +244,7 @@ def _validators(pk: int, revision_id: str) -> dict[str, Validator]:
     row = row_or_none(SchemaRevision.objects.select_related("schema").filter(pk=pk, revision_id=revision_id))
     if row is None:
         raise NotFound(f"Schema revision not found (revision={revision_id}).")
-    definition = Definition(row.definition, bytes(row.compiled), row.root_message)
+    definition = _definition_of(row)
     built = definition.validators(row.schema.type)
     size = max(len(definition.text.encode()) + len(definition.compiled), LEAST_KEPT_BYTES)
     _kept.put((pk, revision_id), built, size=size)

@@ -24,7 +24,7 @@ BAD_NAME = (
 FULL = {
     "labels": {"team": "shop"},
     "messageStoragePolicy": {"allowedPersistenceRegions": ["europe-west1"], "enforceInTransit": True},
-    "messageRetentionDuration": "86400s",
+    "messageRetentionDuration": "86400.500s",
     "messageTransforms": [
         {"javascriptUdf": {"functionName": "f", "code": "function f(m) { return m; }"}},
         {"javascriptUdf": {"functionName": "g", "code": "const g = () => null;"}, "disabled": True},
@@ -147,6 +147,15 @@ def test_percent_in_a_path_is_decoded_once(api: Api) -> None:
     assert api.get("topics/a+b%25c").status == 200
 
 
+def test_seconds_that_the_previous_release_wrote_count(api: Api) -> None:
+    """Given a fraction that this release stored, when the previous one changes the seconds, then those are shown."""
+    api.create("topics/orders", {"messageRetentionDuration": "600.5s"})
+    assert Topic.objects.get().message_retention_seconds == 601
+    for seconds, text in ((601, "600.500s"), (700, "700s")):
+        Topic.objects.update(message_retention_seconds=seconds)
+        assert api.get("topics/orders").body["messageRetentionDuration"] == text
+
+
 @pytest.mark.parametrize(
     ("body", "field"),
     [
@@ -156,7 +165,7 @@ def test_percent_in_a_path_is_decoded_once(api: Api) -> None:
         ({"labels": {"a": 1}}, "labels.a"),
         ({"messageRetentionDuration": "599s"}, "messageRetentionDuration"),
         ({"messageRetentionDuration": "2678401s"}, "messageRetentionDuration"),
-        ({"messageRetentionDuration": "600.5s"}, "messageRetentionDuration"),
+        ({"messageRetentionDuration": "600.0005s"}, "messageRetentionDuration"),
         ({"messageRetentionDuration": 600}, "messageRetentionDuration"),
         ({"messageRetentionDuration": "ten minutes"}, "messageRetentionDuration"),
         ({"messageStoragePolicy": {}}, "messageStoragePolicy.allowedPersistenceRegions"),

@@ -42,12 +42,11 @@ AVRO = orjson.dumps(
     {
         "type": "record",
         "name": "Order",
-        "fields": [{"name": "id", "type": "long"}, {"name": "note", "type": ["null", "string"]}],
+        "fields": [{"name": "id", "type": "long"}, {"name": "note", "type": ["null", "string"], "default": None}],
     }
 ).decode()
-WIDER = orjson.dumps(
-    {"type": "record", "name": "Order", "fields": [{"name": "id", "type": ["null", "long", "string"]}]}
-).decode()
+NARROWER = orjson.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}).decode()
+NARROWER_PROTO = 'syntax = "proto3"; package shop; message Order { int64 id = 1; }'
 PROTO = 'syntax = "proto3"; package shop; message Order { int64 id = 1; string note = 2; enum E { A = 0; } }'
 GOOD = b'{"id":7,"note":{"string":"x"}}'
 
@@ -75,7 +74,7 @@ def created(api: Api, definition: str = AVRO, type_: str = "AVRO", schema_id: st
     return answer.body
 
 
-def committed(api: Api, definition: str = WIDER) -> Any:
+def committed(api: Api, definition: str = NARROWER) -> Any:
     answer = api.post("schemas/order:commit", {"schema": {"name": NAME, "type": "AVRO", "definition": definition}})
     assert answer.status == 200, answer
     return answer.body
@@ -137,7 +136,7 @@ def test_the_name_in_a_new_schema_is_ignored(api: Api) -> None:
 
 def test_revisions_are_committed_rolled_back_listed_and_deleted(api: Api) -> None:
     first, second = created(api), committed(api)
-    assert second["revisionId"] != first["revisionId"] and second["definition"] == WIDER
+    assert second["revisionId"] != first["revisionId"] and second["definition"] == NARROWER
     assert api.get("schemas/order").body == second
     third = api.post("schemas/order:rollback", {"revisionId": first["revisionId"]}).body
     assert third["definition"] == AVRO and third["revisionId"] not in (first["revisionId"], second["revisionId"])
@@ -155,6 +154,45 @@ def test_revisions_are_committed_rolled_back_listed_and_deleted(api: Api) -> Non
     assert api.post("schemas/order:rollback", {}).fields == ["revisionId"]
     assert api.get("schemas/order:listRevisions?view=FULL").body["schemas"] == [first]
     assert api.delete("schemas/order:deleteRevision").status == 400
+
+
+def test_a_revision_is_compatible_with_all_older_ones(api: Api) -> None:
+    """Given a field that the last revision dropped, when another takes its number, then the commit is refused."""
+    first = created(api, PROTO, "PROTOCOL_BUFFER")["revisionId"]
+    commit = {"name": NAME, "type": "PROTOCOL_BUFFER", "definition": NARROWER_PROTO}
+    assert api.post("schemas/order:commit", {"schema": commit}).status == 200
+    other = {**commit, "definition": PROTO.replace("string note", "int32 grade")}
+
+    answer = api.post("schemas/order:commit", {"schema": other})
+
+    assert (answer.status, answer.error["status"], answer.fields) == (400, "INVALID_ARGUMENT", ["schema.definition"])
+    assert answer.error["message"] == (
+        f'Compatibility checking failed to commit a schema revision for (schema="{NAME}"). (reason="Revision is '
+        f"incompatible with previous revision: {first}. Failed with error: shop.Order.grade = 2 of type int32 is not "
+        'compatible with shop.Order.note = 2 of type string"). Refer to https://cloud.google.com/pubsub/docs/schemas '
+        "for more information."
+    )
+    assert api.post("schemas:validate", {"schema": other}).status == 200
+    assert len(api.get("schemas/order:listRevisions").body["schemas"]) == 2
+    api.delete(f"schemas/order@{first}:deleteRevision")
+    assert api.post("schemas/order:commit", {"schema": other}).status == 200
+
+
+def test_a_revision_that_comes_during_a_comparison_is_compared_too(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    created(api, NARROWER)
+    one, other = (
+        {"type": "AVRO", "definition": NARROWER.replace("]}", f',{{"name":"n","type":"{kind}","default":{value}}}]}}')}
+        for kind, value in (("int", 0), ("string", '""'))
+    )
+    compare = schemas.fault_between
+
+    def commit_meanwhile(*definitions: Any) -> str:
+        monkeypatch.setattr(schemas, "fault_between", compare)
+        schemas.commit_schema(name=NAME, request={"schema": one})
+        return compare(*definitions)
+
+    monkeypatch.setattr(schemas, "fault_between", commit_meanwhile)
+    assert "can't be read as" in api.post("schemas/order:commit", {"schema": other}).error["message"]
 
 
 def test_a_schema_keeps_its_type_and_has_a_bound_on_its_revisions(api: Api) -> None:
@@ -269,7 +307,7 @@ def test_a_compiled_definition_checks_messages(api: Api) -> None:
 
 def test_a_compiled_definition_is_rolled_back_to(api: Api) -> None:
     first = api.post("schemas?schemaId=order", COMPILED_SCHEMA).body["revisionId"]
-    commit = {"schema": {"name": NAME, "type": "PROTOCOL_BUFFER", "definition": PROTO}}
+    commit = {"schema": {"name": NAME, "type": "PROTOCOL_BUFFER", "definition": NARROWER_PROTO}}
     assert "compiledProtoSchema" not in api.post("schemas/order:commit", commit).body
     rolled_back = api.post("schemas/order:rollback", {"revisionId": first})
     assert rolled_back.body["compiledProtoSchema"] == COMPILED
@@ -357,18 +395,18 @@ def test_a_single_mismatching_message_refuses_the_request(api: Api) -> None:
 def test_the_newest_revision_of_the_range_that_matches_is_named(api: Api) -> None:
     first, second = created(api), committed(api)
     topic_with(api)
-    narrow, wide = GOOD, b'{"id":null}'
+    older, newer = GOOD, b'{"id":7}'
     revision_ids = [
-        attributes["googclient_schemarevisionid"] for attributes in attributes_of(api, publish(api, narrow, wide))
+        attributes["googclient_schemarevisionid"] for attributes in attributes_of(api, publish(api, older, newer))
     ]
     assert revision_ids == [first["revisionId"], second["revisionId"]]
     only_first = {"topic": {"schemaSettings": {"lastRevisionId": first["revisionId"]}}}
     assert api.patch("topics/orders", {**only_first, "updateMask": "schemaSettings.lastRevisionId"}).status == 200
-    assert publish(api, narrow).status == 200 and publish(api, wide).status == 400
+    assert publish(api, older).status == 200 and publish(api, newer).status == 400
     assert api.delete(f"schemas/order@{first['revisionId']}:deleteRevision").error["status"] == "FAILED_PRECONDITION"
     only_second = {"schemaSettings": {"schema": NAME, "encoding": "JSON", "firstRevisionId": second["revisionId"]}}
     assert api.patch("topics/orders", {"topic": only_second, "updateMask": "schemaSettings"}).status == 200
-    assert publish(api, narrow).status == 400 and publish(api, wide).status == 200
+    assert publish(api, older).status == 400 and publish(api, newer).status == 200
     upside_down = {**only_second["schemaSettings"], "lastRevisionId": first["revisionId"]}
     answer = api.patch("topics/orders", {"topic": {"schemaSettings": upside_down}, "updateMask": "schemaSettings"})
     assert answer.fields == ["schemaSettings.firstRevisionId"]
@@ -393,7 +431,7 @@ def test_each_revision_is_compiled_once_a_request_however_few_are_kept(
 
 def test_a_field_that_the_newest_revision_lacks_matches_an_older_one(api: Api) -> None:
     first = created(api, PROTO, "PROTOCOL_BUFFER")
-    narrower = {"name": NAME, "type": "PROTOCOL_BUFFER", "definition": PROTO.replace("string note = 2; ", "")}
+    narrower = {"name": NAME, "type": "PROTOCOL_BUFFER", "definition": NARROWER_PROTO}
     second = api.post("schemas/order:commit", {"schema": narrower}).body
     topic_with(api, encoding="BINARY")
 

@@ -45,7 +45,7 @@ def test_ack_deadlines_have_a_default_and_another_with_exactly_once() -> None:
 
 
 def test_retention_has_bounds_in_productions_words() -> None:
-    assert [bounds.retention(seconds * 1000) for seconds in (600, 2_678_400)] == [600, 2_678_400]
+    assert [bounds.retention(value) for value in (600_000, 600_500, 2_678_400_000)] == [600_000, 600_500, 2_678_400_000]
     for milliseconds in (599_999, 2_678_400_001):
         with pytest.raises(InvalidArgument):
             bounds.retention(milliseconds)
@@ -58,7 +58,7 @@ def test_retention_has_bounds_in_productions_words() -> None:
 
 
 def test_expiration_has_a_minimum_in_productions_words() -> None:
-    assert bounds.expiration_ttl(86_400_000) == 86_400
+    assert bounds.expiration_ttl(86_400_000) == 86_400_000
     with pytest.raises(InvalidArgument) as caught:
         bounds.expiration_ttl(3_600_000)
     assert caught.value.message == (
@@ -67,9 +67,9 @@ def test_expiration_has_a_minimum_in_productions_words() -> None:
 
 
 def test_the_default_retention_is_no_longer_than_the_life() -> None:
-    assert bounds.default_retention(None) == 604_800
-    assert bounds.default_retention(86_400) == 86_400
-    assert bounds.default_retention(2_678_400) == 604_800
+    assert bounds.default_retention(None) == 604_800_000
+    assert bounds.default_retention(86_400_000) == 86_400_000
+    assert bounds.default_retention(2_678_400_000) == 604_800_000
 
 
 def test_a_retry_policy_fills_in_a_missing_bound() -> None:
