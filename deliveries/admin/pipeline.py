@@ -19,8 +19,8 @@ from deliveries.admin.readonly import ReadOnlyAdmin
 from deliveries.inspection import words
 from deliveries.models import PipelineRun, PublishJob
 from deliveries.pipeline import needs
+from deliveries.telemetry import runs
 from deliveries.telemetry.archive import archive_state
-from deliveries.telemetry.runs import duration, is_silent, last_runs
 from pushhub.common.clock import time_text
 
 
@@ -35,8 +35,8 @@ class PipelineRunAdmin(ReadOnlyAdmin):
     change_list_template = "admin/deliveries/pipelinerun/change_list.html"
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        """Show the list below how each program stands. The page looks again by itself."""
-        last = last_runs()
+        """Show the list below how each program stands. The page refreshes itself."""
+        last = runs.last_runs()
         programs = [_program(str(label), last.get(kind)) for kind, label in PipelineRun.Kind.choices]
         missing = needs.missing() if settings.ARCHIVING else ""
         extra = {"programs": programs, "missing": missing, "archive": _archive(), **(extra_context or {})}
@@ -53,11 +53,11 @@ class PipelineRunAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("duration"))
     def duration(self, run: PipelineRun) -> str:
-        return words.duration_text(duration(run).total_seconds() * 1000)
+        return words.duration_text(runs.duration(run).total_seconds() * 1000)
 
     @admin.display(description=gettext_lazy("lag"))
     def lag(self, run: PipelineRun) -> str:
-        return _age(run.lag_seconds)
+        return _seconds_text(run.lag_seconds)
 
     @admin.display(description=gettext_lazy("outcome"))
     def outcome(self, run: PipelineRun) -> str:
@@ -70,19 +70,19 @@ def _archive() -> list[tuple[str, str]]:
     return [
         (_("Archived messages"), str(state.messages)),
         (_("Size of the archive"), filesizeformat(state.bytes)),
-        (_("Oldest archived message"), _age(state.oldest_seconds)),
+        (_("Oldest archived message"), _seconds_text(state.oldest_seconds)),
         (
             _("Oldest message that waits for the archive"),
-            _("archiving is off") if state.lag_seconds is None else _age(state.lag_seconds or None),
+            _("archiving is off") if state.lag_seconds is None else _seconds_text(state.lag_seconds or None),
         ),
         (
             _("The archive keeps messages"),
-            _age(settings.ARCHIVE_DAYS * 86_400) if settings.ARCHIVE_DAYS else _("for ever"),
+            _seconds_text(settings.ARCHIVE_DAYS * 86_400) if settings.ARCHIVE_DAYS else _("for ever"),
         ),
     ]
 
 
-def _age(seconds: float | None) -> str:
+def _seconds_text(seconds: float | None) -> str:
     return "-" if seconds is None else words.duration_text(seconds * 1000)
 
 
@@ -94,7 +94,7 @@ def standing_of(run: PipelineRun | None) -> tuple[str, str]:
         return "bad", _("It failed: %(failure)s") % {"failure": run.failure}
     if run.finished_at is not None:
         return "good", _("Finished at %(time)s.") % {"time": time_text(run.finished_at)}
-    if is_silent(run):
+    if runs.is_silent(run):
         return "bad", _("It gave no sign of life after %(time)s.") % {"time": time_text(run.reported_at)}
     return "good", _("It runs.")
 
@@ -109,5 +109,5 @@ def _program(label: str, run: PipelineRun | None) -> dict[str, Any]:
         progress = _("%(done)d of %(total)d") % {"done": done, "total": job.total}
     elif run is not None:
         progress = str(run.rows)
-    lag = _age(run.lag_seconds if run is not None else None)
+    lag = _seconds_text(run.lag_seconds if run is not None else None)
     return {"label": label, "level": level, "text": text, "progress": progress or "-", "lag": lag}

@@ -11,7 +11,7 @@ from deliveries.rules.outcome import Reason
 
 _LOG = gettext_lazy("Look at the log of the push workers.")
 _SMALLER = gettext_lazy("Answer with a small header and body: only the status counts.")
-REASONS: dict[str, Any] = {
+REMEDIES: dict[str, Any] = {
     Reason.DEADLINE_EXCEEDED: gettext_lazy("Answer before the ack deadline, or raise the deadline."),
     Reason.CONNECT_TIMEOUT: gettext_lazy("Start the endpoint, or open its firewall for PushHub."),
     Reason.CONNECT_FAILED: gettext_lazy("Start the endpoint, or open its firewall for PushHub."),
@@ -41,7 +41,7 @@ REASONS: dict[str, Any] = {
 
 def result_advice(result: str, *, token: str = "") -> str:
     """Return what to do about a result that is no ack, or "". `token` describes the token that was sent."""
-    return _status_advice(int(result), token) if result.isdecimal() else str(REASONS.get(result, ""))
+    return _status_advice(int(result), token) if result.isdecimal() else str(REMEDIES.get(result, ""))
 
 
 def _status_advice(status: int, token: str) -> str:

@@ -35,7 +35,7 @@ from subscriptions.resources.filters import matcher
 
 #: Events are searched for this long after the publish, and where something is missing.
 FIRST_MS = 10 * 60_000
-#: Subscriptions for which the search goes on beyond the first page.
+#: The most subscriptions for which the search goes on beyond a page: its token names them.
 MAX_SEARCHED = 60
 
 Clock = Callable[[], float]
@@ -73,7 +73,7 @@ class Way:
     subscription: str
     subscription_id: int
     place: Place
-    #: Those of the page.
+    #: The attempts on this page.
     attempts: Sequence[Attempt]
     #: When the next attempt is due, in ms since 1970, or None if that isn't known.
     due_ms: float | None = None
@@ -102,10 +102,10 @@ class Ways:
 class _Found(NamedTuple):
     """What the pages so far have found of the attempts for a subscription."""
 
-    #: The highest number.
+    #: The highest number of an attempt.
     last: int = 0
     #: How many attempts were found.
-    found: int = 0
+    attempts: int = 0
 
 
 def message_ways(
@@ -150,10 +150,9 @@ class _Page:
         visible = self._subscriptions.filter(pk__in=[*own, *self._find_owed(events), *self._before]).in_bulk()
         shown = {**self._waiting, **visible}
         found = {pk: self._found(pk, own[pk]) for pk in shown}
-        # A token takes no more of them.
-        open_ids = (
-            sorted(pk for pk in shown if self._is_open(pk, own[pk]))[:MAX_SEARCHED] if rest_ms is not None else []
-        )
+        open_ids: list[int] = []
+        if rest_ms is not None:
+            open_ids = sorted(pk for pk in shown if self._is_open(pk, own[pk], found[pk]))[:MAX_SEARCHED]
         ways = [self._way(pk, visible.get(pk), own[pk], found[pk], is_searched_on=pk in open_ids) for pk in shown]
         unreadable = self._unreadable + self._search.unreadable
         token = ""
@@ -163,7 +162,7 @@ class _Page:
         return Ways(self._message_id, ways, events, token, unreadable)
 
     def _spans(self, events: Sequence[Attempt]) -> list[Span]:
-        """Return the times of which the journal is to be read."""
+        """Return the spans of time for which to read the journal."""
         now_ms = int(time.time() * 1000)
         spans = gaps(
             events,
@@ -195,13 +194,12 @@ class _Page:
         before, numbers = self._before.get(pk, _Found()), numbers_of(own)
         row = self._waiting.get(pk)
         return _Found(
-            max(before.last, row.attempts if row is not None else 0, *numbers, 0), before.found + len(numbers)
+            max(before.last, row.attempts if row is not None else 0, *numbers, 0), before.attempts + len(numbers)
         )
 
-    def _is_open(self, pk: int, own: Sequence[Attempt]) -> bool:
+    def _is_open(self, pk: int, own: Sequence[Attempt], found: _Found) -> bool:
         """Return whether something of the way is missing."""
-        found = self._found(pk, own)
-        return found.last > found.found or (pk not in self._waiting and _end(own) is Place.GONE)
+        return found.last > found.attempts or (pk not in self._waiting and _end(own) is Place.GONE)
 
     def _way(
         self, pk: int, subscription: Subscription | None, own: Sequence[Attempt], found: _Found, *, is_searched_on: bool
@@ -209,7 +207,7 @@ class _Page:
         row = self._waiting.get(pk)
         place, due_ms = _present_place(row) if row is not None else (_end(own), None)
         name = (row.subscription if row is not None else subscription or self._owed[pk]).name
-        missing = 0 if is_searched_on else max(found.last - found.found, 0)
+        missing = 0 if is_searched_on else max(found.last - found.attempts, 0)
         blocked_by = self._blocking(row) if row is not None and place is Place.WAITING else None
         return Way(name, pk, place, own, due_ms, missing=missing, is_searched_on=is_searched_on, blocked_by=blocked_by)
 

@@ -48,7 +48,7 @@ class Reason(StrEnum):
     INTERNAL = "internal"
 
 
-#: Why a delivery ends that a function filters. It counts as acknowledged.
+#: The result of a delivery whose message a transform filters. It counts as acknowledged.
 FILTER = "filter"
 
 

@@ -1,4 +1,4 @@
-"""Jobs in threads of their own, whose owners take turns: however many jobs one owner has, the others wait for one."""
+"""Jobs in threads of their own. Owners take turns: an owner waits for at most one job of each other owner."""
 
 from __future__ import annotations
 

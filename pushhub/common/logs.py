@@ -18,7 +18,7 @@ from pushhub.common.outages import Cause, outage_of
 #: The event of records without a name such as `delivery.attempted`.
 PLAIN_EVENT = "log"
 OUTAGE_EVENT = "outage"
-#: How long an outage has no second line.
+#: For this long after an outage's line, records about it are only counted.
 OUTAGE_SECONDS = 60.0
 NOT_IMPLEMENTED = 501
 UNAVAILABLE = 503

@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
     try:
-        if not env.secret("SECRET_KEY"):  # it is that of `make up`, which has these settings too
+        if not env.secret("SECRET_KEY"):  # the installation is that of `make up`
             from pushhub.runtime.supervisor import DEVELOPMENT_DEFAULTS
 
             for name, value in DEVELOPMENT_DEFAULTS.items():

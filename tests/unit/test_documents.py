@@ -16,6 +16,7 @@ from deliveries.telemetry.kinds import KINDS as METRICS
 from pushhub.celery import SEAL_SECONDS, app
 from pushhub.machines import OF_A_MACHINE
 from pushhub.runtime.processes import BY_NAME
+from subscriptions.cli import main as cli
 
 ROOT = Path(__file__).parents[2]
 RECEIVERS = ROOT / "docs" / "receivers"
@@ -50,6 +51,16 @@ def page(name: str) -> str:
 def test_docs_metrics_names_every_metric() -> None:
     names = [metric.rpartition("/")[2] for metric in METRICS]
     assert [name for name in names if f"/{name}`" not in page("metrics.md")] == []
+
+
+def test_docs_cli_names_every_verb() -> None:
+    rows = dict(re.findall(r"^\| (.+?) \| (.+) \|$", page("cli.md"), re.M))
+    of_policies = rows["all but `messages`, `dead-letters` and `message-transforms`"].split(", ")
+    nouns = {word: cli.tree_of(word) for word in cli.WORDS if word not in (cli.PUBSUB, "iam")}
+    nouns["iam service-accounts"] = cli.tree_of("iam")["service-accounts"]
+    verbs = {word: [verb for verb in tree if verb not in (*of_policies, "keys")] for word, tree in nouns.items()}
+    said = {word: re.findall(r"[\w-]+", rows[f"`{word}`"].partition(";")[0].partition(" (")[0]) for word in nouns}
+    assert said == verbs
 
 
 def test_docs_push_client_names_every_nack_reason_and_the_specification_every_response_class() -> None:

@@ -19,10 +19,10 @@ from pushhub.common.servers import new_event_loop
 
 logger = logging.getLogger(__name__)
 
-#: Pushes sent before the loop looks at its sockets again, and how many of lanes that are not prompt: a push over a new
-#: connection takes ten times as long.
+#: How many pushes of prompt lanes, and of other lanes, are sent before the loop looks at its sockets again. Those of
+#: other lanes may each need a new connection, which takes ten times as long.
 SLICE, LOW_SLICE = 50, 5
-#: So long subscriptions gather whose plans end soon: making a hundred takes as few statements as making one.
+#: How long subscriptions whose plans end soon are gathered: making a hundred plans takes as few statements as one.
 RENEWAL_SECONDS = 0.5
 #: The time between two signs of life of the loop.
 BEAT_SECONDS = 1.0
@@ -33,8 +33,8 @@ TERMINATED = "terminated"
 class Engine:
     """Turns deliveries into requests.
 
-    Deliveries that need preparation go to `unprepared`, and those with message transforms to `transform`. `starting`
-    is told of those that are pushed now, and `renew` of subscriptions whose plans end soon.
+    Deliveries that need a plan go to `unprepared`, and those with message transforms to `transform`. `starting` is told
+    of the deliveries that are pushed now, and `renew` of the subscriptions whose plans end soon.
     """
 
     def __init__(

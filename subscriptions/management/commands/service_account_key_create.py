@@ -10,7 +10,6 @@ from django.core.management.base import CommandError, CommandParser
 
 from pushhub.common import names
 from pushhub.common.commands import OperatorCommand
-from pushhub.common.errors import PushHubError
 from subscriptions.identity import account_keys
 
 
@@ -24,15 +23,15 @@ class Command(OperatorCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         path: Path = options["out"]
         try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except OSError as error:
             raise CommandError(f"{path}: {error.strerror}") from None
-        with os.fdopen(handle, "wb") as file:
-            try:
+        try:
+            with os.fdopen(descriptor, "wb") as file:
                 name = names.service_account_name("-", options["email"])
                 issued = account_keys.create_service_account_key(name=name, request={})
-            except PushHubError as error:
-                path.unlink()
-                raise CommandError(error.message) from error
-            file.write(issued.key_file)
+                file.write(issued.key_file)
+        except Exception:
+            path.unlink()
+            raise
         self.stdout.write(f"{path}: key {issued.row.key_id} of {issued.row.account.email}")

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import google.auth.exceptions
 import google.auth.transport.requests
@@ -15,6 +16,7 @@ import orjson
 import pytest
 import requests
 from django.core.management import CommandError, call_command
+from django.db import OperationalError
 from google.auth import impersonated_credentials, jwt
 from google.oauth2 import id_token, service_account
 from googleapiclient.discovery import build
@@ -23,6 +25,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from pushhub.common.principals import Principal
 from subscriptions.iam import access, grants
+from subscriptions.identity import account_keys
 from subscriptions.models import Project, ServiceAccount
 from subscriptions.services import service_accounts
 from subscriptions.services.projects import create_project
@@ -292,10 +295,16 @@ def test_a_caller_without_the_permission_cannot_create_a_key(hub: str, key_file:
         iam.projects().serviceAccounts().keys().create(name=NAME, body={}).execute()
 
 
-def test_a_key_file_is_not_written_over_another_nor_left_behind(hub: str, tmp_path: Path) -> None:
+def test_a_key_file_is_not_written_over_another_nor_left_behind(
+    hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "key.json"
     with pytest.raises(CommandError):
         call_command("service_account_key_create", "nobody@shop.iam.gserviceaccount.com", "--out", str(path))
+    assert not path.exists()
+    monkeypatch.setattr(account_keys, "create_service_account_key", Mock(side_effect=OperationalError("down")))
+    with pytest.raises(CommandError):
+        call_command("service_account_key_create", EMAIL, "--out", str(path))
     assert not path.exists()
     path.write_text("mine")
     with pytest.raises(CommandError):

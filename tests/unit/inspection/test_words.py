@@ -9,7 +9,7 @@ import pytest
 from django.utils import translation
 
 from deliveries.backlog.backlog import Mode
-from deliveries.inspection import words
+from deliveries.inspection import advice, words
 from deliveries.inspection.conditions import Condition
 from deliveries.inspection.lanes import LaneView
 from deliveries.inspection.outcomes import Outcomes
@@ -200,7 +200,7 @@ def test_durations_are_short(milliseconds: float, text: str) -> None:
     assert words.duration_text(milliseconds) == text
 
 
-def test_every_reason_of_a_failed_push_has_words() -> None:
+def test_every_reason_of_a_failed_push_has_words_and_a_remedy() -> None:
     from deliveries.rules.outcome import Reason
 
-    assert set(words.REASONS) == set(Reason)
+    assert set(words.REASONS) == set(advice.REMEDIES) == set(Reason)
