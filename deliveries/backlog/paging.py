@@ -15,6 +15,8 @@ from subscriptions.selectors import push_settings_of
 
 #: Larger pages are not cheaper per message, and the worker's other threads wait while a page is rendered.
 PAGE_ROWS = 500
+#: The ordering keys that are compared with a digest at once.
+KEYS_TOGETHER = 2000
 
 
 def page_in(requests: Sequence[PageRequest]) -> None:
@@ -76,18 +78,15 @@ def _rows_of_keys(
 
 
 def _first_of_key(lane: Lane, key: str, from_id: int) -> int | None:
-    """Return the first message of an ordering key that a lane is owed, where the message `from_id` has no rows."""
+    """Return the first message of an ordering key from an id on, if the message that had this id is gone."""
     if statements.ordering_keys([from_id]):
         return None
     # The message is gone, and with it the name of its key.
-    while ids := lanerows.waiting_ids(
-        **lane._asdict(), after_id=from_id - 1, before_id=statements.LAST_ID, limit=statements.DELETE_CHUNK
-    ):
-        ordering_keys = statements.ordering_keys(ids)
-        for message_id in ids:
-            if key_digest(ordering_keys.get(message_id, "")) == key:
-                return message_id
-        from_id = ids[-1] + 1
+    name = ""
+    while first_ids := statements.first_of_keys(*lane, from_id, after=name, limit=KEYS_TOGETHER):
+        for name, first_id in first_ids:
+            if key_digest(name) == key:
+                return first_id
     return None
 
 

@@ -11,14 +11,21 @@
 local function attempts_of(worker) return PREFIX .. 'stock:' .. worker end
 local function record_of(worker) return PREFIX .. 'work:' .. worker end
 
--- Notes that a worker gives a delivery back. `batch` is "<worker>/<batch>", or "" for a delivery without a record.
+-- Notes that a worker gives a delivery back. `batch` is "<worker>/<batch>", or "" for a delivery without a record. Returns whether
+-- the worker had it: after a lost reply, it says the same again.
 local function give_back(batch, lane, id)
   local worker, name = string.match(batch, '^(.+)/(.+)$')
-  if not worker or redis.call('HEXISTS', record_of(worker), name) == 0 then return end
+  if not worker then return true end
+  if redis.call('HEXISTS', record_of(worker), name) == 0 then return false end
   local packed = redis.call('HGET', record_of(worker), name .. '-')
   local given_back = packed and cmsgpack.unpack(packed) or {}
-  given_back[#given_back + 1] = id .. '.' .. string.gsub(lane, ':', '.', 1)
+  local identity = id .. '.' .. string.gsub(lane, ':', '.', 1)
+  for _, other in ipairs(given_back) do
+    if other == identity then return false end
+  end
+  given_back[#given_back + 1] = identity
   redis.call('HSET', record_of(worker), name .. '-', cmsgpack.pack(given_back))
+  return true
 end
 
 -- Returns the messages of each batch of a worker that it has not given back.

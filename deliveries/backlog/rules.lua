@@ -369,9 +369,8 @@ local function bucket_fill(state, now_ms)
   if rate <= 0 then return 0 end
   local depth = math.max(burst > 0 and burst or rate, 1)
   local gained = math.max(now_ms - state.bucket_filled_ms, 0) * rate / 1000
-  -- A new bucket is full. A clock that went back refills nothing.
-  state.bucket_tokens = math.min(state.bucket_tokens + gained, depth)
-  state.bucket_filled_ms = math.max(now_ms, state.bucket_filled_ms)
+  -- A new bucket is full. A clock that went back refills nothing, and the bucket goes on from there.
+  state.bucket_tokens, state.bucket_filled_ms = math.min(state.bucket_tokens + gained, depth), now_ms
   return rate
 end
 

@@ -3,12 +3,12 @@
 --
 -- Ends the leases of a batch: it forgets acked deliveries, puts nacked ones into the retry set, takes the tokens back,
 -- updates the window and the push backoff, and pumps the lane. If the endpoint is found to be down, what waits is left to the
--- database, except for a handful. Settling a delivery twice is harmless, because only deliveries with a token count. Results
--- of another generation of the lane are dropped; `late` are the deliveries that such a result has ended and that wait in this
--- `generation`: a seek may have brought them back (late.py). A nack is due at `now` (ms since 1970) and its delay. `window`
--- and `pause` (ms) are the lane's new ones. `spare` is the number of free tokens if no delivery waits and at least half of the
--- window is free, and otherwise 0. For an ordered lane it is 1 at most, because the next delivery of a key waits for the result
--- of the one before, whatever the window; and -1 while any waits for that.
+-- database, except for a handful. Settling twice is harmless, because only deliveries with a token count, and nacks and releases only
+-- of what the worker still has. Results of another generation of the lane are dropped; `late` are the deliveries that such a
+-- result has ended and that wait in this `generation`: a seek may have brought them back (late.py). A nack is due at `now` (ms
+-- since 1970) and its delay. `window` and `pause` (ms) are the lane's new ones. `spare` is the number of free tokens if no delivery
+-- waits and at least half of the window is free, and otherwise 0. For an ordered lane it is 1 at most, because the next delivery of
+-- a key waits for the result of the one before, whatever the window; and -1 while any waits for that.
 --   KEYS[1]  the lane
 --   ARGV[1]  how many deliveries may wait in Redis
 --   ARGV[2]  a number in [0, 1) for the jitter of the push backoff
@@ -72,7 +72,7 @@ for i, id in ipairs(ids) do
   if verdict == NACK or verdict == RELEASE then
     delay, message = tonumber(ARGV[extra]), ARGV[extra + 1]
     extra = extra + 2
-    give_back(batches[i] or batches[1], lane, id)
+    if not give_back(batches[i] or batches[1], lane, id) then places[i] = false end
   end
   local is_final = verdict == ACK or verdict == DROP or verdict == DEAD_LETTER
   local generation = generations[i] or generations[1]

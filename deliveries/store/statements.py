@@ -301,6 +301,22 @@ def count_of_key(subscription_id: int, region: str, first_id: int, *, limit: int
     return int(count)
 
 
+def first_of_keys(subscription_id: int, region: str, from_id: int, *, after: str, limit: int) -> list[tuple[str, int]]:
+    """Return ordering keys of a lane's topic, those that come `after` one in their order, each with its first message.
+
+    Messages before the id `from_id` don't count. An index has all of it.
+    """
+    topic = (
+        "SELECT m.topic_id FROM deliveries_delivery d JOIN deliveries_message m ON m.id = d.message_id"
+        " WHERE d.subscription_id = %s AND d.region = %s AND d.message_id >= %s ORDER BY d.message_id LIMIT 1"
+    )
+    return fetch_rows(
+        f"SELECT ordering_key, min(id) FROM deliveries_message WHERE topic_id = ({topic}) AND ordering_key > ''"
+        " AND ordering_key > %s AND id >= %s GROUP BY ordering_key ORDER BY ordering_key LIMIT %s",
+        [subscription_id, region, from_id, after, from_id, limit],
+    )
+
+
 def ordering_keys(message_ids: Sequence[int]) -> dict[int, str]:
     """Return the ordering key of each message that exists, "" for none."""
     keys: dict[int, str] = {}

@@ -150,6 +150,28 @@ def test_settling_twice_is_harmless(backlog: Backlog) -> None:
     assert lane_state(backlog, LANE).window == 4
 
 
+@pytest.mark.parametrize("verdict", [Verdict.NACK, Verdict.RELEASE])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_result_that_is_told_again_does_not_end_the_next_attempt(
+    backlog: Backlog, verdict: Verdict, count: int
+) -> None:
+    # Given a batch of which one message is sent back, and the reply is lost
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    offer(backlog, *ids(count))
+    fetch(backlog, batch="1")
+    settlement = Settlement()
+    settlement.add(str(FIRST), verdict, 1.0, batch="w/1")
+    settlement.returned += [0, task(FIRST)]
+    finished = {work_key("w"): ["1"] if count == 1 else []}
+    backlog.settle({LANE: settlement}, dice=0.5, finished=finished)
+    # When it has been fetched again before the worker repeats the call
+    assert fetched_ids(backlog, batch="2") == [FIRST]
+    backlog.settle({LANE: settlement}, dice=0.5, finished=finished)
+    # Then it is not fetched once more
+    assert fetched_ids(backlog, batch="3") == []
+    assert held(backlog) == count
+
+
 def test_a_nack_waits_its_countdown_and_comes_back_before_the_backlog(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(4))
