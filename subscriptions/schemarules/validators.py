@@ -17,6 +17,7 @@ from subscriptions.schemarules.protobuf import (
     compile_proto,
     message_class,
     root_message_class,
+    widest_type,
 )
 
 AVRO = "AVRO"
@@ -46,7 +47,8 @@ def validators(kind: str, definition: str, compiled: bytes, *, root_message: str
     """Return the validator of each encoding. With a root message, `compiled` is a FileDescriptorSet."""
     if kind == PROTOCOL_BUFFER:
         message = root_message_class(compiled, root_message) if root_message else message_class(compiled)
-        return {"BINARY": partial(check_proto_binary, message, known={}), "JSON": partial(check_proto_json, message)}
+        read_json = partial(check_proto_json, message, widest=widest_type(message))
+        return {"BINARY": partial(check_proto_binary, message, known={}), "JSON": read_json}
     schema = parse_avro(definition)
     return {"BINARY": partial(check_binary, schema), "JSON": partial(check_json, schema)}
 
