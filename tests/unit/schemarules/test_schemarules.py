@@ -113,7 +113,7 @@ def test_few_bytes_must_not_stand_for_billions_of_items(empty: object) -> None:
 
 
 def test_a_record_to_which_many_arrays_refer_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A definition of 280 KB took half a minute."""
+    """A definition of 280 KB took 4.6 s."""
     looks = Mock(side_effect=avro_definitions._takes_room)
     monkeypatch.setattr(avro_definitions, "_takes_room", looks)
     last = {"name": "last", "type": "int"}
@@ -124,7 +124,7 @@ def test_a_record_to_which_many_arrays_refer_is_looked_through_once(monkeypatch:
 
 
 def test_what_json_chooses_from_is_put_together_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message of half a megabyte took a minute with a union of 3,500 branches, and half of that with an enum."""
+    """A message of 25 KB took 3.5 s with a union of 3,500 branches."""
     choices = Mock(side_effect=avrojson._choices_of)
     monkeypatch.setattr(avrojson, "_choices_of", choices)
     colour = {"type": "enum", "name": "Colour", "symbols": ["RED", "BLUE"]}
