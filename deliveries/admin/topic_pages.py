@@ -31,7 +31,7 @@ from pushhub.common.names import DELETED_SCHEMA
 from pushhub.common.principals import Principal
 from subscriptions.console.base import ConsoleAdmin, caller_of, check_row
 from subscriptions.console.tabs import tabs_of
-from subscriptions.console.texts import TextField, error_text
+from subscriptions.console.texts import TextField, TextsField, error_text
 from subscriptions.iam.methods import GET_SUBSCRIPTION, GET_TOPIC, PUBLISH, PULL, may_call
 from subscriptions.iam.tree import find_resource
 from subscriptions.iam.visible import rows_callable
@@ -55,7 +55,7 @@ class PublishForm(forms.Form):
     """One message, as text. Its rules are those of the API."""
 
     text = TextField(label=gettext_lazy("Data"), required=False, widget=forms.Textarea(attrs={"rows": 6}))
-    attributes = forms.JSONField(
+    attributes = TextsField(
         label=gettext_lazy("Attributes"), required=False, initial=dict, widget=forms.Textarea({"rows": 2})
     )
     ordering_key = forms.CharField(label=gettext_lazy("Ordering key"), required=False, strip=False)

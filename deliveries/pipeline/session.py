@@ -33,6 +33,8 @@ LOGGING = Path(__file__).resolve().parent / "log4j2.properties"
 SECRET_SETTING = "spark.authenticate.secret"  # noqa: S105 - a name
 #: The most bytes that Java and Python exchange at a time.
 BATCH_BYTES = 16 * 2**20
+#: A master in the driver's own process.
+LOCAL = re.compile(r"local(\[[^]]*\])?")
 #: Matches the first master in the address of a standalone cluster.
 STANDALONE = re.compile(r"spark://(?P<host>\[[^]]+\]|[^:,]+):(?P<port>[0-9]+)")
 
@@ -53,7 +55,11 @@ def spark_session(
     # Otherwise glibc keeps a heap for each of Java's threads, which takes some hundred megabytes.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     builder = SparkSession.builder.appName(name).master(master)
-    conf = {**settings(memory=memory, short=short), **driver_address(master), **(extra or {})}
+    conf = {**settings(memory=memory, short=short), **driver_address(master)}
+    if LOCAL.fullmatch(master):
+        # Other users of the machine reach its ports, and could send it any object of Java. Spark draws a secret itself.
+        conf["spark.authenticate"] = "true"
+    conf |= extra or {}
     if SECRET_SETTING in conf:
         # Everybody on this machine sees the arguments of Java. The environment goes before them, and Spark wants both.
         os.environ["_SPARK_AUTH_SECRET"] = conf[SECRET_SETTING]

@@ -17,6 +17,7 @@ from pushhub.common.errors import PushHubError
 from pushhub.common.principals import OPERATOR, Principal
 from subscriptions.admin import words
 from subscriptions.admin.durations import DurationField, duration_text
+from subscriptions.console.texts import TextsField
 from subscriptions.iam import access
 from subscriptions.iam.methods import authorize
 from subscriptions.iam.roles import GET_OPEN_ID_TOKEN
@@ -208,7 +209,7 @@ def _shown(field: forms.Field, path: str, resource: Fields) -> Any:
         value = value.get(name) if value is not None else None
     if isinstance(field, DurationField):
         return duration_text(value)
-    empty = {forms.JSONField: {}, forms.BooleanField: False, forms.IntegerField: None}
+    empty = {TextsField: {}, forms.BooleanField: False, forms.IntegerField: None}
     return empty.get(type(field), "") if value is None else value
 
 

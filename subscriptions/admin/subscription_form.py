@@ -27,6 +27,7 @@ from subscriptions.admin.resource_forms import (
     wide_line,
 )
 from subscriptions.admin.transform_fields import TRANSFORMS_SECTION, TransformsForm
+from subscriptions.console.texts import TextsField
 from subscriptions.iam import access, grants
 from subscriptions.iam.methods import CREATE_TOPIC, SET_POLICY, authorize, authorize_row
 from subscriptions.iam.roles import ACT_AS
@@ -83,7 +84,7 @@ class SubscriptionForm(TransformsForm):
         required=False,
         choices=[("", _("Wrapped in JSON")), ("none", _("Unwrapped")), ("metadata", _("Unwrapped, with metadata"))],
     )
-    push_attributes = forms.JSONField(
+    push_attributes = TextsField(
         label=_("Push attributes"),
         required=False,
         initial=dict,
@@ -145,7 +146,7 @@ class SubscriptionForm(TransformsForm):
         help_text=_("For example 10s; both empty: 100ms to 60s for pushes, and at once for pulls"),
     )
     maximum_backoff = DurationField(label=_("Maximum backoff"), required=False, help_text=_("For example 600s"))
-    labels = forms.JSONField(label=_("Labels"), required=False, initial=dict, widget=small_text())
+    labels = TextsField(label=_("Labels"), required=False, initial=dict, widget=small_text())
 
     sections = (
         Section(_("Name and topic"), ("project", "subscription_id", "topic", "new_topic")),

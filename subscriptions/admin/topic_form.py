@@ -15,6 +15,7 @@ from subscriptions import selectors
 from subscriptions.admin.durations import DurationField
 from subscriptions.admin.resource_forms import Fields, Section, refused, small_text, stored_one_by_one, wide_line
 from subscriptions.admin.transform_fields import TRANSFORMS_SECTION, TransformsForm
+from subscriptions.console.texts import TextsField
 from subscriptions.iam.methods import CREATE_TOPIC, authorize
 from subscriptions.models import Project, Topic
 from subscriptions.models.schemas import Schema
@@ -30,7 +31,7 @@ class TopicForm(TransformsForm):
 
     project = forms.ModelChoiceField(Project.objects.all(), label=_("Project"))
     topic_id = forms.CharField(label=_("Topic ID"))
-    labels = forms.JSONField(label=_("Labels"), required=False, initial=dict, widget=small_text())
+    labels = TextsField(label=_("Labels"), required=False, initial=dict, widget=small_text())
     message_retention = DurationField(
         label=_("Message retention"), required=False, help_text=_("For example 12h or 7d; empty: off")
     )

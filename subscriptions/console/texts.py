@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from django import forms
+from django.forms.fields import InvalidJSONInput
 from django.utils.translation import get_language, gettext_lazy
 from django.utils.translation import gettext as _
 
@@ -21,6 +23,24 @@ class TextField(forms.CharField):
 
     def to_python(self, value: Any) -> str:
         return str(super().to_python(value)).replace("\r\n", "\n")
+
+
+class TextsField(forms.JSONField):
+    """Texts by name, as an object of JSON."""
+
+    def to_python(self, value: Any) -> Any:
+        texts: Any = None
+        with suppress(ValueError, RecursionError):  # a number of thousands of digits, lists in thousands of lists
+            texts = super().to_python(value)
+        is_empty = texts is None and value in self.empty_values
+        if not is_empty and not (isinstance(texts, dict) and all(isinstance(text, str) for text in texts.values())):
+            raise forms.ValidationError(gettext_lazy('Enter texts by name, such as {"team": "web"}.'))
+        return texts
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        with suppress(ValueError, RecursionError):
+            return super().bound_data(data, initial)
+        return InvalidJSONInput(data)
 
 
 #: What each kind of error means, for readers of another language than that of its text, which is the API's.

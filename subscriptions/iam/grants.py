@@ -50,12 +50,16 @@ def set_policy(resource: tree.Resource, request: object, *, caller: Principal = 
     mask = _mask(parsed.get("updateMask", ""))
     policies.check_version(policy.get("version", 0), field="policy.version")
     bindings = policies.normalise_bindings(policy.get("bindings", []), kind=tree.kind_of(resource).word)
+    etag = policy.get("etag", "") if "etag" in mask else ""
+    row = _row(resource)
+    policies.check_etag(etag, row.generation)
+    if "bindings" in mask:
+        # Before the transaction: 1,500 members are as many queries, during which nobody else could write to SQLite.
+        _check_new(resource, bindings, known=row.bindings, caller=caller)
     with transaction.atomic():
         row = _row(resource, lock=True)
-        if "etag" in mask:
-            policies.check_etag(policy.get("etag", ""), row.generation)
+        policies.check_etag(etag, row.generation)
         if "bindings" in mask:
-            _check_new(resource, bindings, known=row.bindings, caller=caller)
             row.bindings = bindings
         if "auditConfigs" in mask:
             row.audit_configs = policy.get("auditConfigs", [])

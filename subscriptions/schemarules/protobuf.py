@@ -63,6 +63,9 @@ WELL_KNOWN = {
     )
 }
 WELL_KNOWN_PACKAGE = "google.protobuf"
+#: How many objects of JSON, times the fields of the widest type, a message may have: protobuf's parser goes through the
+#: fields of a type for each object, 3 million in a second.
+MOST_LOOKS = 10_000_000
 
 
 def compile_proto(definition: str) -> bytes:
@@ -170,6 +173,17 @@ def message_class(compiled: bytes) -> type[Message]:
     )
 
 
+def widest_type(kind: type[Message]) -> int:
+    """Return the number of fields of the widest type that a message may hold."""
+    types, left = {}, [kind.DESCRIPTOR]
+    while left:
+        found = left.pop()
+        if found.full_name not in types:
+            types[found.full_name] = len(found.fields)
+            left += [field.message_type for field in found.fields if field.message_type is not None]
+    return max(types.values())
+
+
 def check_proto_binary(kind: type[Message], data: bytes, *, known: Known) -> None:
     """Raise Mismatch unless `data` is the binary form of a message without unknown fields."""
     try:
@@ -187,10 +201,12 @@ def check_proto_binary(kind: type[Message], data: bytes, *, known: Known) -> Non
         raise Mismatch(f"The message has fields that {kind.DESCRIPTOR.full_name} lacks.")
 
 
-def check_proto_json(kind: type[Message], data: bytes) -> None:
-    """Raise Mismatch unless `data` is the JSON of a message without unknown fields."""
+def check_proto_json(kind: type[Message], data: bytes, *, widest: int) -> None:
+    """Raise Mismatch unless `data` is the JSON of a message without unknown fields. `widest` is `widest_type(kind)`."""
     if not has_few_elements(data):
         raise too_many_elements()
+    if data.count(b"{") * widest > MOST_LOOKS:
+        raise Mismatch(f"The message has too many objects for types of up to {widest} fields.")
     message = kind()
     try:
         json_format.Parse(data, message, max_recursion_depth=MAX_VALUE_DEPTH)

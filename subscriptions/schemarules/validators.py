@@ -19,6 +19,7 @@ from subscriptions.schemarules.protobuf import (
     compile_proto,
     message_class,
     root_message_class,
+    widest_type,
 )
 
 AVRO = "AVRO"
@@ -58,7 +59,8 @@ def validators(kind: str, definition: str, compiled: bytes, *, root_message: str
     schema = parse_definition(kind, definition, compiled, root_message=root_message)
     if isinstance(schema, AvroSchema):
         return {"BINARY": partial(check_binary, schema), "JSON": partial(check_json, schema)}
-    return {"BINARY": partial(check_proto_binary, schema, known={}), "JSON": partial(check_proto_json, schema)}
+    read_json = partial(check_proto_json, schema, widest=widest_type(schema))
+    return {"BINARY": partial(check_proto_binary, schema, known={}), "JSON": read_json}
 
 
 __all__ = [

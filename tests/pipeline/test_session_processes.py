@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import struct
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,6 +65,23 @@ def test_the_secret_of_a_cluster_is_in_the_environment_of_java_and_not_in_its_ar
     conf = dict(call.args for call in builder.config.call_args_list)
     assert "spark.authenticate.secret" in conf
     assert "only-for-this-test" not in conf.values()
+
+
+def test_another_user_of_the_machine_can_send_the_driver_no_objects(spark: SparkSession) -> None:
+    """Its ports are on loopback, where everybody who is signed in reaches them."""
+    port = int(str(spark.conf.get("spark.driver.port")))
+    addressed = b"\0\1" + _text(b"127.0.0.1") + struct.pack(">i", port) + _text(b"endpoint-verifier")
+    call = addressed + bytes.fromhex("aced000574") + _text(b"any object")
+    request = b"\3" + struct.pack(">qi", 1, len(call)) + call
+    with socket.create_connection(("127.0.0.1", port)) as stranger:
+        stranger.sendall(struct.pack(">q", 8 + len(request)) + request)
+        answer = stranger.recv(4096)
+    assert answer[8:9] == b"\5", "refused by the transport, before anything of it becomes an object"
+    assert b"Expected SaslMessage" in answer
+
+
+def _text(text: bytes) -> bytes:
+    return struct.pack(">h", len(text)) + text
 
 
 def test_java_uses_the_archive_of_classes(spark: SparkSession) -> None:

@@ -68,3 +68,12 @@ def test_a_topic_whose_schema_was_deleted_can_be_saved_and_goes_on_refusing_mess
 def test_a_revision_that_is_not_there_is_an_error_at_its_field(admin: Client) -> None:
     response = save(admin, schema=Schema.objects.get().pk, last_revision="00000000")
     assert list(response.context["adminform"].form.errors) == ["last_revision"]
+
+
+@pytest.mark.parametrize(
+    "labels", ["[1]", '{"a": 1}', '"a"', "NaN", '{"a": ' + "9" * 5000 + "}", "[" * 5000 + "]" * 5000]
+)
+def test_labels_that_are_no_texts_by_name_are_an_error_at_their_field(admin: Client, labels: str) -> None:
+    response = save(admin, labels=labels)
+    assert response.context["adminform"].form.errors == {"labels": ['Enter texts by name, such as {"team": "web"}.']}
+    assert save(admin, labels="").status_code == 302

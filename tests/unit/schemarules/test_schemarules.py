@@ -113,7 +113,7 @@ def test_few_bytes_must_not_stand_for_billions_of_items(empty: object) -> None:
 
 
 def test_a_record_to_which_many_arrays_refer_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A definition of 280 KB took half a minute."""
+    """A definition of 280 KB took 4.6 s."""
     looks = Mock(side_effect=avro_definitions._takes_room)
     monkeypatch.setattr(avro_definitions, "_takes_room", looks)
     last = {"name": "last", "type": "int"}
@@ -124,7 +124,7 @@ def test_a_record_to_which_many_arrays_refer_is_looked_through_once(monkeypatch:
 
 
 def test_what_json_chooses_from_is_put_together_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message of half a megabyte took a minute with a union of 3,500 branches, and half of that with an enum."""
+    """A message of 25 KB took 3.5 s with a union of 3,500 branches."""
     choices = Mock(side_effect=avrojson._choices_of)
     monkeypatch.setattr(avrojson, "_choices_of", choices)
     colour = {"type": "enum", "name": "Colour", "symbols": ["RED", "BLUE"]}
@@ -207,6 +207,16 @@ def test_a_message_of_many_elements_is_refused_before_they_become_objects(name: 
     schema, encoding, data = HOSTILE[name]
     with pytest.raises(Mismatch, match=f"more than {MOST_ELEMENTS} elements"):
         schema()[encoding](data)
+
+
+def test_many_objects_of_a_wide_type_are_refused() -> None:
+    """55,000 of them, in 165 KB, took four minutes, as the parser goes through all fields for each."""
+    wide = "message Wide { " + "".join(f"int32 f{number} = {number};" for number in range(1, 1001)) + " }"
+    definition = f'syntax = "proto3"; message M {{ repeated Wide wide = 1; repeated M next = 2; {wide} }}'
+    check = validators("PROTOCOL_BUFFER", definition, compile_definition("PROTOCOL_BUFFER", definition))["JSON"]
+    check(b'{"wide":[' + b"{}," * 100 + b"{}]}")
+    with pytest.raises(Mismatch, match="too many objects for types of up to 1000 fields"):
+        check(b'{"wide":[' + b"{}," * 10_000 + b"{}]}")
 
 
 def test_a_large_message_of_few_elements_is_accepted() -> None:
