@@ -7,7 +7,7 @@ a long test while the others have nothing to do. Tests that mostly wait run besi
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -135,7 +135,7 @@ WAITING = frozenset(
 )
 #: As many processes as this prefer tests that compute; the others, those that wait.
 COMPUTING_PROCESSES = os.cpu_count() or 1
-WAITING_PROCESSES = 3
+WAITING_PROCESSES = 2
 
 
 def group_of(nodeid: str) -> str:
@@ -161,12 +161,8 @@ class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Sends the tests of a group to one process; --no-loadscope-reorder keeps the order of `ordered`.
 
     Some processes prefer tests that compute, and the others those that wait: if all of them waited at once, the cores
-    would be idle. `when_all_are_sent` is called when no test is left that a process could be given.
+    would be idle.
     """
-
-    def __init__(self, config: pytest.Config, log: Any, *, when_all_are_sent: Callable[[], None]) -> None:
-        super().__init__(config, log)
-        self._when_all_are_sent = when_all_are_sent
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)
@@ -177,8 +173,3 @@ class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
         if group := next(preferred, None):
             self.workqueue.move_to_end(group, last=False)
         super()._assign_work_unit(node)
-
-    def _reschedule(self, node: Any) -> None:
-        super()._reschedule(node)
-        if not self.workqueue:
-            self._when_all_are_sent()
