@@ -78,6 +78,7 @@ def test_two_first_writes_of_one_policy_do_not_both_win(api: Api, monkeypatch: p
         grants.set_policy(topic, {"policy": {}})
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     ("body", "field"),
     [
@@ -269,6 +270,7 @@ def test_custom_roles_of_a_project(api: Api, ada: Api) -> None:
     assert ada.post("topics/orders:testIamPermissions", {"permissions": ["pubsub.topics.publish"]}).body != {}
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     "body",
     [
