@@ -24,7 +24,10 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 SERIOUS = ("serious", "critical")
 #: Axe's rules for each theme, which differ in their colours alone.
-RULES: dict[Literal["light", "dark"], dict[str, Any]] = {"light": {}, "dark": {"runOnly": ["cat.color"]}}
+RULES: dict[Literal["light", "dark"], dict[str, Any]] = {
+    "light": {},
+    "dark": {"runOnly": ["color-contrast", "link-in-text-block"]},
+}
 #: Links change their colours slowly.
 END_TRANSITIONS = "document.getAnimations().filter(it => it instanceof CSSTransition).forEach(it => it.finish())"
 DESK_PIXELS = 1280
