@@ -17,7 +17,7 @@ from typing import Any
 
 from bench import machine
 from bench.__main__ import prepare_django
-from bench.processes import ROOT, Nginx, cpu_seconds, nginx, raise_file_limit, say, wait_until
+from bench.processes import ROOT, Nginx, cpu_seconds, fork_modules, nginx, raise_file_limit, say, wait_until
 from tests.ports import free_port
 
 RESULTS = ROOT / "bench" / "results" / "cluster.json"
@@ -59,10 +59,13 @@ def measured(endpoint: Nginx, *, cells: int, primaries: int, deliveries: int) ->
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.cluster", description=__doc__)
     parser.add_argument("--turns", type=int, default=3, help="how often each is measured, in turns; the medians count")
-    parser.add_argument("--deliveries", type=int, default=128_000, help="how many are sent in each turn")
+    what = "how many are sent in each turn; less than 10,000 only try the harness"
+    parser.add_argument("--deliveries", type=int, default=128_000, help=what)
     parser.add_argument("--out", type=Path, default=RESULTS, help="the file for the figures (default: %(default)s)")
     arguments = parser.parse_args()
     raise_file_limit()
+    if arguments.deliveries < 10_000:
+        fork_modules()
     about = machine.moment()
     turns: dict[str, list[dict[str, Any]]] = {name: [] for name in LAYOUTS}
     with tempfile.TemporaryDirectory(prefix="pushhub-bench-") as folder, nginx(free_port()) as endpoint:

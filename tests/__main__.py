@@ -75,17 +75,12 @@ def pytest_command(database: str, selection: Selection) -> list[str]:
 
 
 def run_on(databases: Sequence[str], selection: Selection) -> dict[str, int]:
-    """Run the selected tests on each database and return pytest's exit statuses.
-
-    The tests on a database begin when a process of those before has nothing left to do.
-    """
+    """Run the selected tests on all databases at once, as many of them wait, and return pytest's exit statuses."""
     # Tests start hundreds of processes, and without bytecode each compiles its modules anew.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     commands: dict[str, BackgroundCommand] = {}
     with TemporaryDirectory(prefix="pushhub-tests-") as folder, ExitStack() as all_end:
         for database in databases:
-            for earlier in commands.values():
-                earlier.wait_while_busy()
             command = BackgroundCommand(
                 f"tests on {database}",
                 pytest_command(database, selection),

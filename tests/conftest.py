@@ -21,7 +21,6 @@ from pytest_django.live_server_helper import LiveServer
 from pushhub.runtime import embedded
 from subscriptions.transforms.sandboxes import close_sandboxes
 from tests import emptying, leftovers, liveservers, preloaded
-from tests.background import busy_file_remove
 from tests.flowers import flower_running
 from tests.grpcservers import GrpcServer
 from tests.ports import wait_for
@@ -98,7 +97,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     """Replace the scheduler of pytest-xdist, which no longer groups tests with this version of pytest."""
-    return GroupScheduling(config, log, when_all_are_sent=busy_file_remove)
+    return GroupScheduling(config, log)
 
 
 def _touches_database(item: pytest.Item) -> bool:

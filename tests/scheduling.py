@@ -7,7 +7,7 @@ a long test while the others have nothing to do. Tests that mostly wait run besi
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -40,14 +40,19 @@ SCATTERED = (
 #: The groups and files that take longest, the longest first.
 LONGEST = (
     "tests/chaos/test_storms.py",
-    "tests/chaos/test_upgrade.py",
-    "tests/endtoend/test_bench.py",
+    "spark kills",
     "spark jobs",
     "spark",
-    "spark kills",
+    "tests/endtoend/test_bench.py",
+    "tests/chaos/test_upgrade.py",
     "tests/pipeline/test_cluster.py",
     "tests/pipeline/test_examples.py",
     "tests/chaos/test_power.py",
+    "tests/integration/push/test_blocked_keys.py",
+    "tests/endtoend/test_replica.py",
+    "tests/endtoend/test_move.py",
+    "tests/integration/pipeline/test_two_archivers.py",
+    "tests/integration/push/test_region_redis.py",
     "tests/integration/api/test_outages.py",
     "tests/integration/push/test_redis_outages.py",
     "tests/integration/push/test_redis_cluster.py",
@@ -63,6 +68,13 @@ LONGEST = (
     "tests/compatibility/test_receivers.py",
     "tests/integration/push/test_delivery.py",
     "tests/integration/push/test_outages.py",
+    "tests/integration/backlog/test_cells.py",
+    "tests/integration/rpc/test_grpc.py",
+    "tests/endtoend/test_peers.py",
+    "tests/unit/runtime/test_processes.py",
+    "tests/integration/push/test_late_acks.py",
+    "tests/integration/push/test_authentication.py",
+    "tests/integration/test_advisory.py",
     "tests/browser/test_accessibility.py",
     "tests/pipeline/test_rollup_crashes.py",
     "tests/pipeline/test_starting.py",
@@ -135,7 +147,7 @@ WAITING = frozenset(
 )
 #: As many processes as this prefer tests that compute; the others, those that wait.
 COMPUTING_PROCESSES = os.cpu_count() or 1
-WAITING_PROCESSES = 3
+WAITING_PROCESSES = 2
 
 
 def group_of(nodeid: str) -> str:
@@ -161,12 +173,8 @@ class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Sends the tests of a group to one process; --no-loadscope-reorder keeps the order of `ordered`.
 
     Some processes prefer tests that compute, and the others those that wait: if all of them waited at once, the cores
-    would be idle. `when_all_are_sent` is called when no test is left that a process could be given.
+    would be idle.
     """
-
-    def __init__(self, config: pytest.Config, log: Any, *, when_all_are_sent: Callable[[], None]) -> None:
-        super().__init__(config, log)
-        self._when_all_are_sent = when_all_are_sent
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)
@@ -177,8 +185,3 @@ class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
         if group := next(preferred, None):
             self.workqueue.move_to_end(group, last=False)
         super()._assign_work_unit(node)
-
-    def _reschedule(self, node: Any) -> None:
-        super()._reschedule(node)
-        if not self.workqueue:
-            self._when_all_are_sent()

@@ -13,13 +13,10 @@ import pytest
 from tests.background import BackgroundCommand
 
 ROOT = Path(__file__).parents[2]
-#: Tells that it is no longer busy, and ends once there is a second command.
+#: Ends once there is a second command.
 FIRST = """
 import pathlib, sys, time
-from tests.background import busy_file_remove
 print("first", flush=True)
-busy_file_remove()
-busy_file_remove()
 while not pathlib.Path(sys.argv[1]).exists():
     time.sleep(0.01)
 print("end of first")
@@ -59,24 +56,18 @@ with (
 
 
 def test_the_second_command_begins_before_the_first_ends_and_is_shown_after_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(ROOT)
     begun = str(tmp_path / "begun")
-    with BackgroundCommand("one", [sys.executable, "-c", FIRST, begun], folder=tmp_path, is_shown=True) as first:
-        first.wait_while_busy()
-        with BackgroundCommand("two", [sys.executable, "-c", SECOND, begun], folder=tmp_path, is_shown=False) as second:
-            assert (first.finish(), second.finish()) == (0, 3)
+    with (
+        BackgroundCommand("one", [sys.executable, "-c", FIRST, begun], folder=tmp_path, is_shown=True) as first,
+        BackgroundCommand("two", [sys.executable, "-c", SECOND, begun], folder=tmp_path, is_shown=False) as second,
+    ):
+        assert (first.finish(), second.finish()) == (0, 3)
     assert capfd.readouterr().out.split("\n") == [
         *("", "== one ==", "first", "end of first"),
         *("", "== two ==", "second", "its error", ""),
     ]
-
-
-def test_a_command_that_has_ended_is_not_busy(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with BackgroundCommand("one", [sys.executable, "-c", "exit(2)"], folder=tmp_path, is_shown=True) as command:
-        command.wait_while_busy()
-        assert command.finish() == 2
 
 
 def test_both_commands_may_clean_up_at_ctrl_c(tmp_path: Path) -> None:

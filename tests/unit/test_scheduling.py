@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -66,11 +66,11 @@ class Process:
         self.shutting_down = True
 
 
-def scheduling(processes: Sequence[Process], nodeids: list[str], when_all_are_sent: Callable[[], None]) -> Any:
+def scheduling(processes: Sequence[Process], nodeids: list[str]) -> Any:
     config: Any = SimpleNamespace(
         getvalue=lambda name: ["popen"] * len(processes), option=SimpleNamespace(loadscopereorder=False)
     )
-    scheduler = GroupScheduling(config, None, when_all_are_sent=when_all_are_sent)
+    scheduler = GroupScheduling(config, None)
     for process in processes:
         scheduler.add_node(process)
         scheduler.add_node_collection(process, nodeids)
@@ -78,23 +78,11 @@ def scheduling(processes: Sequence[Process], nodeids: list[str], when_all_are_se
     return scheduler
 
 
-def test_it_is_told_once_every_test_is_sent_though_not_all_are_done() -> None:
-    process, told = Process(), []
-    nodeids = [f"tests/unit/test_{file}.py::test_{test}" for file in "abc" for test in "123"]
-    done: list[int] = []
-    scheduler = scheduling([process], nodeids, lambda: told.append((len(process.given), len(done))))
-    while len(done) < len(nodeids):
-        done.append(process.given[len(done)])
-        scheduler.mark_test_complete(process, done[-1])
-    assert told[0] == (9, 4)
-    assert {given for given, _ in told} == {9}
-
-
 def test_tests_that_wait_run_beside_those_that_compute() -> None:
     processes = [Process() for _ in range(COMPUTING_PROCESSES + 2)]
     *computing, waiting, idle = processes
     files = [*sorted(WAITING - set(SCATTERED))[:1], *(f"tests/unit/test_{n}.py" for n in range(len(processes)))]
-    scheduler = scheduling(processes, [f"{file}::test_{n}" for file in files for n in range(3)], lambda: None)
+    scheduler = scheduling(processes, [f"{file}::test_{n}" for file in files for n in range(3)])
 
     def given(process: Process) -> list[str]:
         return [files[index // 3] for index in process.given[::3]]

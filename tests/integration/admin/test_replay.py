@@ -82,6 +82,7 @@ def test_a_replay_is_started_and_its_progress_shown(admin: Client, started: list
     assert "deliveries/reload.js" not in admin.get(PAGE).content.decode()
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
@@ -133,6 +134,7 @@ def test_the_id_is_a_word_that_is_no_option(
     assert commands[0][1:] == ["-m", "django", "pipeline", "replay", "--resume=--pythonpath=/tmp", "--rate=5"]
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize("job_id", ["", "-x", "--settings=evil", " x", "_x", "x" * 101])
 def test_a_job_takes_no_id_that_a_command_reads_as_an_option(job_id: str) -> None:
     with pytest.raises(InvalidArgument, match="--id"):

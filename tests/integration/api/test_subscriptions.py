@@ -220,6 +220,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(("body", "field", "text"), BAD_FIELDS)
 def test_a_bad_field_is_refused_by_name_and_nothing_is_stored(
     shop: Api, body: dict[str, Any], field: str, text: str
@@ -256,6 +257,7 @@ def test_a_refused_patch_changes_nothing(shop: Api, changes: dict[str, Any], fie
     assert shop.get("subscriptions/sub").body == before
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     ("mask", "text"),
     [

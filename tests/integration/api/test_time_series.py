@@ -292,6 +292,7 @@ def test_a_project_shows_its_own(api: Api) -> None:
     assert ask(api, PUSHES, project="4711").body["timeSeries"]
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     ("query", "field"),
     [

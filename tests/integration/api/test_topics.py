@@ -126,6 +126,7 @@ def test_an_unknown_topic_is_not_found(api: Api, method: str) -> None:
     assert answer.error == {"code": 404, "message": "Resource not found (resource=nothing).", "status": "NOT_FOUND"}
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize("topic_id", ["ab", "1abc", "googly", "GOOGabc", "a" * 256, "has:colon"])
 @pytest.mark.parametrize("method", ["PUT", "GET", "DELETE"])
 def test_a_bad_name_is_an_invalid_argument(api: Api, topic_id: str, method: str) -> None:
@@ -156,6 +157,7 @@ def test_seconds_that_the_previous_release_wrote_count(api: Api) -> None:
         assert api.get("topics/orders").body["messageRetentionDuration"] == text
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     ("body", "field"),
     [
@@ -211,6 +213,7 @@ def test_output_only_fields_are_ignored(api: Api) -> None:
     assert Topic.objects.get().tags == {"1/a": "b"}
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     ("request_body", "text"),
     [
@@ -321,6 +324,7 @@ def test_an_empty_list_is_an_empty_object(api: Api) -> None:
     assert api.get("topics").body == {}
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize("token", ["x", "!!!", "é", "a" * 5000, "WyJhYWEiXQ"])
 def test_a_bad_page_token_is_refused(api: Api, token: str) -> None:
     answer = api.get(f"topics?pageToken={token}")
@@ -424,6 +428,7 @@ def test_the_parameters_of_every_call_are_tolerated(api: Api, query: str) -> Non
     assert api.put(f"topics/orders?{query}").status == 200
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize("body", [b"{", b"[1,", b"\xff\xfe", b'{"a":NaN}', b"[" * 100_000, b"{}{}"])
 def test_malformed_json_is_refused(api: Api, body: bytes) -> None:
     answer = api.put("topics/orders", body)
@@ -503,6 +508,7 @@ def test_a_body_without_a_length_is_refused_and_not_read_as_empty(api: Api) -> N
     assert (answer.status, answer.fields) == (400, ["body"])
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     "path", ["nothing", "topics/orders/more/of/it", "/v1/", "/v1/projects/shop", "/v3/projects/shop/topics"]
 )

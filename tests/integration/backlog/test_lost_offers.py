@@ -65,7 +65,8 @@ def publish_unheard(api: Api, monkeypatch: pytest.MonkeyPatch, cut_off: Cut) -> 
 
 
 def pull_and_acknowledge(api: Api) -> list[str]:
-    received = api.post("subscriptions/sorted:pull", {"maxMessages": 10}).body.get("receivedMessages", [])
+    request = {"maxMessages": 10, "returnImmediately": True}
+    received = api.post("subscriptions/sorted:pull", request).body.get("receivedMessages", [])
     if received:
         api.post("subscriptions/sorted:acknowledge", {"ackIds": [each["ackId"] for each in received]})
     return [each["message"]["messageId"] for each in received]

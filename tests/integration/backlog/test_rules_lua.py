@@ -91,7 +91,8 @@ def client(redis_server: str) -> Iterator[redis.Redis]:
         yield connected
 
 
-@settings(max_examples=100)
+# Both run the same Lua, in two interpreters.
+@settings(max_examples=25)
 @given(flow=flows, calls=histories())
 def test_redis_and_the_simulator_have_the_same_law(client: redis.Redis, flow: Flow, calls: list[Call]) -> None:
     assert played_in_redis(client, flow, calls) == pytest.approx(played(flow, calls).flow, rel=1e-9, abs=1e-9)
@@ -114,9 +115,8 @@ def test_whatever_happens_a_lane_stays_within_its_bounds(flow: Flow, calls: list
     assert law.free(outstanding=0, now_ms=at_ms + 0.001) >= 1
 
 
-@given(flow=flows, calls=histories())
-def test_a_lane_state_is_read_back_by_the_names_of_its_fields(flow: Flow, calls: list[Call]) -> None:
-    flow = played(flow, calls).flow
+def test_a_lane_state_is_read_back_by_the_names_of_its_fields() -> None:
+    flow = Flow(*(1e-9 / 3 + number / 3 for number in range(len(Flow._fields))))
     held = {RULE_CODES[name].encode(): repr(value).encode() for name, value in flow._asdict().items()}
     state = parse_lane_state({STATE_CODES["mode"].encode(): b"1", **held})
     assert state is not None

@@ -77,6 +77,7 @@ def test_dead_letters_chosen_by_id_are_moved_at_the_requested_rate(api: Api) -> 
     assert DeadLetter.objects.count() == 2
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     "body, field",
     [

@@ -325,6 +325,7 @@ def test_a_broken_set_up_is_diagnosed(setup: SetUp, name: str) -> None:
     assert setup.receiver.requests == []
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
@@ -351,6 +352,7 @@ def test_the_language_that_a_client_accepts_does_not_change_the_api(setup: SetUp
     assert words in setup.diagnose(language="zh-hans")["summary"]
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     ("status", "reason"),
     [*((status, "") for status in (204, 302, 400, 401, 404, 413, 429, 503)), *((0, reason) for reason in Reason)],

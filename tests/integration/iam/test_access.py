@@ -126,6 +126,7 @@ def test_attaching_needs_a_permission_on_the_topic_too(api: Api, ada: Api) -> No
     assert ada.put("subscriptions/orders", {"topic": ORDERS}).status == 200
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize("topic", [None, 5, "", "orders", ["x"], {"name": ORDERS}, "projects/shop/subscriptions/audit"])
 def test_a_malformed_topic_name_is_refused_as_malformed(ada: Api, topic: Any) -> None:
     grant("projects/shop", "roles/pubsub.editor")

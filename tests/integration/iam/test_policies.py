@@ -113,6 +113,7 @@ def test_a_policy_that_changes_while_members_are_looked_up_is_a_conflict(
         grants.set_policy(topic, {"policy": {"bindings": [PUBLISHER], "etag": etag}})
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     ("body", "field"),
     [
@@ -304,6 +305,7 @@ def test_custom_roles_of_a_project(api: Api, ada: Api) -> None:
     assert ada.post("topics/orders:testIamPermissions", {"permissions": ["pubsub.topics.publish"]}).body != {}
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     "body",
     [

@@ -225,6 +225,7 @@ def test_an_operator_creates_lists_and_revokes_tokens(db: None, capsys: pytest.C
     assert is_refused(bob)
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize("lifetime", ["0s", "366d", "1", "1w", "-1h", "x", "1h30m"])
 def test_a_lifetime_is_a_number_and_a_unit_up_to_a_year(db: None, lifetime: str) -> None:
     with pytest.raises(CommandError):

@@ -117,6 +117,7 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
 }
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize("body, field, words", REFUSED.values(), ids=REFUSED.keys())
 def test_a_bad_request_names_its_field_and_stores_nothing(api: Api, body: Any, field: str, words: str) -> None:
     answer = api.post("topics/orders:publish", body)

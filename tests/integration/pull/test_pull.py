@@ -470,6 +470,7 @@ def test_a_detached_subscription_is_neither_pulled_nor_acknowledged(puller: Pull
         assert answer.error["status"] == "FAILED_PRECONDITION"
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     ("verb", "body", "message"),
     [

@@ -389,6 +389,7 @@ def test_a_pushed_subscription_is_pushed_again_after_a_seek(api: Api, redis_url:
     assert sorted(pushed) == ["a", "a", "b", "b"]
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     ("path", "body", "code"),
     [
@@ -415,6 +416,7 @@ def test_bad_seeks_are_refused_and_change_nothing(api: Api, path: str, body: Any
     assert list(Delivery.objects.filter(subscription__subscription_id="worker").values()) == before
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     ("name", "body", "code"),
     [

@@ -78,6 +78,7 @@ def test_default_run_app_urls(endpoint: str) -> None:
     assert is_run_app(endpoint)
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     "endpoint",
     [

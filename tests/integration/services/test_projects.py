@@ -129,6 +129,7 @@ def test_projects_are_listed_in_pages(managed: Any) -> None:
     assert [project["projectId"] for project in second.execute()["projects"]] == ["cc-cccc"]
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     "body",
     [
@@ -212,6 +213,7 @@ def test_a_filter_passes_projects_that_match_all_its_terms(db: None, text: str, 
     assert [row.project_id for row in visible] == expected
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize("text", ["x", "a:b", ":", "id:", "labels.:x", "labels.A B:x", "id:a OR id:b"])
 def test_a_malformed_filter_is_refused(api: Api, text: str) -> None:
     answer = api.get("/v1/projects?filter=" + text.replace(" ", "%20"))

@@ -212,6 +212,7 @@ def test_a_project_has_a_bound_on_its_schemas(api: Api, monkeypatch: pytest.Monk
     assert answer.error["status"] == "RESOURCE_EXHAUSTED"
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     "definition",
     [
@@ -238,6 +239,7 @@ def test_a_bad_avro_definition_is_refused(api: Api, definition: str) -> None:
         assert answer.error["message"].startswith("Schema definition is invalid: ")
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     "definition",
     [
@@ -319,6 +321,7 @@ SELF_IMPORTING = compiled_file("order.proto", "Order", "item", ".shop.Order", im
 RESERVED = FileDescriptorProto(name="mine.proto", package="google.protobuf", message_type=[DescriptorProto(name="Any")])
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     ("changes", "field", "message"),
     [
@@ -456,6 +459,7 @@ def test_the_topic_of_a_deleted_schema_says_so_and_refuses_messages(api: Api) ->
     assert "schemaSettings" not in off.body and publish(api, b"anything").status == 200
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     ("schema_settings", "status", "field"),
     [

@@ -76,6 +76,7 @@ def test_an_id_that_is_taken_is_a_conflict(api: Api, account: dict[str, Any]) ->
     assert (answer.status, answer.error["status"]) == (409, "ALREADY_EXISTS")
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     ("body", "field"),
     [

@@ -248,11 +248,15 @@ def test_a_process_that_ends_at_its_start_fails_no_message(
 ) -> None:
     """As where the kernel ends it for want of memory: its messages would be nacked as if they were at fault."""
     real, programs = module.subprocess.Popen, ["pass", "import sys; sys.stdin.readline()"]
+    silence_seconds = module.SILENCE_SECONDS
 
     def start(arguments: list[str], **kwargs: Any) -> Any:
+        monkeypatch.setattr(module, "SILENCE_SECONDS", silence_seconds)
         return real([arguments[0], "-c", programs.pop()] if programs else arguments, **kwargs)
 
     monkeypatch.setattr(module.subprocess, "Popen", start)
+    # The first process says nothing, which is found soon. The others may take their time on a busy machine.
+    monkeypatch.setattr(module, "SILENCE_SECONDS", 0.1)
     code = "function f(message) { return message; }"
     assert run(sandboxes, code, message(b"a")) == [Transformed(b"a", {})]
     assert not programs
