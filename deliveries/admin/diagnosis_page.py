@@ -31,7 +31,7 @@ NAMES = {
     StepName.CONNECTION: gettext_lazy("Connection"),
     StepName.CERTIFICATE: gettext_lazy("Certificate"),
     StepName.ANSWER: gettext_lazy("Answer of the endpoint"),
-    StepName.FLOW: gettext_lazy("Push window and backoff"),
+    StepName.FLOW: gettext_lazy("Flow of messages"),
 }
 STATUSES = {
     StepStatus.OK: ("good", gettext_lazy("works")),
@@ -50,7 +50,7 @@ def diagnosis_context(request: HttpRequest, row: Subscription) -> dict[str, Any]
         "steps": [_shown(step) for step in diagnosis.steps],
         "culprit": _shown(culprit) if culprit is not None else None,
         "without_fault": summary_without_fault([str(NAMES[name]) for name in diagnosis.untried]),
-        "may_probe": bool(row.push_endpoint) and not send_probe,
+        "may_probe": bool(row.push_endpoint) and not row.paused and not send_probe,
     }
 
 

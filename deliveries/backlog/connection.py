@@ -36,6 +36,12 @@ def cells_client() -> redis.Redis:
     return client_of(settings.REDIS_URL)
 
 
+def server_ms(client: redis.Redis) -> float:
+    """Return the time of the server, in milliseconds since 1970: clocks of hosts differ. May raise redis.RedisError."""
+    seconds, microseconds = client.time()
+    return float(seconds * 1000 + microseconds / 1000)
+
+
 @contextmanager
 def beside_an_outage() -> Iterator[None]:
     """Let the work for other cells go on if the node of a cell in a Cluster is away. A single Redis has all cells."""

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from deliveries.backlog.connection import beside_an_outage
+from deliveries.backlog.connection import beside_an_outage, server_ms
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_agrees, lane_configuration
 from deliveries.backlog.lanestate import LaneSummary
@@ -131,8 +131,7 @@ def audit_tokens(known: Mapping[Lane, LaneSummary] | None = None, *, shard: int 
     tokens = backlog.tokens(list(generations))
     held = backlog.held({lane.region for lane in generations}) if generations else set()
     missed_at = backlog.shared.hgetall(suspects_key)
-    seconds, microseconds = backlog.shared.time()
-    now_ms = seconds * 1000 + microseconds // 1000
+    now_ms = int(server_ms(backlog.shared))
     suspects: dict[str, int] = {}
     repaired = 0
     for lane, message_ids in tokens.items():

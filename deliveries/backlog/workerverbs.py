@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple, cast
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import orjson
 from django.conf import settings
 
-from deliveries.backlog.connection import Steps
+from deliveries.backlog.connection import Steps, server_ms
 from deliveries.backlog.records import (
     Health,
     PageRequest,
@@ -157,9 +156,10 @@ class WorkerVerbs:
 
     def note_regions(self, regions: Iterable[str]) -> None:
         """Note that messages wait in these regions. An unknown region counts as silent."""
-        times = dict.fromkeys(regions, int(time.time() * 1000) - DEAD_AFTER_MS)
-        if times:
-            self.client.zadd(cell_key(0, "regions"), times, nx=True)
+        names = list(regions)
+        if names:
+            silent_since = int(server_ms(self.shared)) - DEAD_AFTER_MS
+            self.client.zadd(cell_key(0, "regions"), dict.fromkeys(names, silent_since), nx=True)
 
     def forget_regions(self, regions: Sequence[str]) -> None:
         """Forget regions in which nothing waits and nothing will."""

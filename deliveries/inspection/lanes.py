@@ -8,7 +8,7 @@ from typing import Any
 
 from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import Mode, Place
-from deliveries.backlog.connection import beside_an_outage
+from deliveries.backlog.connection import beside_an_outage, server_ms
 from deliveries.backlog.lanestate import parse_lane_state
 from deliveries.backlog.records import Lane, cell_key, key_digest
 from deliveries.backlog.regions import patience_seconds
@@ -104,7 +104,7 @@ def _silent_ms(backlog: Backlog, regions: Sequence[str]) -> dict[str, float]:
     Only one cell knows. If its node of a Cluster is away, nothing is said against the workers.
     """
     with beside_an_outage():
-        seconds, microseconds = backlog.shared.time()
+        now_ms = server_ms(backlog.shared)
         pipe = backlog.client.pipeline(transaction=False)
         pipe.zrange(cell_key(0, "regions"), -1, -1, withscores=True)
         for region in regions:
@@ -112,7 +112,7 @@ def _silent_ms(backlog: Backlog, regions: Sequence[str]) -> dict[str, float]:
         newest, *times_ms = pipe.execute()
         served_ms = {name.decode(): at_ms for name, at_ms in newest}
         served_ms |= {name: at_ms for name, at_ms in zip(regions, times_ms, strict=True) if at_ms is not None}
-        return {name: seconds * 1000 + microseconds / 1000 - at_ms for name, at_ms in served_ms.items()}
+        return {name: now_ms - at_ms for name, at_ms in served_ms.items()}
     return dict.fromkeys(regions, 0.0)
 
 

@@ -17,6 +17,11 @@ from subscriptions.identity import access_tokens, account_keys
 from subscriptions.models.credentials import AccessToken, ServiceAccountKey
 
 
+@admin.display(description=_("Expired"), boolean=True)
+def has_expired(row: AccessToken | ServiceAccountKey) -> bool:
+    return row.has_expired
+
+
 @admin.register(AccessToken)
 class AccessTokenAdmin(ConsoleAdmin):
     """Access tokens, which can be revoked. `manage.py token_create` and /token create them and show them once."""
@@ -24,15 +29,11 @@ class AccessTokenAdmin(ConsoleAdmin):
     refused = UNCHANGEABLE
     methods = {"view": ""}  # the API has no list of tokens; callers see their own here
     creation = (_("Create one by"), "manage.py token_create --member=MEMBER")
-    list_display = ("id", "member", "created_at", "expires_at", "has_expired")
+    list_display = ("id", "member", "created_at", "expires_at", has_expired)
     list_display_links = None
     search_fields = ("member",)
     date_hierarchy = "expires_at"
     actions = ("revoke",)
-
-    @admin.display(description=_("Expired"), boolean=True)
-    def has_expired(self, row: AccessToken) -> bool:
-        return row.has_expired
 
     def rows_for(self, caller: Principal, verb: str, rows: QuerySet[AccessToken]) -> QuerySet[AccessToken]:
         """Return the caller's own tokens; superusers see all."""
@@ -61,9 +62,9 @@ class ServiceAccountKeyAdmin(ServiceAdmin):
         "delete_keys": account_keys.delete_service_account_key,
     }
     held_on = "account"
-    list_display = ("key_id", "account", "disabled", "uploaded", "created_at", "expires_at")
+    fields = ("key_id", "account", "disabled", "uploaded", "created_at", "expires_at")
+    list_display = (*fields, has_expired)
     list_display_links = None
-    fields = list_display
     list_filter = ("disabled", "uploaded")
     list_select_related = ("account__project",)
     search_fields = ("key_id", "account__email")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 from django import forms
 from django.forms.fields import InvalidJSONInput
-from django.utils.translation import get_language, gettext_lazy
+from django.utils.translation import get_language, gettext_lazy, trans_real
 from django.utils.translation import gettext as _
 
 from pushhub.common.errors import PermissionDenied, PushHubError
@@ -43,6 +45,8 @@ class TextsField(forms.JSONField):
         return InvalidJSONInput(data)
 
 
+#: How the keys of these texts begin in a catalogue, as gettext has contexts.
+REFUSAL = "refusal\x04"
 #: What each kind of error means, for readers of another language than that of its text, which is the API's.
 SUMMARIES = {
     "INVALID_ARGUMENT": gettext_lazy("A value is not accepted:"),
@@ -58,14 +62,28 @@ SUMMARIES = {
 def error_text(error: PushHubError) -> str:
     """Return the text of an error in the reader's language, or else preceded by what it means.
 
-    Catalogues have those texts that name no values, as far as the console's readers meet them.
+    Catalogues have the texts that the console's readers meet.
     """
     if isinstance(error, PermissionDenied):
         return denied_text(error)
-    text = _(error.message)
-    if text != error.message or error.code not in SUMMARIES or (get_language() or "en").startswith("en"):
+    language, text = get_language() or "en", _(error.message)
+    if text != error.message or error.code not in SUMMARIES or language.startswith("en"):
         return text
+    for pattern, translation in _refusals(language):
+        if named := pattern.fullmatch(text):
+            return translation % named.groupdict()
     return f"{SUMMARIES[error.code]} {text}"
+
+
+@cache
+def _refusals(language: str) -> list[tuple[re.Pattern[str], str]]:
+    """Return the texts with values that a catalogue has in the context `refusal`: a pattern, and its translation."""
+    catalog = trans_real.translation(language)._catalog  # type: ignore[attr-defined]  # it has no public list
+    return [
+        (re.compile(re.sub(r"%\\\((\w+)\\\)s", r"(?P<\1>.*)", re.escape(key.removeprefix(REFUSAL))), re.DOTALL), text)
+        for key, text in catalog.items()
+        if isinstance(key, str) and key.startswith(REFUSAL)
+    ]
 
 
 def denied_text(error: PermissionDenied) -> str:

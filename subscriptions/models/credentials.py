@@ -33,6 +33,10 @@ class ServiceAccountKey(models.Model):
     def name(self) -> str:
         return f"{self.account.name}/keys/{self.key_id}"
 
+    @property
+    def has_expired(self) -> bool:
+        return self.expires_at <= utcnow()
+
 
 class AccessToken(models.Model):
     """An opaque bearer token, stored as its SHA-256 digest."""

@@ -12,6 +12,7 @@ import redis
 from django.conf import settings
 from django.db import connection, connections
 
+from deliveries.backlog.connection import server_ms
 from deliveries.backlog.default import impatient_backlog
 from deliveries.backlog.records import PREFIX, all_cells, cell_key
 from deliveries.backlog.regions import KEY as AUDIT_KEY
@@ -63,8 +64,7 @@ def redis_writes(*, asker: str = "check") -> Component:
 def push_workers(*, asker: str = "check") -> Component:
     """Push workers that gave a sign of life lately, in all regions, and whether they get their jobs done."""
     client: Any = impatient_backlog(asker=asker).client
-    seconds, microseconds = client.time()
-    now_ms = seconds * 1000 + microseconds / 1000
+    now_ms = server_ms(client)
     # When each worker last gave a sign of life, and how old its oldest job was then (beat.lua).
     beats: list[tuple[bytes, float]] = client.zrange(cell_key(0, "workers"), 0, -1, withscores=True)
     ages_ms = client.hgetall(cell_key(0, "jobs"))

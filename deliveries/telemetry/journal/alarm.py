@@ -8,13 +8,13 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import time
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 import redis
 
+from deliveries.backlog.connection import server_ms
 from deliveries.backlog.default import default_backlog
 
 logger = logging.getLogger(__name__)
@@ -43,9 +43,10 @@ class Alarm:
 
 def sound(*, reason: str, since: float, lost: int = 0, waiting: int = 0) -> None:
     """Raise an alarm of this process, or repeat it."""
-    row = {"reason": reason, "since": since, "lost": lost, "waiting": waiting, "at": time.time()}
     try:
-        default_backlog().shared.hset(KEY, _process(of_bucket=bool(waiting)), orjson.dumps(row).decode())
+        client = default_backlog().shared
+        row = {"reason": reason, "since": since, "lost": lost, "waiting": waiting, "at": server_ms(client) / 1000}
+        client.hset(KEY, _process(of_bucket=bool(waiting)), orjson.dumps(row).decode())
     except redis.RedisError as error:
         logger.warning("the journal's alarm is only in the log", exc_info=error)
 
@@ -61,11 +62,11 @@ def clear(*, of_bucket: bool = False) -> None:
 def alarms(client: redis.Redis | None = None) -> list[Alarm]:
     """Return the alarms of all processes. Raises redis.RedisError."""
     client = client or default_backlog().shared
-    current = []
+    current, now = [], server_ms(client) / 1000
     rows: dict[Any, Any] = client.hgetall(KEY)
     for name, text in rows.items():
         row = orjson.loads(text)
-        if time.time() - row["at"] > STALE_SECONDS:
+        if now - row["at"] > STALE_SECONDS:
             client.hdel(KEY, name)
         else:
             process = name.decode().removesuffix(OF_BUCKET)

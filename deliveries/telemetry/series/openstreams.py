@@ -17,7 +17,7 @@ import orjson
 import redis
 from django.conf import settings
 
-from deliveries.backlog.connection import redis_client
+from deliveries.backlog.connection import redis_client, server_ms
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ def tell() -> None:
         with _lock:  # of two calls, the later one has the later counts
             client = redis_client()
             if _counts:
-                row = {"at": time.time(), "streams": dict(_counts)}
+                row = {"at": server_ms(client) / 1000, "streams": dict(_counts)}
                 client.hset(KEY, _process(), orjson.dumps(row, option=orjson.OPT_NON_STR_KEYS).decode())
             else:
                 client.hdel(KEY, _process())
@@ -82,9 +82,10 @@ def open_streams(client: redis.Redis) -> Counter[int]:
     May raise redis.RedisError. Entries of processes that are gone are removed.
     """
     total: Counter[int] = Counter()
+    now = server_ms(client) / 1000
     for name, text in client.hgetall(KEY).items():
         row = orjson.loads(text)
-        if time.time() - row["at"] > STALE_SECONDS:
+        if now - row["at"] > STALE_SECONDS:
             client.hdel(KEY, name)
         else:
             total.update({int(subscription_id): count for subscription_id, count in row["streams"].items()})

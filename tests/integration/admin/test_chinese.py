@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from django.urls import reverse
+from django.utils import translation
 
+from pushhub.common.errors import InvalidArgument
+from subscriptions.console.texts import _refusals, error_text
 from subscriptions.models import Subscription, Topic
 from tests.restapi import Api, root_client
 from tests.tenants import TENANTS, World, addresses, world_of_tenants
 
 pytestmark = [pytest.mark.django_db, pytest.mark.any_database]
 
+ROOT, APPS = Path(__file__).parents[3], ("pushhub", "subscriptions", "deliveries")
 #: Elements whose text is code or a name.
 CODE = {"script", "style", "code", "pre", "kbd", "option", "title", "text"}
 #: Attributes that a browser shows or reads out.
@@ -109,16 +114,10 @@ def test_every_page_is_in_chinese_and_its_times_have_seconds_and_a_zone(redis_ur
     assert english == {}, "\n".join(f"{text!r} at {address}" for text, address in english.items())
 
 
-def test_a_refusal_says_in_chinese_what_kind_it_is(redis_url: str) -> None:
+def test_a_refusal_says_in_chinese_what_kind_it_is() -> None:
     """The API's own text follows, which has the details."""
-    page = root_client().get(
-        reverse("admin:subscriptions_policy_find"),
-        {"resource": "nonsense"},
-        follow=True,
-        HTTP_ACCEPT_LANGUAGE="zh-hans",
-    )
-    [message] = page.context["messages"]
-    assert re.match("有一个值不被接受： .*nonsense", message.message)
+    with translation.override("zh-hans"):
+        assert error_text(InvalidArgument("nonsense")) == "有一个值不被接受： nonsense"
 
 
 def test_a_refusal_without_values_is_said_in_chinese(redis_url: str) -> None:
@@ -132,3 +131,36 @@ def test_a_refusal_without_values_is_said_in_chinese(redis_url: str) -> None:
     seek = reverse("admin:deliveries_seek", args=[Subscription.objects.get().pk])
     [message] = client.post(seek, {"confirmed": "yes"}, follow=True).context["messages"]
     assert message.message == "请指定要跳转到的时间或快照。"
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "said"),
+    [
+        ("pause", "pull", "只有推送订阅可以暂停（resource=pull）。"),
+        ("seek", "push", "找不到资源（resource=none）。"),
+    ],
+)
+def test_a_refusal_with_values_is_said_in_chinese(redis_url: str, name: str, row: str, said: str) -> None:
+    api = Api()
+    api.create("topics/orders")
+    api.create("subscriptions/pull", {"topic": "projects/shop/topics/orders"})
+    config = {"pushConfig": {"pushEndpoint": "http://127.0.0.1:40009/"}}
+    api.create("subscriptions/push", {"topic": "projects/shop/topics/orders", **config})
+    action = reverse(f"admin:deliveries_{name}", args=[Subscription.objects.get(subscription_id=row).pk])
+    form = {"confirmed": "yes", "snapshot": "projects/shop/snapshots/none"}
+    client = root_client(headers={"Accept-Language": "zh-hans"})
+    [message] = client.post(action, form, follow=True).context["messages"]
+    assert message.message == said
+
+
+def test_each_refusal_of_the_catalogue_is_one_of_the_api() -> None:
+    """A text that has changed would be English again."""
+    sources = "".join(path.read_text("utf-8") for app in APPS for path in (ROOT / app).rglob("*.py"))
+    code = re.sub(r'"\s+f?"', "", sources)
+    refusals = _refusals("zh-hans")
+    assert refusals
+    assert [
+        pattern.pattern
+        for pattern, _ in refusals
+        if not re.search(re.sub(r"\(\?P<\w+>\.\*\)", r"[^\\n]+", pattern.pattern), code)
+    ] == []

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from pushhub.common.clock import utcnow
 from subscriptions.iam import grants
 from subscriptions.iam.tree import get_resource
 from subscriptions.identity import access_tokens, agents
@@ -249,3 +250,11 @@ def test_account_keys_are_disabled_and_deleted_only_with_the_permission(client: 
     assert not ServiceAccountKey.objects.get().disabled
     act(client, "delete_keys")
     assert not ServiceAccountKey.objects.exists()
+
+
+def test_the_list_of_keys_says_which_have_expired(client: Client, api: Api) -> None:
+    api.post("serviceAccounts/pusher@shop.iam.gserviceaccount.com/keys")
+    expired = '<td class="field-has_expired"><img src="/static/admin/img/icon-yes.svg"'
+    assert expired not in client.get(f"{ADMIN}serviceaccountkey/").content.decode()
+    ServiceAccountKey.objects.update(expires_at=utcnow())
+    assert expired in client.get(f"{ADMIN}serviceaccountkey/").content.decode()

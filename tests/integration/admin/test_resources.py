@@ -223,11 +223,12 @@ def test_the_compiled_translations_are_those_of_the_source(app: str) -> None:
     folder = Path(__file__).parents[3] / app / "locale" / "zh_Hans" / "LC_MESSAGES"
     with (folder / "django.mo").open("rb") as file:
         compiled = gettext.GNUTranslations(file)
-    pairs = re.findall(r'^msgid "(.+)"\nmsgstr "(.*)"$', (folder / "django.po").read_text("utf-8"), re.MULTILINE)
-    assert pairs
-    for source, translation in pairs:
+    entry = r'(?:^msgctxt "(.+)"\n)?^msgid "(.+)"\nmsgstr "(.*)"$'
+    entries = re.findall(entry, (folder / "django.po").read_text("utf-8"), re.MULTILINE)
+    assert entries
+    for context, source, translation in entries:
         assert translation, f"{source!r} is not translated"
-        assert compiled.gettext(source) == translation
+        assert (compiled.pgettext(context, source) if context else compiled.gettext(source)) == translation
 
 
 def test_the_console_is_in_chinese_if_the_browser_asks_for_it(client: Client) -> None:
