@@ -68,6 +68,9 @@ DENIED_V6: tuple[Row, ...] = (
     Row("8000::/1", "not global unicast"),
 )
 
+#: Why PushHub's own ports are denied, which no setting changes.
+OWN_LISTENER = "own listener"
+
 _MAPPED = ip_network("::ffff:0:0/96")
 #: Blocks whose addresses contain the IPv4 address that they lead to, and how many bits follow it.
 _CARRIERS = (
@@ -141,7 +144,7 @@ class AddressGuard:
     def _why_own(self, address: _Address, port: int) -> str:
         for own, own_port in self._own:
             if port == own_port and (address == own or (own is None and _is_this_machine(address))):
-                return "own listener"
+                return OWN_LISTENER
         return ""
 
     def _why_listed(self, address: _Address) -> str:

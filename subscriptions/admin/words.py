@@ -9,6 +9,7 @@ from django.conf import settings
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from pushhub.common.addresses import OWN_LISTENER
 from pushhub.common.errors import AlreadyExists, InvalidArgument, PushHubError
 from pushhub.common.pushurls import BadEndpoint, UrlFault, parse_push_url
 from subscriptions.console.texts import error_text
@@ -59,7 +60,10 @@ def endpoint_refusal(url: str) -> str:
         origin = parse_push_url(url, allow_http=settings.ALLOW_HTTP, allowed_ports=allowed_ports).origin
     except BadEndpoint as error:
         return str(ENDPOINT_FAULTS[error.fault])
-    if guard_address().why_denied_host(origin.host, origin.port):
+    why = guard_address().why_denied_host(origin.host, origin.port)
+    if why == OWN_LISTENER:
+        return _("Port %(port)d is PushHub's own: enter that of the endpoint.") % {"port": origin.port}
+    if why:
         return _("PushHub would not push to %(host)s: the address guard denies addresses that are not public.") % {
             "host": origin.host
         }

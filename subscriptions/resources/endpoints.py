@@ -5,7 +5,7 @@ This check is only a courtesy to the caller: the push client checks the address 
 
 from __future__ import annotations
 
-from pushhub.common.addresses import AddressGuard
+from pushhub.common.addresses import OWN_LISTENER, AddressGuard
 from pushhub.common.errors import InvalidArgument, clipped
 from pushhub.common.pushurls import BadEndpoint, UrlFault, parse_push_url
 
@@ -26,6 +26,8 @@ def push_endpoint(
             url, "Refer to https://cloud.google.com/pubsub/subscriber#create for more information."
         ) from None
     why = guard.why_denied_host(origin.host, origin.port) if guard is not None else ""
+    if why == OWN_LISTENER:
+        raise _invalid(url, f"Port {origin.port} is PushHub's own: give that of the endpoint.")
     if why:
         raise _invalid(
             url,

@@ -15,15 +15,15 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
-from verification import InvalidToken, WrongServiceAccount, token_verify
+from verification import InvalidToken, WrongServiceAccount, verify_token
 
 
 @csrf_exempt  # the token proves the sender, not a cookie
 @require_POST
-def push_receive(request: HttpRequest) -> HttpResponse:
+def receive_push(request: HttpRequest) -> HttpResponse:
     """Handle a message; status 204 acknowledges it, every other one makes PushHub push it again."""
     try:
-        token_verify(request.headers.get("Authorization", ""))
+        verify_token(request.headers.get("Authorization", ""))
     except InvalidToken as error:
         return HttpResponse(f"{error}\n", status=401)
     except WrongServiceAccount as error:
@@ -34,7 +34,7 @@ def push_receive(request: HttpRequest) -> HttpResponse:
     return HttpResponse(status=204)
 
 
-urlpatterns = [path("push", push_receive)]
+urlpatterns = [path("push", receive_push)]
 
 if __name__ == "__main__":
     settings.configure(ALLOWED_HOSTS=["*"], ROOT_URLCONF=__name__, SECRET_KEY="nothing is signed with it")  # noqa: S106

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from fastapi import Depends, FastAPI, Header, HTTPException
 from pydantic import BaseModel
-from verification import InvalidToken, WrongServiceAccount, token_verify
+from verification import InvalidToken, WrongServiceAccount, verify_token
 
 
 class Message(BaseModel):
@@ -34,7 +34,7 @@ app = FastAPI()
 def authenticate(authorization: Annotated[str, Header()] = "") -> None:
     """Answer 401 or 403, which makes PushHub push the message again, unless the token is right."""
     try:
-        token_verify(authorization)
+        verify_token(authorization)
     except InvalidToken as error:
         raise HTTPException(401, str(error)) from error
     except WrongServiceAccount as error:
@@ -42,7 +42,7 @@ def authenticate(authorization: Annotated[str, Header()] = "") -> None:
 
 
 @app.post("/push", status_code=204, dependencies=[Depends(authenticate)])
-def push_receive(push: Push) -> None:
+def receive_push(push: Push) -> None:
     """Handle a message; status 204 acknowledges it."""
     text = base64.b64decode(push.message.data).decode()
     print(f"received {push.message.messageId}: {text}", flush=True)

@@ -37,7 +37,7 @@ app = Flask(__name__)
 
 
 @app.post("/push")
-def push_receive() -> tuple[str, int]:
+def receive_push() -> tuple[str, int]:
     """Handle a message; status 204 acknowledges it, every other one makes PushHub push it again."""
     _, _, token = request.headers.get("Authorization", "").partition(" ")
     try:

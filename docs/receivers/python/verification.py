@@ -32,7 +32,7 @@ class WrongServiceAccount(Exception):
     """The token is valid, but it is another service account's (403)."""
 
 
-def token_verify(authorization: str) -> Mapping[str, Any]:
+def verify_token(authorization: str) -> Mapping[str, Any]:
     """Return the claims of the token in an Authorization header; InvalidToken or WrongServiceAccount."""
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer":

@@ -110,6 +110,7 @@ def test_all_errors_are_shown_at_once_each_at_its_field_in_plain_words(client: C
         ("https://-/", "This is no host name: enter a URL such as https://example.com/push."),
         ("https://example.com:22/", "PushHub does not push to this port."),
         ("https://127.0.0.1/", "PushHub would not push to 127.0.0.1"),
+        ("https://127.0.0.1:8443/", "Port 8443 is PushHub's own: enter that of the endpoint."),
         ("https://[::1]/", "PushHub would not push to ::1"),
         ("https://169.254.169.254/", "PushHub would not push to 169.254.169.254"),
         ("https://intranet/", "PushHub would not push to intranet"),
@@ -119,6 +120,7 @@ def test_the_form_says_at_once_that_an_endpoint_would_be_refused(
     client: Client, settings: Any, url: str, text: str
 ) -> None:
     settings.ALLOW_HTTP, settings.ALLOW_PRIVATE, settings.ALLOWED_NETWORKS = False, False, ()
+    settings.HTTP_ADDRESS = "127.0.0.1", 8443
     texts_by_field = errors(client.post(ADD, form(delivery_type="push", push_endpoint=url)))
     assert list(texts_by_field) == ["push_endpoint"]
     assert texts_by_field["push_endpoint"][0].startswith(text)

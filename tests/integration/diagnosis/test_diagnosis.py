@@ -495,10 +495,10 @@ def test_an_ack_proves_for_a_minute_that_the_endpoint_answers(
     assert setup.receiver.requests == []
 
 
-def test_the_audience_that_was_sent_is_shown_beside_a_401(setup: SetUp) -> None:
+def test_what_the_sent_token_has_is_shown_beside_a_401(setup: SetUp) -> None:
     setup.account()
     setup.receiver.default = 401
-    advice = f"The token that was sent has the audience {setup.receiver.url} and the email {EMAIL}."
+    advice = f"issuer {setup.settings.ISSUER}, the audience {setup.receiver.url} and the email {EMAIL}."
     assert setup.diagnose(send_probe=True)["summary"].endswith(advice)
 
 

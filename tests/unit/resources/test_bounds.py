@@ -227,17 +227,23 @@ def test_ports_of_other_services_are_refused_unless_allowed(port: int) -> None:
         ("https://[::ffff:10.0.0.1]/", "private"),
         ("https://[fd00::1]/", "unique local"),
         ("https://169.254.169.254/", "link-local"),
-        ("https://8.8.4.4:8000/", "own listener"),
         ("https://redis/", "a name in the local network"),
         ("https://localhost./", "a name in the local network"),
     ],
 )
 def test_hosts_that_the_push_would_be_denied_are_refused_by_name(url: str, why: str) -> None:
-    guard = AddressGuard(own_listeners=[("8.8.4.4", 8000)])
+    guard = AddressGuard()
     with pytest.raises(InvalidArgument) as caught:
         endpoints.push_endpoint(url, allow_http=False, guard=guard)
     assert caught.value.field == "pushConfig.pushEndpoint"
     assert f"is not allowed ({why}), unless PUSHHUB_ALLOW_PRIVATE" in caught.value.message
+
+
+def test_a_port_of_pushhub_is_refused_whatever_the_settings_allow() -> None:
+    guard = AddressGuard(own_listeners=[("8.8.4.4", 8000)], allow_private=True)
+    with pytest.raises(InvalidArgument, match="Port 8000 is PushHub's own") as caught:
+        endpoints.push_endpoint("https://8.8.4.4:8000/", allow_http=False, guard=guard)
+    assert "PUSHHUB_" not in caught.value.message
 
 
 @pytest.mark.parametrize("url", ["https://8.8.8.8/", "https://[2606:4700::1]/", "https://example.com/"])
