@@ -23,23 +23,17 @@ TOO_LARGE = "the definitions are too large to be compared"
 
 
 def fault_between(new: Parsed, old: Parsed) -> str:
-    """Return why two definitions of a schema are incompatible, or ""."""
-    if isinstance(new, AvroSchema) or isinstance(old, AvroSchema):
-        assert isinstance(new, AvroSchema) and isinstance(old, AvroSchema)
-        return avro_fault(new, old)
-    return proto_fault(new.DESCRIPTOR, old.DESCRIPTOR)  # type: ignore[arg-type] # the C form of the same class
+    """Return why two definitions of a schema are incompatible, or "".
 
-
-def avro_fault(new: AvroSchema, old: AvroSchema) -> str:
-    """Return why one of the schemas can't read what the other has written, or "". Each has to, as in production."""
+    Each of two Avro schemas has to read what the other has written, as in production.
+    """
+    if not isinstance(new, AvroSchema) and not isinstance(old, AvroSchema):
+        return _proto_fault(new.DESCRIPTOR, old.DESCRIPTOR)  # type: ignore[arg-type] # the C form of the same class
+    assert isinstance(new, AvroSchema) and isinstance(old, AvroSchema)
     try:
         return _Reading(new, old).fault(new.root, old.root) or _Reading(old, new).fault(old.root, new.root)
-    except (RecursionError, _TooLargeError):
+    except RecursionError:
         return TOO_LARGE
-
-
-class _TooLargeError(Exception):
-    """More than MOST_PARTS."""
 
 
 class _Reading:
@@ -56,7 +50,7 @@ class _Reading:
         reader, writer = self.reader.resolved(reader), self.writer.resolved(writer)
         self.left -= 1
         if self.left < 0:
-            raise _TooLargeError
+            raise RecursionError
         if isinstance(writer, list):
             return next(filter(None, (self.fault(reader, branch) for branch in writer)), "")
         if isinstance(reader, list):
@@ -103,7 +97,7 @@ def _text(part: Part) -> str:
     return part if isinstance(part, str) else str(part.get("name", part["type"]))
 
 
-def proto_fault(new: Descriptor, old: Descriptor) -> str:
+def _proto_fault(new: Descriptor, old: Descriptor) -> str:
     """Return which change of a message is more than a new or a missing optional field, or ""."""
     pairs = [(new, old)]
     seen = set(pairs)

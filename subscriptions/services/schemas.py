@@ -92,9 +92,10 @@ def _check_compatible(row: Schema, type_: str, new: Definition, *, compared: Col
     """Compare a definition with the revisions that it wasn't `compared` with, and return their ids."""
     if row.type != type_:
         raise InvalidArgument(f"The schema's type is {row.type} and cannot change.", field="schema.type")
+    parsed = new.parsed(type_)
     revisions = list(row.revisions.exclude(revision_id__in=compared))
     for revision in reversed(revisions):
-        fault = fault_between(new.parsed(type_), _definition_of(revision).parsed(type_))
+        fault = fault_between(parsed, _definition_of(revision).parsed(type_))
         if fault:
             raise InvalidArgument(
                 f'Compatibility checking failed to commit a schema revision for (schema="{row.name}"). '
