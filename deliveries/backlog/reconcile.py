@@ -101,9 +101,10 @@ def audit(known: Mapping[Lane, LaneSummary] | None = None, *, shard: int | None 
         if lane in known and lane not in outdated and not settings.detached
     ]
     orphans = _first_orphans(ranges)
-    # A lane may have dropped what waited in Redis since `known` was read.
+    # A lane may have dropped what waited in Redis since `known` was read, or read what it had left to the database.
     newest = default_backlog().summaries_of(list(orphans))
-    orphans = {lane: orphans[lane] for lane, summary in newest.items() if orphans[lane] < _paged_from(summary)}
+    missing = default_backlog().missing({lane: [str(orphan)] for lane, orphan in orphans.items()})
+    orphans = {lane: orphans[lane] for lane in missing if lane in newest and orphans[lane] < _paged_from(newest[lane])}
     for lane, orphan in orphans.items():
         logger.warning("deliveries of lane %s from %d on were missing in Redis; they are read again", lane.key, orphan)
     default_backlog().configure_all(
@@ -185,7 +186,7 @@ def _first_orphans(ranges: Sequence[LaneRange]) -> dict[Lane, int]:
             ids = lanerows.oldest_ids(chunk, limit=limit)
             missing = default_backlog().missing({Lane(*r[:2]): names for r, names in zip(chunk, ids, strict=True)})
             left = {lane: default_backlog().left_keys(lane) for lane in missing}
-            missing = {lane: _without_left(lane, names, left[lane]) for lane, names in missing.items()}
+            missing = {lane: _without_left(names, left[lane]) for lane, names in missing.items()}
             checked = [(*lane, int(name)) for lane, names in missing.items() for name in names[:MISSING_CHECKED]]
             lowest = lanerows.oldest_waiting(checked) if checked else {}
             orphans |= {Lane(*lane): message_id for lane, message_id in lowest.items()}
@@ -199,14 +200,12 @@ def _first_orphans(ranges: Sequence[LaneRange]) -> dict[Lane, int]:
     return orphans
 
 
-def _without_left(lane: Lane, names: list[str], keys: Mapping[str, int]) -> list[str]:
+def _without_left(names: list[str], keys: Mapping[str, int]) -> list[str]:
     """Return those of the deliveries missing in Redis that the lane has not left to the database: `keys` has those."""
     if not keys:
         return names
     ordering_keys = statements.ordering_keys([int(name) for name in names])
-    others = [name for name in names if not is_left(int(name), ordering_keys.get(int(name), ""), keys)]
-    # What was left may have been read meanwhile.
-    return default_backlog().missing({lane: others}).get(lane, [])
+    return [name for name in names if not is_left(int(name), ordering_keys.get(int(name), ""), keys)]
 
 
 def settings_of(subscription_ids: Iterable[int]) -> dict[int, PushSettings]:

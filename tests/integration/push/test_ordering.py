@@ -517,7 +517,7 @@ def test_no_message_goes_out_while_an_earlier_one_of_its_key_waits(
     model.offer_pages()
     model.forget_late()
     # In the end everything arrives: nothing is stuck behind a key that nobody holds.
-    lane_change(model.backlog, LANE, resume_ms=0, backoff_level=0, credit=1000)
+    lane_change(model.backlog, LANE, resume_ms=0, backoff_level=0, gap_ms=0, nack_share=0, credit=1000)
     if "publish_unheard" in [step for step, _ in steps]:
         model.configure("spill", FIRST)  # the audit finds what nobody has offered
     else:
