@@ -81,7 +81,7 @@ def note_before(sender: type[Model], *, instance: Any, **_: Any) -> None:
     instance._audit_before = audit.picture(stored) if stored is not None else None
 
 
-def audit_saved(sender: object, *, instance: Any, created: bool, raw: bool = False, **_: Any) -> None:
+def audit_saved(sender: object, *, instance: Any, created: bool, **_: Any) -> None:
     before = None if created else instance._audit_before
     audit.written(instance, action="create" if created else "update", before=before, after=audit.picture(instance))
 
@@ -90,10 +90,8 @@ def audit_deleted(sender: object, *, instance: Any, **_: Any) -> None:
     audit.written(instance, action="delete", before=instance._audit_before, after=None)
 
 
-def audit_members(sender: object, *, instance: Any, action: str, reverse: bool, **_: Any) -> None:
+def audit_members(sender: object, *, instance: Any, action: str, **_: Any) -> None:
     """Log the projects of a perimeter before and after a change."""
-    if reverse:  # nothing calls project.perimeters.add(...)
-        return
     members = audit.members_of(instance, Perimeter._meta.get_field("projects"))
     if action.startswith("pre_"):
         instance._audit_members = members

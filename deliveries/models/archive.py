@@ -34,9 +34,6 @@ class ArchivedMessage(models.Model):
     message_id = models.BigIntegerField(primary_key=True)
     write_id = models.BigIntegerField(help_text="The message is in the archive when no ArchiveLeftover has this id")
 
-    def __str__(self) -> str:
-        return str(self.message_id)
-
 
 class ArchiveLeftover(models.Model):
     """Files of this deployment in the archive's folder that are not part of the archive: the sweep may delete them.
@@ -49,14 +46,8 @@ class ArchiveLeftover(models.Model):
     path = models.CharField(max_length=500, blank=True, help_text="A file that compaction has replaced")
     replaced_at = models.DateTimeField(null=True, help_text="When that was: readers may need the file for a while")
 
-    def __str__(self) -> str:
-        return self.token or self.path
-
 
 class ArchiveOwner(models.Model):
     """The identity of this deployment, which is also in the archive's folder. There is one row."""
 
     identity = models.CharField(max_length=32)
-
-    def __str__(self) -> str:
-        return self.identity

@@ -65,6 +65,3 @@ class DeadLetterJob(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     advanced_at = models.DateTimeField(null=True, help_text="When its last batch was moved")
     finished_at = models.DateTimeField(null=True, db_index=True)
-
-    def __str__(self) -> str:
-        return f"{self.action} dead letters of {self.subscription_id}"

@@ -44,9 +44,6 @@ class PublishPart(models.Model):
     class Meta:
         constraints = [models.UniqueConstraint(fields=["job", "number"], name="publish_part")]
 
-    def __str__(self) -> str:
-        return f"part {self.number}"
-
 
 class PublishReject(models.Model):
     """A row that could not be published, until its job is done and it has gone to the side file."""
@@ -57,6 +54,3 @@ class PublishReject(models.Model):
 
     class Meta:
         ordering = ["part", "row"]
-
-    def __str__(self) -> str:
-        return f"row {self.row}"

@@ -40,9 +40,6 @@ class ShippedSegment(models.Model):
     last_id = models.BigIntegerField()
     is_counted = models.BooleanField(default=False, db_index=True)
 
-    def __str__(self) -> str:
-        return self.name
-
 
 class CountingLease(models.Model):
     """Who counts segments into the metrics, until when unless it is renewed, and how far it is. One row."""
@@ -55,6 +52,3 @@ class CountingLease(models.Model):
     until = models.DateTimeField()
     counted_to = models.DateTimeField(help_text="All events before this time are in the metrics")
     waiting = models.IntegerField(help_text="Sealed segments that are not counted yet")
-
-    def __str__(self) -> str:
-        return self.counter

@@ -79,9 +79,6 @@ class PendingPublish(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     abandoned = models.BooleanField(default=False, help_text="Its deliveries are being removed")
 
-    def __str__(self) -> str:
-        return f"{self.first_id} to {self.last_id}"
-
 
 class LostOffer(models.Model):
     """A message of a lane that Redis was not told of, and may have read beyond, or a change of it (lostoffers.py)."""
@@ -93,9 +90,6 @@ class LostOffer(models.Model):
     class Meta:
         indexes = [models.Index(fields=["subscription_id", "region", "message_id"], name="lostoffer_lane")]
 
-    def __str__(self) -> str:
-        return f"{self.message_id} to {self.subscription_id}"
-
 
 class RegionHold(models.Model):
     """Which region's Redis and workers have the messages of a region (store/regionholds.py)."""
@@ -105,6 +99,3 @@ class RegionHold(models.Model):
     renewed_at = models.DateTimeField(help_text="When a push worker of the holder lived last")
     held_since = models.DateTimeField()
     wanted_at = models.DateTimeField(null=True, help_text="When the region asked for itself last")
-
-    def __str__(self) -> str:
-        return f"{self.region} is held by {self.holder}"

@@ -33,9 +33,6 @@ class Metric(models.Model):
             models.Index(fields=["at"], name="%(class)s_at"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.event} of {self.resource} at {self.at:%Y-%m-%d %H:%M}"
-
 
 class MetricMinute(Metric):
     """Sums of a minute."""
@@ -70,9 +67,6 @@ class GaugeMinute(models.Model):
             models.Index(fields=["at"], name="gaugeminute_at"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.resource} at {self.at:%Y-%m-%d %H:%M}"
-
 
 class RegionGaugeMinute(models.Model):
     """How much a subscription, a topic or a snapshot had in a region in a minute."""
@@ -98,9 +92,6 @@ class RegionGaugeMinute(models.Model):
             models.Index(fields=["at"], name="regiongauge_at"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.resource} in {self.region} at {self.at:%Y-%m-%d %H:%M}"
-
 
 class CounterSample(models.Model):
     """Up to which value a counter in Redis has been added to the metrics (telemetry/counting/counterseries.py)."""
@@ -108,14 +99,8 @@ class CounterSample(models.Model):
     field = models.CharField(max_length=200, primary_key=True)
     value = models.BigIntegerField()
 
-    def __str__(self) -> str:
-        return self.field
-
 
 class GaugeRound(models.Model):
     """A minute in which gauges were taken. Without it, a subscription without a row in that minute is unknown."""
 
     at = models.DateTimeField(primary_key=True)
-
-    def __str__(self) -> str:
-        return f"{self.at:%Y-%m-%d %H:%M}"

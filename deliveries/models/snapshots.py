@@ -17,6 +17,3 @@ class SnapshotMessage(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["snapshot", "message_id"], name="snapshot_message")]
-
-    def __str__(self) -> str:
-        return f"{self.message_id} in {self.snapshot_id}"

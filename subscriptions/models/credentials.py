@@ -73,6 +73,3 @@ class UsedAssertion(models.Model):
     first_used_at = models.DateTimeField()
     #: From this moment on the assertion is refused because it has expired.
     expires_at = models.DateTimeField(db_index=True)
-
-    def __str__(self) -> str:
-        return self.digest

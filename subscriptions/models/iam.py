@@ -13,9 +13,6 @@ class AccessEpoch(models.Model):
 
     token = models.BigIntegerField()
 
-    def __str__(self) -> str:
-        return str(self.token)
-
 
 class Policy(models.Model):
     """The roles that members hold on one resource, which is named by its kind and primary key (iam/tree.py)."""
