@@ -14,7 +14,7 @@
 -- The third part of the reply has the regions that no worker serves.
 -- Owns ph:workers (zset: worker -> last heartbeat, ms), ph:leases (zset: lease -> last heartbeat, ms), ph:jobs (hash: worker
 -- -> age of its oldest job, ms), ph:regions (zset: region -> last heartbeat of a worker of it; an audit adds a region with
--- messages as silent), every ph:work:<worker> and ph:stock:<worker> of the dead, and ph:alive (set by rebuild).
+-- messages as almost silent), every ph:work:<worker> and ph:stock:<worker> of the dead, and ph:alive (set by rebuild).
 --- If no worker has been heard of for this time, Redis or the machine stood still: then none of them is at fault, and the
 --- time does not count.
 local STILL_MS = 2000

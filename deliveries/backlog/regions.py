@@ -34,9 +34,8 @@ def audit_regions() -> list[Unserved]:
     """Log a warning for each region in which messages wait for pushes and that no worker serves."""
     backlogs = lanerows.push_backlogs()
     backlog = default_backlog()
-    silent = _regions_silent()
-    # After that: a region that Redis hears of only now, such as after a wipe, is warned of by the next audit.
     backlog.note_regions(backlogs)
+    silent = _regions_silent()
     unserved = [Unserved(name, int(seconds), backlogs[name]) for name, seconds in silent.items() if name in backlogs]
     for region in unserved:
         logger.warning(

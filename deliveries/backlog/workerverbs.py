@@ -29,6 +29,8 @@ from pushhub.common.redisurls import is_cluster
 CHANGES_KEPT = 10_000
 #: A worker without a heartbeat for this time is dead; the messages that it held go back to the queue.
 DEAD_AFTER_MS = 15_000
+#: Each worker that lives is heard of within this time.
+HEARD_MS = 2_000
 #: Messages of ordered lanes go to another worker after a shorter silence, which fences the first one (workerlease.py).
 LEASE_MS = 3_500
 
@@ -155,10 +157,10 @@ class WorkerVerbs:
         return self.beat().silent_regions
 
     def note_regions(self, regions: Iterable[str]) -> None:
-        """Note that messages wait in these regions. An unknown region counts as silent."""
+        """Note that messages wait in these regions. An unknown region is silent unless a worker of it beats soon."""
         names = list(regions)
         if names:
-            silent_since = int(server_ms(self.shared)) - DEAD_AFTER_MS
+            silent_since = int(server_ms(self.shared)) - DEAD_AFTER_MS + HEARD_MS
             self.client.zadd(cell_key(0, "regions"), dict.fromkeys(names, silent_since), nx=True)
 
     def forget_regions(self, regions: Sequence[str]) -> None:
