@@ -264,10 +264,7 @@ def _token_text(push_settings: PushSettings) -> str:
     """Return what an endpoint has to accept in the token of a push."""
     if not push_settings.service_account_email:
         return _("No token was sent, because the subscription has no service account.")
-    return _(
-        "The token that was sent has the issuer %(issuer)s, the audience %(audience)s and the email %(email)s."
-    ) % {
-        "issuer": settings.ISSUER,
-        "audience": push_settings.audience,
-        "email": push_settings.service_account_email,
-    }
+    email = push_settings.service_account_email
+    values = {"issuer": settings.ISSUER, "audience": push_settings.audience, "email": email}
+    text = _("The token that was sent has the issuer %(issuer)s, the audience %(audience)s and the email %(email)s.")
+    return text % values
