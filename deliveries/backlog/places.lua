@@ -320,7 +320,12 @@ local function leave_parked(key, state)
     -- "*" stands for the first parked delivery, which then has to stay.
     local from = holder == '*' and 1 or 0
     local ids = redis.call('LRANGE', parked, from, -1)
-    if ids[1] then note_left(key, state, ordering, ids[1]) end
+    -- One whose commit took long is parked behind later ones.
+    local first = ids[1]
+    for _, id in ipairs(ids) do
+      if id_less(id, first) then first = id end
+    end
+    if first then note_left(key, state, ordering, first) end
     each_chunk(ids, function(part)
       for _, kind in ipairs({'d', 'm', 'o'}) do redis.call('HDEL', key .. ':' .. kind, unpack(part)) end
     end)

@@ -518,6 +518,23 @@ def test_a_message_whose_commit_took_long_goes_out_before_one_that_was_published
 
 
 @pytest.mark.any_database
+def test_a_message_whose_commit_took_long_is_left_with_the_later_ones_behind_which_it_is_parked(redis_url: str) -> None:
+    # Given a message that was read when later ones of its key were parked
+    model = starving(redis_url, ["a", "b"], limit=8)
+    slow = model._next_id("a")
+    model.publish(["a", "b", "b"])
+    model.rows[slow] = "a"
+    model._offer([slow])
+    model.page()
+    assert lane_state(model.backlog, LANE).parked == 4
+    # When all of them are left to the database
+    model.starve()
+    assert lane_state(model.backlog, LANE).left == 2
+    # Then it is read with them
+    assert sorted(ack_all(model)) == list(range(6))
+
+
+@pytest.mark.any_database
 def test_a_pulled_message_does_not_come_again_after_its_ack_with_one_whose_commit_took_long(redis_url: str) -> None:
     # Given a puller that holds a message of a key, of which later messages were left
     client = client_of(redis_url)
