@@ -108,10 +108,6 @@ class EndpointHealth:
         self.ended = 0.0
 
     @property
-    def is_failing(self) -> bool:
-        return bool(self._reason)
-
-    @property
     def is_forgettable(self) -> bool:
         """Whether nothing is left to remember: healthy, and no nack among the recent results."""
         return not self._reason and not self._recent

@@ -18,6 +18,7 @@ from deliveries.push.sending.steps import Step, next_step
 from deliveries.push.transformer import Transformer
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import DeliverTask
+from pushhub.common.errors import ResourceExhausted
 from subscriptions.transforms.functions import Function
 from subscriptions.transforms.results import Result, Transformed
 
@@ -106,6 +107,20 @@ def test_a_turn_that_does_not_begin_stops_no_other(turns: Turns, monkeypatch: py
     transformer.take_on([fine])
     turns.end(b"new")
     assert resumed == [fine]
+
+
+def test_messages_of_a_turn_without_time_wait_and_those_of_one_that_breaks_are_nacked(turns: Turns) -> None:
+    resumed: list[PushDelivery] = []
+    transformer = Transformer(functions_of=lambda _: OLD, resume=resumed.extend, admit=lambda _: True)
+    patient, broken = delivery_with(plan_with(OLD)), delivery_with(plan_with(OLD))
+    transformer.take_on([patient])
+    turns.futures[-1].set_exception(ResourceExhausted("other projects' functions leave no time"))
+    turns.end(b"new")
+    assert resumed == [patient]
+    transformer.take_on([broken])
+    turns.futures[-1].set_exception(RuntimeError("unexpected"))
+    assert broken.verdict is Verdict.NACK
+    assert patient.verdict is not Verdict.NACK
 
 
 def test_after_the_functions_were_removed_a_message_is_sent_as_it_was_published(turns: Turns) -> None:
