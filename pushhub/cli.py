@@ -154,7 +154,6 @@ def manage(arguments: list[str]) -> None:
         if name in cli.WORDS:
             sys.exit(cli.main(arguments[1:]))
         elif name == "receive":
-            os.environ.setdefault("PUSHHUB_SECRET_KEY", "not used: this command only calls a running PushHub")
             from deliveries.management.receiver import main as receive
 
             receive(arguments[2:])

@@ -21,6 +21,7 @@ from typing import Any
 import jwt
 
 from deliveries.management.pushrequest import NotAPushError, Pushed, TokenVerifier, read_pushed, text_for_people
+from pushhub.common import environment as env
 from pushhub.common.parser import Parser
 
 #: More than any push has: 10 MB of data take less than this in base64.
@@ -138,7 +139,7 @@ def parser() -> ArgumentParser:
     add("--status", type=_status, default=204, help="the HTTP status to answer with (default 204)")
     add("--delay", type=_seconds, default=0.0, metavar="SECONDS", help="how long to wait before it")
     add("--verify", metavar="AUDIENCE", default="", help="check each push's token; answer 401 if it is not valid")
-    add("--certs", metavar="URL", default="", help="the JWK set to check with (default PushHub's)")
+    add("--certs", metavar="URL", default="", help="the JWK set to check with (default: that of PUSHHUB_URL)")
     return options
 
 
@@ -166,20 +167,14 @@ def main(arguments: Sequence[str]) -> None:
     options = parser().parse_args(arguments)
     verifier = None
     if options.verify:
-        verifier = TokenVerifier(audience=options.verify, certs_url=options.certs or _read_certs_url())
+        certs_url = options.certs or f"{env.server_url()}/oauth2/v3/certs"
+        verifier = TokenVerifier(audience=options.verify, certs_url=certs_url)
     address = (options.address, options.port)
     try:
         server = Receiver(address, status=options.status, delay_seconds=options.delay, verifier=verifier)
     except OSError as error:
         sys.exit(f"cannot listen on {address[0]}:{address[1]}: {error.strerror}; choose a --port")
     _serve(server)
-
-
-def _read_certs_url() -> str:
-    """Return the address of this PushHub's certificates, from the settings."""
-    from django.conf import settings
-
-    return f"{settings.PUBLIC_URL}/oauth2/v3/certs"
 
 
 def _serve(server: Receiver) -> None:

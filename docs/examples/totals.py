@@ -3,7 +3,7 @@
 #
 # A shop publishes its orders. This notebook reads them as a stream, adds them up by kind and minute, and publishes each
 # total, so that other programs can subscribe to them. Open it in Jupyter or an editor that knows cells (`# %%`), or run
-# it as a program. It needs `pip install 'pushhub[spark]'`, Java, and a PushHub: `make up`, or `pushhub emulator`.
+# it as a program. It needs `pip install '.[spark]'` in a checkout, Java, and PushHub: `make up`, or `pushhub emulator`.
 
 # %%
 from __future__ import annotations

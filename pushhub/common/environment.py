@@ -317,6 +317,11 @@ def url(address: tuple[str, int]) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+def server_url() -> str:
+    """Return the URL of the PushHub that commands speak to: that of PUSHHUB_URL, or else of PUSHHUB_HTTP."""
+    return web_url("URL", url(listen_address("HTTP", "127.0.0.1:8000")))
+
+
 def is_loopback(host: str) -> bool:
     """Whether a server that listens on `host` is out of reach of other machines."""
     try:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 Fields = dict[str, Any]
 TIMEOUT_SECONDS = 60.0
-DEFAULT_ADDRESS = "127.0.0.1:8000"
 #: A token as an Authorization header has it (RFC 6750).
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
@@ -111,12 +110,11 @@ def client_of(options: Mapping[str, Any]) -> Client:
 
 def _url(options: Mapping[str, Any]) -> str:
     """Return the URL of --url or, without it, of PUSHHUB_URL or PUSHHUB_HTTP. Raises CliError for what is none."""
-    given = options["url"] or os.environ.get("PUSHHUB_URL")
+    given: str = options["url"]
     if given and not env.is_web_url(given):
-        name = "--url" if options["url"] else "PUSHHUB_URL"
-        raise CliError(f"{name}: give an http or https URL, for example http://{DEFAULT_ADDRESS}")
+        raise CliError("--url: give an http or https URL, for example http://127.0.0.1:8000")
     try:
-        return given or env.url(env.listen_address("HTTP", DEFAULT_ADDRESS))
+        return given or env.server_url()
     except env.SettingError as error:
         raise CliError(str(error)) from None
 

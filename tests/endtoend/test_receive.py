@@ -60,11 +60,14 @@ def certs_url() -> Iterator[str]:
 
 
 @contextmanager
-def receive(*words: str, stop_with: signal.Signals = signal.SIGINT) -> Iterator[tuple[str, Callable[[], str]]]:
+def receive(
+    *words: str, stop_with: signal.Signals = signal.SIGINT, **settings: str
+) -> Iterator[tuple[str, Callable[[], str]]]:
     """Run a receiver; yield its URL and a function that returns its output so far. The receiver must end cleanly."""
     port = free_port()
     command = [sys.executable, "manage.py", "receive", "--port", str(port), *words]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PUSHHUB_")}
+    environment |= settings
     lines: list[str] = []
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
@@ -124,6 +127,12 @@ def test_a_good_token_is_verified_and_others_are_answered_401(certs_url: str) ->
         good = requests.post(url, data=WRAPPED, headers={"Authorization": f"Bearer {token()}"}, timeout=120)
         assert good.status_code == 204
         wait_for(lambda: f" verified {EMAIL}, audience {AUDIENCE}" in printed(), what="the acceptance")
+
+
+def test_tokens_are_checked_with_the_certificates_of_the_server_that_other_commands_speak_to(certs_url: str) -> None:
+    with receive("--verify", AUDIENCE, PUSHHUB_URL=certs_url.removesuffix("/certs")) as (url, _):
+        good = requests.post(url, data=WRAPPED, headers={"Authorization": f"Bearer {token()}"}, timeout=120)
+        assert good.status_code == 204
 
 
 def test_the_requested_status_is_answered() -> None:
