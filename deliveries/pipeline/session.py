@@ -34,7 +34,7 @@ SECRET_SETTING = "spark.authenticate.secret"  # noqa: S105 - a name
 #: The most bytes that Java and Python exchange at a time.
 BATCH_BYTES = 16 * 2**20
 #: A master in the driver's own process.
-LOCAL = re.compile(r"local(\[[^]]*\])?")
+LOCAL = re.compile(r"local(\[([0-9]+|\*)(,[0-9]+)?\])?")
 #: Matches the first master in the address of a standalone cluster.
 STANDALONE = re.compile(r"spark://(?P<host>\[[^]]+\]|[^:,]+):(?P<port>[0-9]+)")
 

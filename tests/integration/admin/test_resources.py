@@ -226,7 +226,8 @@ def test_the_compiled_translations_are_those_of_the_source(app: str) -> None:
     entry = r'(?:^msgctxt "(.+)"\n)?^msgid "(.+)"\nmsgstr "(.*)"$'
     entries = re.findall(entry, (folder / "django.po").read_text("utf-8"), re.MULTILINE)
     assert entries
-    for context, source, translation in entries:
+    for context, *escaped in entries:
+        source, translation = (text.replace(r"\"", '"') for text in escaped)
         assert translation, f"{source!r} is not translated"
         assert (compiled.pgettext(context, source) if context else compiled.gettext(source)) == translation
 
