@@ -9,42 +9,18 @@ from typing import Any
 
 import pytest
 
-from deliveries.backlog.records import Lane
 from deliveries.push import transformer as module
 from deliveries.push.sending.delivery import PushDelivery
-from deliveries.push.sending.plans import PushPlan
 from deliveries.push.sending.sender import send
 from deliveries.push.sending.steps import Step, next_step
 from deliveries.push.transformer import Transformer
 from deliveries.rules.outcome import Verdict
-from deliveries.rules.taskmessage import DeliverTask
 from pushhub.common.errors import ResourceExhausted
 from subscriptions.transforms.functions import Function
 from subscriptions.transforms.results import Result, Transformed
+from tests.pushplans import delivery_with, plan_with
 
 OLD, NEW = [Function("old", "")], [Function("new", "")]
-MESSAGE = {"messageId": "1", "publishTime": "2021-02-26T19:13:55.749Z", "data": "eA=="}
-
-
-def plan_with(functions: Sequence[Function]) -> PushPlan:
-    settings: Any = SimpleNamespace(
-        name="projects/shop/subscriptions/push",
-        retention_seconds=10**12,
-        ordered=False,
-        no_wrapper=True,
-        write_metadata=False,
-        ack_deadline_seconds=10,
-        attributes={},
-    )
-    endpoint: Any = object()
-    return PushPlan(settings, endpoint, 0.0, functions=functions)
-
-
-def delivery_with(plan: PushPlan) -> PushDelivery:
-    task = DeliverTask(1, "local", 1, MESSAGE)
-    delivery = PushDelivery(task, "1.1.local", batch=None, lane=Lane(1, "local"), finish=lambda _: None)
-    delivery.plan = plan
-    return delivery
 
 
 class Turns:
