@@ -57,9 +57,11 @@ def set_policy(resource: tree.Resource, request: object, *, caller: Principal = 
         # Before the transaction: 1,500 members are as many queries, during which nobody else could write to SQLite.
         _check_new(resource, bindings, known=row.bindings, caller=caller)
     with transaction.atomic():
-        row = _row(resource, lock=True)
+        known, row = row.bindings, _row(resource, lock=True)
         policies.check_etag(etag, row.generation)
         if "bindings" in mask:
+            if row.bindings != known:
+                _check_new(resource, bindings, known=row.bindings, caller=caller)
             row.bindings = bindings
         if "auditConfigs" in mask:
             row.audit_configs = policy.get("auditConfigs", [])

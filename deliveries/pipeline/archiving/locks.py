@@ -29,16 +29,16 @@ READERS = ".readers"
 
 
 @contextmanager
-def only_archiver(root: str | Path | Store, *, take_over: bool = False, claims: bool = True) -> Iterator[None]:
+def only_archiver(root: str | Path | Store, *, take_over: bool = False) -> Iterator[None]:
     """Lock an archive for the block. Raises FailedPrecondition if another process or another deployment has it.
 
-    `take_over` makes this deployment the owner of another deployment's archive; `claims`, that of one without an owner.
+    `take_over` makes this deployment the owner of another deployment's archive.
     """
     store = Store(root)
     with _locked(store, LOCK, shared=False) as is_locked:
         if not is_locked:
             raise FailedPrecondition(f"Another archiver works on {store}.")
-        _own(store, take_over=take_over, claims=claims)
+        _own(store, take_over=take_over)
         yield
 
 
@@ -62,11 +62,11 @@ def no_readers(root: str | Path | Store) -> Iterator[bool]:
         yield is_locked
 
 
-def _own(store: Store, *, take_over: bool, claims: bool) -> None:
+def _own(store: Store, *, take_over: bool) -> None:
     """Write this deployment's identity into the archive, or compare it with the one that is there."""
     owner, _ = ArchiveOwner.objects.get_or_create(pk=1, defaults={"identity": uuid.uuid4().hex})
     identity = store.read_text(OWNER).strip()
-    if identity == owner.identity or not (identity or claims):
+    if identity == owner.identity:
         return
     if identity and not take_over:
         raise FailedPrecondition(

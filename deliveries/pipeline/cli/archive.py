@@ -49,7 +49,7 @@ def run(
     if action == "run" and (lacking := needs.missing()):
         raise FailedPrecondition(lacking)
     root = settings.ARCHIVE
-    with only_archiver(root, take_over=take_over, claims=action != "verify"):
+    with only_archiver(root, take_over=take_over):
         if action == "verify":
             _verify(root, stdout)
         elif action == "adopt":

@@ -113,6 +113,25 @@ def test_a_policy_that_changes_while_members_are_looked_up_is_a_conflict(
         grants.set_policy(topic, {"policy": {"bindings": [PUBLISHER], "etag": etag}})
 
 
+def test_members_are_checked_again_against_a_policy_that_changed_meanwhile(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was known when the look-ups began may have been removed, and is new then."""
+    api.create("topics/orders")
+    topic = get_resource("projects/shop/topics/orders")
+    Policy.objects.create(kind="topic", resource_pk=topic.pk, bindings=[PUBLISHER], generation=1)
+    known_at_checks: list[Any] = []
+
+    def change(*_: Any, known: Any, **__: Any) -> None:
+        known_at_checks.append(known)
+        Policy.objects.update(bindings=[])
+
+    monkeypatch.setattr(grants, "_check_new", change)
+    grants.set_policy(topic, {"policy": {"bindings": [PUBLISHER]}})
+
+    assert known_at_checks == [[PUBLISHER], []]
+
+
 @pytest.mark.any_database
 @pytest.mark.parametrize(
     ("body", "field"),

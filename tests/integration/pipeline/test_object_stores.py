@@ -184,7 +184,7 @@ def test_the_error_of_a_store_is_one_line_without_the_secret(
 ) -> None:
     settings.ARCHIVE = f"{archive.partition('://')[0]}://no-such-bucket/archive"
     with caplog.at_level(logging.DEBUG), pytest.raises(CommandError, match="no-such-bucket") as refused:
-        call_command("pipeline", "archive", "adopt")
+        call_command("pipeline", "archive", "verify")
     assert "\n" not in str(refused.value)
     assert SECRET not in str(refused.value) + "".join(capsys.readouterr()) + caplog.text
 
