@@ -104,11 +104,14 @@ class Engine:
         self._thread.stop(timeout=5)
 
     def _line_up(self, deliveries: Sequence[PushDelivery]) -> None:
-        is_idle = not self._prompt and not self._others
+        had_prompt, had_others = bool(self._prompt), bool(self._others)
         for delivery in deliveries:
             (self._prompt if delivery.is_prompt else self._others).append(delivery)
-        if is_idle and deliveries:
+        if not had_prompt and not had_others and deliveries:
             self._push_some()
+        elif not had_prompt and self._prompt:
+            # The loop takes long to come to its next turn while others are answered by the thousand.
+            self._push_all(next_slice(self._prompt, deque()))
 
     def _push_some(self) -> None:
         """Push a slice of what waits, prompt lanes first; then look at the sockets."""

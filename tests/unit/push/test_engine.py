@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from deliveries.push.sending.delivery import PushDelivery
-from deliveries.push.sending.engine import Engine
+from deliveries.push.sending.engine import LOW_SLICE, Engine
 from deliveries.rules.outcome import Reason, Verdict
 from tests.ports import wait_for
 from tests.pushplans import delivery_with, plan_with
@@ -33,3 +33,19 @@ def test_a_message_that_makes_no_request_is_nacked_and_stops_no_other(monkeypatc
         engine.stop()
     assert posted == [b"x"]
     assert (broken.verdict, broken.reason) == (Verdict.NACK, Reason.INTERNAL)
+
+
+def test_a_message_of_a_prompt_lane_is_sent_in_the_turn_in_which_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given messages of other lanes that wait for later turns of the loop, when one of a prompt lane comes."""
+    plan = plan_with()
+    engine = Engine(unprepared=list, transform=list, starting=list, renew=list)
+    posted: list[bytes] = []
+    monkeypatch.setattr(engine.plans, "get", lambda *_, **__: plan)
+    monkeypatch.setattr(engine.plans, "is_ending", lambda *_, **__: False)
+    monkeypatch.setattr(engine.client, "post", lambda _, body, **__: posted.append(body))
+    others, prompt = [delivery_with(None) for _ in range(2 * LOW_SLICE)], delivery_with(None, data="cHJvbXB0")
+    for delivery in others:
+        delivery.is_prompt = False
+    engine._line_up(others)
+    engine._line_up([prompt])
+    assert posted == [b"x"] * LOW_SLICE + [b"prompt"]
