@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import socket
@@ -50,6 +51,8 @@ class Emulator:
 
     def run(self) -> int:
         """Run until SIGTERM or Ctrl-C. Return the exit status."""
+        # Until it is ready, hardly anything becomes garbage. To look for it would take a fifth of the start.
+        gc.disable()
         server = embedded.RedisServer(url=settings.REDIS_URL, folder=settings.REDIS_FOLDER)
         with data_folder(settings.DATA_DIR, is_closed=False), _running(server) as redis_process:
             try:
@@ -139,6 +142,8 @@ class Emulator:
             if self._signals:  # before the worker took them
                 state.should_stop = os.EX_OK  # type: ignore[assignment]  # the published type is wrong
                 return
+            gc.freeze()
+            gc.enable()
             beat.start()
             self._say_ready()
 
