@@ -128,6 +128,8 @@ class Workers:
 
     def _stop_all(self) -> None:
         ends = time.monotonic() + KILL_SECONDS
+        # While it is open, the kernel takes connections that no worker accepts any more.
+        self._listening.close()
         for process in self._processes:
             process.terminate()
         for process in self._processes:

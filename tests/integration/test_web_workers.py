@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+
 import psutil
+import pytest
 import requests
 
+from pushhub.common.servers import listen
+from pushhub.runtime.webserver import Workers
 from tests.ports import wait_for
 from tests.webservers import WebServer
 
@@ -48,3 +53,13 @@ def test_workers_do_what_is_left_to_their_end_when_the_server_is_stopped(redis_u
         assert not any(map(is_alive, workers))
         assert server.log.count("closed") >= 2, "the parent's and a worker's"
         assert "Traceback" not in server.log
+
+
+def test_a_server_that_stops_refuses_connections_at_once() -> None:
+    """A proxy goes to the next server then. To a connection that nobody accepts any more it would send a request."""
+    listening = listen(("127.0.0.1", 0))
+    address = listening.getsockname()
+    socket.create_connection(address).close()
+    Workers(listening, 0)._stop_all()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address)

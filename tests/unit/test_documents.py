@@ -193,9 +193,10 @@ def test_every_row_of_the_threat_model_names_tests_that_exist() -> None:
 def test_executors_of_the_compose_file_have_what_their_driver_has(
     compose: dict[str, Any],
 ) -> None:
-    """Executors run the image of their driver, know its secret and have its folders."""
+    """Executors run the image of their driver, know its secret and have its folders. Each loads native libraries."""
     services = compose["services"]
     worker = services["spark-worker"]
+    assert all("/tmp:exec" in services[name]["tmpfs"] for name in ("rollup", "maintenance", "spark-master", "spark-worker"))
     for name in ("rollup", "maintenance"):
         driver = services[name]
         image = driver["image"].replace("${PUSHHUB_WITH_SPARK:+-spark}", "-spark")

@@ -132,7 +132,8 @@ class HttpConnection(RequestReader):
             self._admit(request)
             return
         fields, body = response
-        self._transport.write(direct_response(fields, body))
+        request.keep_alive = request.keep_alive and not self._server.is_stopping
+        self._transport.write(direct_response(fields, body, keep_alive=request.keep_alive))
         self._writing_began, self._written = time.monotonic(), len(body)
         self.deadline = self._write_deadline()
         self._finish(request)

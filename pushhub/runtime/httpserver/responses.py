@@ -70,12 +70,13 @@ class Response:
         return b"%x\r\n%b\r\n" % (len(data), data) if self.is_chunked else data
 
 
-def direct_response(fields: bytes, body: bytes) -> bytes:
+def direct_response(fields: bytes, body: bytes, *, keep_alive: bool) -> bytes:
     """Return the bytes of a 200. `fields` are complete lines of header fields."""
-    return b"HTTP/1.1 200 OK\r\n%bContent-Length: %d\r\nDate: %b\r\n\r\n%b" % (
+    return b"HTTP/1.1 200 OK\r\n%bContent-Length: %d\r\nDate: %b\r\n%b\r\n%b" % (
         fields,
         len(body),
         _date(int(time.time())),
+        b"" if keep_alive else b"Connection: close\r\n",
         body,
     )
 

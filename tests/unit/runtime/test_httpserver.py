@@ -19,6 +19,7 @@ from pushhub.runtime.httpserver import connection as connections
 from pushhub.runtime.httpserver import server as servers
 from pushhub.runtime.httpserver.admission import Admission
 from pushhub.runtime.httpserver.limits import ByteBudget, Connections, Limits, Reservation, client_of
+from pushhub.runtime.httpserver.responses import Direct
 from pushhub.runtime.httpserver.server import Application, HttpServer
 
 LIMITS = Limits(head_seconds=30, body_seconds=30, idle_seconds=30, connections=0)
@@ -34,9 +35,11 @@ def echo(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterabl
 
 
 @asynccontextmanager
-async def serving(application: Application, *, limits: Limits = LIMITS, threads: int = 1) -> AsyncIterator[HttpServer]:
+async def serving(
+    application: Application, *, limits: Limits = LIMITS, threads: int = 1, direct: Direct | None = None
+) -> AsyncIterator[HttpServer]:
     with Admission(threads) as threads_shared:
-        server = HttpServer(application, admission=threads_shared, limits=limits, files=1000)
+        server = HttpServer(application, admission=threads_shared, limits=limits, files=1000, direct=direct)
         await server.start(listen(("127.0.0.1", 0)))
         try:
             yield server
@@ -632,6 +635,35 @@ def test_a_server_that_stops_answers_what_is_on_its_way_on_an_idle_connection() 
             assert await busy[0].read() == b""
             for _, writer in (busy, idle):
                 writer.close()
+            await stopping
+
+    asyncio.run(main())
+
+
+def test_a_publish_that_a_stop_finds_under_way_is_told_that_its_connection_ends() -> None:
+    """Its client would send the next one into a connection that is closed, and a POST is not repeated."""
+    answers: list[Callable[[tuple[bytes, bytes] | None], None]] = []
+
+    def direct(
+        target: bytes,
+        headers: Iterable[tuple[bytes, bytes]],
+        body: bytes,
+        answer: Callable[[tuple[bytes, bytes] | None], None],
+    ) -> bool:
+        answers.append(answer)
+        return True
+
+    async def main() -> None:
+        async with serving(echo, direct=direct) as server:
+            client = await connected(server)
+            client[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx")
+            await until(lambda: answers)
+            stopping = asyncio.create_task(server.stop(seconds=60, linger_seconds=30))
+            await until(lambda: server.is_stopping)
+            answers[0]((b"", b"{}"))
+            status, headers, _ = await answered(client)
+            assert (status, headers.get("connection")) == (200, "close")
+            client[1].close()
             await stopping
 
     asyncio.run(main())
