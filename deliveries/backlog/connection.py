@@ -80,9 +80,9 @@ def client_of(url: str) -> redis.Redis:
 
 @cache
 def impatient_client_of(url: str, asker: str) -> redis.Redis:
-    """Return the process' client for an `asker`, `page` or `check`: people wait for pages, load balancers for checks.
+    """Return the process' client for an `asker`. One that gave up makes no other fail.
 
-    A page that gave up makes no check fail.
+    People wait for a `page`, load balancers for a `check`, and on SQLite all who write for an `ack`.
     """
     return connect_to_redis(url, seconds=IMPATIENT_SECONDS, retry=_Impatience())
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 
+from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import Lane, grouped
 from deliveries.rules.ackids import AckId, ack_id_text, parse_ack_id
@@ -71,9 +72,9 @@ def leases_ended(leases: Iterable[AckId]) -> set[AckId]:
     return _ended(leases, default_backlog().lost)
 
 
-def accept_acks(leases: Iterable[AckId]) -> set[AckId]:
+def accept_acks(leases: Iterable[AckId], backlog: Backlog | None = None) -> set[AckId]:
     """Note that these leases are acknowledged. Return those that have ended, but for acks that were noted before."""
-    return _ended(leases, default_backlog().accept)
+    return _ended(leases, (backlog or default_backlog()).accept)
 
 
 def _ended(leases: Iterable[AckId], ended_of: Callable[..., set[int]]) -> set[AckId]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from deliveries.backlog import late
-from deliveries.backlog.default import default_backlog
+from deliveries.backlog.default import default_backlog, impatient_backlog
 from deliveries.deadletters.forwarding import forward_dead_letters, usable_topic_id
 from deliveries.deadletters.moving import batches
 from deliveries.pull.leases import Origin, accept_acks, ack_ids_of, leases_by_origin, read_ack_ids, require_settings
@@ -29,16 +29,18 @@ def acknowledge_messages(*, subscription: Subscription, ack_ids: Sequence[str]) 
     leases = read_ack_ids(subscription, ack_ids)
     push_settings = require_settings(subscription)
     ended = accept_acks(leases) if push_settings.exactly_once else set()
-    settle_acks([lease for lease in leases if lease not in ended], push_settings)
+    ended |= settle_acks([lease for lease in leases if lease not in ended], push_settings)
     refuse_ended(leases, ended)
 
 
-def settle_acks(leases: Sequence[AckId], push_settings: PushSettings, *, event: str | None = None) -> None:
+def settle_acks(leases: Sequence[AckId], push_settings: PushSettings, *, event: str | None = None) -> set[AckId]:
     """Take the acks of these leases. Report those that end a delivery: a repeated ack ends none, and a late one may.
 
-    With exactly-once delivery an ack stands, so it waits for no earlier message of its key.
+    With exactly-once delivery an ack stands, so it waits for no earlier message of its key. Return the leases that have
+    ended since their acks were accepted: those acks don't stand.
     """
     waits_for_earlier = push_settings.ordered and not push_settings.exactly_once
+    ended = set[AckId]()
     for origin, group in leases_by_origin(leases).items():
         by_id = {lease.message_id: lease for lease in group}
         settled_ids, waiting_ids, vain_ids = set(by_id), set[int](), set[int]()
@@ -46,28 +48,36 @@ def settle_acks(leases: Sequence[AckId], push_settings: PushSettings, *, event: 
             pairs = [(lease.message_id, lease.times) for lease in group]
             settled_ids, vain_ids = default_backlog().acknowledge(origin.lane, pairs, generation=origin.generation)
             waiting_ids = by_id.keys() - settled_ids - vain_ids
-        ended_ids = _delete(origin, sorted(settled_ids), durable=push_settings.exactly_once) | waiting_ids
+        ended_ids = set(waiting_ids)
+        if settled_ids:
+            with write_transaction(durable=push_settings.exactly_once):
+                if push_settings.exactly_once:
+                    # The turn to write may have taken seconds, in which a lease lapses and a wiped Redis leases anew.
+                    gone = accept_acks(group, impatient_backlog(asker="ack"))
+                    settled_ids -= {lease.message_id for lease in gone}
+                    ended |= gone
+                ended_ids |= _delete(origin, settled_ids)
         acknowledged = [lease for message_id, lease in by_id.items() if message_id in ended_ids - vain_ids]
         report_outcomes(acknowledged, push_settings, outcome="ack", event=event)
         if settled_ids:
             late.release(origin.lane, sorted(settled_ids), generation=origin.generation)
+    return ended
 
 
 def forget_deliveries(origin: Origin, message_ids: list[int]) -> None:
     """Delete deliveries from the database, then from Redis. A power cut may bring them back."""
-    _delete(origin, message_ids, durable=False)
+    if message_ids:
+        with write_transaction(durable=False):
+            _delete(origin, message_ids)
     late.release(origin.lane, message_ids, generation=origin.generation)
 
 
-def _delete(origin: Origin, message_ids: list[int], *, durable: bool) -> set[int]:
+def _delete(origin: Origin, message_ids: Iterable[int]) -> set[int]:
     """Delete deliveries from the database; return the ids of those that there were."""
-    if not message_ids:
-        return set()
     lane, _, seek = origin
-    with write_transaction(durable=durable):
-        return statements.delete_deliveries(
-            subscription_id=lane.subscription_id, region=lane.region, message_ids=message_ids, seek=seek
-        )
+    return statements.delete_deliveries(
+        subscription_id=lane.subscription_id, region=lane.region, message_ids=sorted(message_ids), seek=seek
+    )
 
 
 def dead_letter_deliveries(origin: Origin, attempts: Mapping[int, int]) -> set[int]:

@@ -196,7 +196,8 @@ def test_executors_of_the_compose_file_have_what_their_driver_has(
     """Executors run the image of their driver, know its secret and have its folders. Each loads native libraries."""
     services = compose["services"]
     worker = services["spark-worker"]
-    assert all("/tmp:exec" in services[name]["tmpfs"] for name in ("rollup", "maintenance", "spark-master", "spark-worker"))
+    loading = ("rollup", "maintenance", "spark-master", "spark-worker")
+    assert all("/tmp:exec" in services[name]["tmpfs"] for name in loading)
     for name in ("rollup", "maintenance"):
         driver = services[name]
         image = driver["image"].replace("${PUSHHUB_WITH_SPARK:+-spark}", "-spark")

@@ -25,6 +25,7 @@ from deliveries.pull import leasing, settling
 from deliveries.pull.leasing import pull_messages
 from deliveries.rules.ackids import AckId, ack_id_text, parse_ack_id
 from deliveries.rules.payload import NewMessage
+from deliveries.store.writelock import write_transaction
 from pushhub.common.errors import Unavailable
 from subscriptions.iam import grants
 from subscriptions.identity.access_tokens import create_access_token
@@ -216,6 +217,29 @@ def test_exactly_once_takes_an_ack_that_failed_unless_the_message_was_leased_aga
     if is_leased_again:
         assert puller.ack(*later).status == 200
         assert puller.ack(*received).status == 400
+    assert not Delivery.objects.exists()
+
+
+@pytest.mark.parametrize("lost", ["lease", "redis"])
+def test_exactly_once_refuses_an_ack_whose_lease_ends_while_it_waits_to_be_stored(
+    api: Api, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """Given an accepted ack that waits for its turn to write, when the message is leased anew, then that ack stands."""
+    puller = Puller(api, enableExactlyOnceDelivery=True)
+    publish(1)
+    received = puller.pull()
+    again: list[dict[str, Any]] = []
+
+    def wait(**options: Any) -> Any:
+        if not again:
+            puller.lapse() if lost == "lease" else default_backlog().client.flushall()
+            again.extend(puller.pull())
+        return write_transaction(**options)
+
+    monkeypatch.setattr(settling, "write_transaction", wait)
+    assert puller.ack(*received).error["status"] == "INVALID_ARGUMENT"
+    assert ids(again) == ids(received)
+    assert puller.ack(*again).status == 200
     assert not Delivery.objects.exists()
 
 
