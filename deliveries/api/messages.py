@@ -33,7 +33,7 @@ from subscriptions.transforms.results import FILTERED, Failed, Filtered
 ID_DIGITS = 19
 
 
-@serve("GET", PROJECT + "/messages/{message:[^/:]+}", "pushhub.v1.Diagnostics.GetMessage", parameters=[PAGE_TOKEN])
+@serve("GET", PROJECT + "/messages/{message:[^/:]+}", "pushhub.v1.Diagnostics.", parameters=[PAGE_TOKEN])
 def get_message(project: str, message: str, query: Mapping[str, str], caller: Principal) -> Any:
     """Return a message's way to each subscription that the caller may pull from, as the console's message page does."""
     if not (message.isascii() and message.isdigit() and len(message) <= ID_DIGITS and int(message) <= LAST_ID):

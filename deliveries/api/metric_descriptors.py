@@ -13,14 +13,14 @@ SERVICE = "google.monitoring.v3.MetricService."
 DESCRIPTORS = "v3/projects/{project}/metricDescriptors"
 
 
-@serve("GET", DESCRIPTORS, SERVICE + "ListMetricDescriptors")
+@serve("GET", DESCRIPTORS, SERVICE)
 def list_metric_descriptors(project: str) -> Any:
     """Return all metrics. They are few, so there is one page."""
     project_id = get_project(project=project).project_id
     return {"metricDescriptors": [_descriptor(kind, project_id) for kind in KINDS.values()]}
 
 
-@serve("GET", DESCRIPTORS + "/{metric:.+}", SERVICE + "GetMetricDescriptor")
+@serve("GET", DESCRIPTORS + "/{metric:.+}", SERVICE)
 def get_metric_descriptor(project: str, metric: str) -> Any:
     """Return a metric."""
     project_id = get_project(project=project).project_id

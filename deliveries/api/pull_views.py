@@ -57,7 +57,7 @@ def pull(name: str, body: object, request: Request, caller: Principal) -> Any:
     return {"receivedMessages": [_received(message) for message in received]} if received else {}
 
 
-@serve("POST", SUBSCRIPTION + ":acknowledge", SUBSCRIBER + "Acknowledge", takes=ACKNOWLEDGE)
+@serve("POST", SUBSCRIPTION + ":acknowledge", SUBSCRIBER, takes=ACKNOWLEDGE)
 def acknowledge(name: str, body: object) -> None:
     """Acknowledge messages by their ack ids."""
     content, row = _read(ACKNOWLEDGE, name, body)
@@ -65,7 +65,7 @@ def acknowledge(name: str, body: object) -> None:
         acknowledge_messages(subscription=row, ack_ids=content.get("ackIds", []))
 
 
-@serve("POST", SUBSCRIPTION + ":modifyAckDeadline", SUBSCRIBER + "ModifyAckDeadline", takes=MODIFY_ACK_DEADLINE)
+@serve("POST", SUBSCRIPTION + ":modifyAckDeadline", SUBSCRIBER, takes=MODIFY_ACK_DEADLINE)
 def modify_ack_deadline(name: str, body: object) -> None:
     """Change the ack deadline of messages. A deadline of 0 returns them."""
     content, row = _read(MODIFY_ACK_DEADLINE, name, body)

@@ -27,7 +27,7 @@ LONGEST_PERIOD = timedelta(weeks=104)
 @serve(
     "GET",
     "v3/projects/{project}/timeSeries",
-    "google.monitoring.v3.MetricService.ListTimeSeries",
+    "google.monitoring.v3.MetricService.",
     parameters=[
         OpenApiParameter("filter", str, required=True, description='metric.type = "..." AND ...'),
         OpenApiParameter("interval.startTime", str, description="RFC 3339; a minute before the end, unless given"),
