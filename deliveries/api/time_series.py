@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from django.core import signing
 from drf_spectacular.utils import OpenApiParameter
 
 from deliveries.telemetry.series.filters import parse_filter
 from deliveries.telemetry.series.series import MINUTE, Query, Series, find_series, format_series, within_reach
 from pushhub.common.errors import InvalidArgument
+from pushhub.common.pagetokens import read_token, write_token
 from pushhub.common.protojson import parse_duration, parse_timestamp
 from pushhub.common.replica import read
 from subscriptions.api.openapi import PAGING
 from subscriptions.api.routes import serve
+from subscriptions.paging import Page
 from subscriptions.selectors import get_project
 
 #: The most points of a page, as in Cloud Monitoring. A page has whole series, and at least one.
@@ -43,12 +44,13 @@ def list_time_series(project: str, query: Mapping[str, str]) -> Any:
     wanted = _query(get_project(project=project).project_id, query)
     is_full = query.get("view", "FULL") != "HEADERS"
     scope = f"timeSeries:{wanted.project}:{query.get('filter')}"
-    first = _offset(query.get("pageToken", ""), scope)
+    asked = Page.read(query, default=MAX_POINTS, cap=MAX_POINTS)
+    first = int(read_token(asked.token, scope)[0]) if asked.token else 0
     series = read(lambda: find_series(wanted))
-    page = _page(series[first:], _page_size(query))
+    page = _page(series[first:], asked.size)
     body: dict[str, Any] = {"timeSeries": [format_series(row, wanted, with_points=is_full) for row in page]}
     if first + len(page) < len(series):
-        body["nextPageToken"] = _signer(scope).sign(str(first + len(page)))
+        body["nextPageToken"] = write_token([str(first + len(page))], scope)
     return body if page else {}
 
 
@@ -81,13 +83,6 @@ def _period(text: str) -> timedelta:
     return period
 
 
-def _page_size(parameters: Mapping[str, str]) -> int:
-    text = parameters.get("pageSize") or "0"
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise InvalidArgument("You have passed an invalid argument (argument=page_size).", field="pageSize")
-    return min(int(text) or MAX_POINTS, MAX_POINTS)
-
-
 def _page(series: list[Series], points: int) -> list[Series]:
     """Return the first series that have at most `points` points together, but at least one series."""
     count = 0
@@ -96,15 +91,3 @@ def _page(series: list[Series], points: int) -> list[Series]:
         if count > points and number:
             return series[:number]
     return series
-
-
-def _signer(scope: str) -> signing.Signer:
-    """Return the signer of page tokens. A token has the number of series that were returned before."""
-    return signing.Signer(salt=f"pushhub.page:{scope}")
-
-
-def _offset(token: str, scope: str) -> int:
-    try:
-        return int(_signer(scope).unsign(token)) if token else 0
-    except signing.BadSignature:
-        raise InvalidArgument("You have passed an invalid argument (argument=page_token).", field="pageToken") from None
