@@ -1,4 +1,4 @@
-"""`GET /v3/projects/{project}/timeSeries`: Cloud Monitoring's way to read metrics."""
+"""Cloud Monitoring's way to read metrics: which there are (`/v3/.../metricDescriptors`), and `/v3/.../timeSeries`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 from drf_spectacular.utils import OpenApiParameter
 
+from deliveries.telemetry.kinds import KINDS, Kind
 from deliveries.telemetry.series.filters import parse_filter
 from deliveries.telemetry.series.series import MINUTE, Query, Series, find_series, format_series, within_reach
-from pushhub.common.errors import InvalidArgument
+from pushhub.common.errors import InvalidArgument, NotFound, clipped
 from pushhub.common.pagetokens import read_token, write_token
 from pushhub.common.protojson import parse_duration, parse_timestamp
 from pushhub.common.replica import read
@@ -23,12 +24,44 @@ from subscriptions.selectors import get_project
 MAX_POINTS = 100_000
 #: As in Cloud Monitoring.
 LONGEST_PERIOD = timedelta(weeks=104)
+SERVICE = "google.monitoring.v3.MetricService."
+DESCRIPTORS = "v3/projects/{project}/metricDescriptors"
+
+
+@serve("GET", DESCRIPTORS, SERVICE)
+def list_metric_descriptors(project: str) -> Any:
+    """Return all metrics. They are few, so there is one page."""
+    project_id = get_project(project=project).project_id
+    return {"metricDescriptors": [_descriptor(kind, project_id) for kind in KINDS.values()]}
+
+
+@serve("GET", DESCRIPTORS + "/{metric:.+}", SERVICE)
+def get_metric_descriptor(project: str, metric: str) -> Any:
+    """Return a metric."""
+    project_id = get_project(project=project).project_id
+    if metric not in KINDS:
+        raise NotFound(f"Could not find descriptor for metric '{clipped(metric)}'.")
+    return _descriptor(KINDS[metric], project_id)
+
+
+def _descriptor(kind: Kind, project_id: str) -> dict[str, Any]:
+    """Return the JSON form of google.api.MetricDescriptor; labels are texts, which is the default type."""
+    return {
+        "name": f"projects/{project_id}/metricDescriptors/{kind.type}",
+        "type": kind.type,
+        "metricKind": kind.metric_kind,
+        "valueType": kind.value_type,
+        "unit": kind.unit,
+        "description": kind.help,
+        **({"labels": [{"key": label} for label in kind.labels]} if kind.labels else {}),
+        "monitoredResourceTypes": [kind.resource_type],
+    }
 
 
 @serve(
     "GET",
     "v3/projects/{project}/timeSeries",
-    "google.monitoring.v3.MetricService.",
+    SERVICE,
     parameters=[
         OpenApiParameter("filter", str, required=True, description='metric.type = "..." AND ...'),
         OpenApiParameter("interval.startTime", str, description="RFC 3339; a minute before the end, unless given"),

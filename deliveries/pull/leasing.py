@@ -29,7 +29,7 @@ from deliveries.rules.payload import wire_size
 from deliveries.rules.regions import require_transit
 from deliveries.rules.taskmessage import DeliverTask, parse_any, parse_body, parse_own, seek_of
 from deliveries.store import lanerows, statements
-from deliveries.store.payloads import read_payloads
+from deliveries.store.messagerows import read_payloads
 from deliveries.telemetry.events import Sent, Settled, Source
 from deliveries.telemetry.sinks.observing import observe
 from pushhub.common.errors import FailedPrecondition, InvalidArgument

@@ -34,7 +34,7 @@ from deliveries.pull.settling import acknowledge_messages
 from deliveries.rpc.bell import Rings, bell
 from deliveries.rpc.endings import give_back_later
 from deliveries.rpc.flow import Outstanding
-from deliveries.rpc.protobuf import RESPONSE_BYTES, add_received_message
+from deliveries.rpc.messages import RESPONSE_BYTES, add_received_message
 from deliveries.rpc.streams import listening
 from deliveries.telemetry import kinds
 from deliveries.telemetry.series import openstreams
