@@ -56,7 +56,6 @@ def chart_page(request: HttpRequest, subscription_id: int, shared: dict[str, Any
             (_("Zoom out"), zoomed(shown, 2, now=now).query()),
         ],
         "comparison": replace(shown, compares=not shown.compares).query(),
-        "style": mark_safe(charts.STYLE),  # noqa: S308 - ours
         "light": charts.LIGHT,
         "dark": charts.DARK,
         "figures": [mark_safe(charts.figure(chart)) for chart in drawn],  # noqa: S308 - escaped

@@ -1,4 +1,4 @@
-"""Why messages are not delivered: a message's way to each subscription, also after the ack, and the diagnosis of one."""
+"""Why a message is not delivered: its way to each subscription, also after the ack, and the diagnosis of one."""
 
 from __future__ import annotations
 
