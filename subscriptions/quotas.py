@@ -19,7 +19,7 @@ import redis
 from django.conf import settings
 from redis.commands.core import Script
 
-from pushhub.common.errors import ResourceExhausted
+from pushhub.common.errors import ResourceExhausted, error_info
 from pushhub.common.redisclient import connect_to_redis, shared_url
 from pushhub.common.rows import row_or_none
 from subscriptions.models import Project
@@ -218,19 +218,15 @@ def _exceeded(project: str, quota: Quota, limit: int) -> ResourceExhausted:
     return ResourceExhausted(
         f"Quota exceeded for quota metric '{quota.metric_name}' and limit '{quota.metric_name} {quota.limit_name}' "
         f"of service '{SERVICE}' for consumer 'project_number:{number}'.",
-        details=[
-            {
-                "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-                "reason": "RATE_LIMIT_EXCEEDED",
-                "domain": "googleapis.com",
-                "metadata": {
-                    "consumer": f"projects/{number}",
-                    "quota_limit": quota.metric + quota.limit,
-                    "quota_limit_value": str(limit),
-                    "quota_location": settings.REGION,
-                    "quota_metric": f"{SERVICE}/{quota.metric}",
-                    "service": SERVICE,
-                },
-            }
-        ],
+        details=error_info(
+            "RATE_LIMIT_EXCEEDED",
+            metadata={
+                "consumer": f"projects/{number}",
+                "quota_limit": quota.metric + quota.limit,
+                "quota_limit_value": str(limit),
+                "quota_location": settings.REGION,
+                "quota_metric": f"{SERVICE}/{quota.metric}",
+                "service": SERVICE,
+            },
+        ),
     )

@@ -9,7 +9,7 @@ from rest_framework.request import Request
 
 from deliveries.publish.request import PUBSUB_MESSAGE
 from deliveries.pull.deadlines import modify_ack_deadlines
-from deliveries.pull.leasing import Received, never, pull_messages
+from deliveries.pull.leasing import Received, pull_messages
 from deliveries.pull.settling import acknowledge_messages
 from deliveries.telemetry import kinds
 from deliveries.telemetry.sinks.requests import request_counted
@@ -51,7 +51,7 @@ def pull(name: str, body: object, request: Request, caller: Principal) -> Any:
             subscription=row,
             max_messages=count,
             wait_seconds=wait_seconds,
-            has_left=request.META.get(HAS_LEFT, never),
+            has_left=request.META.get(HAS_LEFT),
             check_rights=partial(authorize_row, caller, PULL_METHOD, row),
         )
     return {"receivedMessages": [_received(message) for message in received]} if received else {}

@@ -13,7 +13,7 @@ from deliveries.pull.reporting import report_outcomes
 from deliveries.rules.ackids import AckId
 from deliveries.store import statements
 from deliveries.store.writelock import write_transaction
-from pushhub.common.errors import InvalidArgument
+from pushhub.common.errors import InvalidArgument, error_info
 from subscriptions.models import Subscription
 from subscriptions.selectors import PushSettings
 
@@ -102,12 +102,9 @@ def refuse_ended(leases: Sequence[AckId], ended: set[AckId]) -> None:
     raise InvalidArgument(
         "Some acknowledgement ids in the request were invalid. This could be because the acknowledgement ids have "
         "expired or the acknowledgement ids were malformed.",
-        details=[
-            {
-                "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-                "reason": "EXACTLY_ONCE_ACKID_FAILURE",
-                "domain": "pubsub.googleapis.com",
-                "metadata": dict.fromkeys(ack_ids, PERMANENT_FAILURE),
-            }
-        ],
+        details=error_info(
+            "EXACTLY_ONCE_ACKID_FAILURE",
+            domain="pubsub.googleapis.com",
+            metadata=dict.fromkeys(ack_ids, PERMANENT_FAILURE),
+        ),
     )

@@ -43,6 +43,11 @@ class PushHubError(Exception):
         self.details = details if details is not None else []
 
 
+def error_info(reason: str, *, domain: str = "googleapis.com", **more: object) -> list[dict[str, Any]]:
+    """Return the details of an error that have a google.rpc.ErrorInfo alone."""
+    return [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": reason, "domain": domain, **more}]
+
+
 class InvalidArgument(PushHubError):
     """A value is malformed, missing or out of bounds, whatever the state of the system is."""
 
