@@ -65,9 +65,7 @@ def _delete(origin: Origin, message_ids: list[int], *, durable: bool) -> set[int
         return set()
     lane, _, seek = origin
     with write_transaction(durable=durable):
-        return statements.delete_deliveries(
-            subscription_id=lane.subscription_id, region=lane.region, message_ids=message_ids, seek=seek
-        )
+        return statements.delete_deliveries(**lane._asdict(), message_ids=message_ids, seek=seek)
 
 
 def dead_letter_deliveries(origin: Origin, attempts: Mapping[int, int]) -> set[int]:
@@ -78,8 +76,7 @@ def dead_letter_deliveries(origin: Origin, attempts: Mapping[int, int]) -> set[i
     for batch in batches(list(attempts), topic_id=topic_id):
         with write_transaction():
             forwarded = forward_dead_letters(
-                subscription_id=lane.subscription_id,
-                region=lane.region,
+                **lane._asdict(),
                 attempts={message_id: attempts[message_id] for message_id in batch},
                 topic_id=topic_id,
                 seek=seek,
