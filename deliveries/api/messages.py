@@ -18,21 +18,19 @@ from deliveries.rules.payload import publish_time_text
 from deliveries.store.statements import LAST_ID
 from deliveries.transforming import Wire
 from pushhub.common import names
+from pushhub.common.decimals import read_decimal
 from pushhub.common.errors import InvalidArgument, NotFound
 from pushhub.common.principals import Principal
 from pushhub.common.protojson import format_duration, format_timestamp, known_fields
 from pushhub.common.rows import row_or_none
 from subscriptions.api.openapi import PAGE_TOKEN
 from subscriptions.api.routes import PROJECT, SUBSCRIPTION, serve
-from subscriptions.iam.methods import GET_TOPIC, METHODS, PULL
-from subscriptions.iam.visible import rows_callable, rows_held
+from subscriptions.iam.methods import GET_TOPIC, PULL
+from subscriptions.iam.visible import rows_callable
 from subscriptions.models import Subscription, Topic
 from subscriptions.paging import Page
 from subscriptions.selectors import get_project, get_subscription
 from subscriptions.transforms.results import FILTERED, Failed, Filtered
-
-#: Ids have 63 bits.
-ID_DIGITS = 19
 
 
 @serve(
@@ -55,17 +53,17 @@ def diagnose(name: str, body: object, caller: Principal) -> Any:
 @serve("GET", PROJECT + "/messages/{message:[^/:]+}", "pushhub.v1.Diagnostics.", parameters=[PAGE_TOKEN])
 def get_message(project: str, message: str, query: Mapping[str, str], caller: Principal) -> Any:
     """Return a message's way to each subscription that the caller may pull from, as the console's message page does."""
-    if not (message.isascii() and message.isdigit() and len(message) <= ID_DIGITS and int(message) <= LAST_ID):
+    message_id = read_decimal(message, most=LAST_ID)
+    if message_id is None:
         raise InvalidArgument("A message id is a decimal number.", field="message")
-    [requirement] = METHODS[PULL]
     try:
         project_id = get_project(project=project).project_id
     except NotFound:
         raise _message_not_found(message) from None
     subscriptions = Subscription.objects.filter(project__project_id=project_id)
-    pullable = rows_held(caller, requirement.permission, subscriptions)
-    found = message_ways(int(message), pullable, token=Page.read(query).token)
-    row = row_or_none(Message.objects.filter(pk=int(message)))
+    pullable = rows_callable(caller, PULL, subscriptions)
+    found = message_ways(message_id, pullable, token=Page.read(query).token)
+    row = row_or_none(Message.objects.filter(pk=message_id))
     if not found.ways and not _sees_topic(caller, row, found.events):
         raise _message_not_found(message)
     original, delivered = _contents(caller, row, found.ways) if row is not None else ({}, {})
@@ -75,7 +73,7 @@ def get_message(project: str, message: str, query: Mapping[str, str], caller: Pr
     answer = {
         "name": f"projects/{project_id}/messages/{message}",
         "messageId": message,
-        "publishTime": publish_time_text(int(message)),
+        "publishTime": publish_time_text(message_id),
         **original,
         "deliveries": deliveries,
     }
