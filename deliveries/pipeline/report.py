@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
+from django.db.models import Max, Sum
 from django.template.loader import render_to_string
 from django.utils.safestring import mark_safe
 
@@ -167,19 +168,9 @@ def _gauge_charts(times: Sequence[datetime], scope: Scope, period: timedelta) ->
     rows = GaugeMinute.objects.filter(at__gte=times[0], at__lt=times[-1] + period)
     if scope.project:
         rows = rows.filter(project=scope.project)
-    minutes: dict[datetime, list[int]] = defaultdict(lambda: [0, 0, 0, 0, 0])
-    names = ("at", "push_window", "outstanding", "undelivered", "backoff_ms", "oldest_unacked_seconds")
-    for at, window, outstanding, undelivered, backoff_ms, age in rows.values_list(*names).iterator():
-        kept = minutes[at]
-        kept[:] = [
-            kept[0] + window,
-            kept[1] + outstanding,
-            kept[2] + undelivered,
-            max(kept[3], backoff_ms),
-            max(kept[4], age),
-        ]
+    sums = Sum("push_window"), Sum("outstanding"), Sum("undelivered"), Max("backoff_ms"), Max("oldest_unacked_seconds")
     largest: dict[datetime, list[int]] = {}
-    for at, values in minutes.items():
+    for at, *values in rows.order_by("at").values_list("at").annotate(*sums).iterator():
         time = floor(at, period)
         largest[time] = [max(pair) for pair in zip(largest.get(time, values), values, strict=True)]
 
