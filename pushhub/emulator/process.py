@@ -105,10 +105,7 @@ class Emulator:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         if self._is_stopping:  # since before there was a loop to tell
             return
-        async with (
-            webserver.serving(self._http, grace_seconds=GRACE_SECONDS),
-            grpcserver.serving(self._grpc),
-        ):
+        async with webserver.serving(self._http, grace_seconds=GRACE_SECONDS), grpcserver.serving(self._grpc):
             self._serving.set()
             await self._stop.wait()
 

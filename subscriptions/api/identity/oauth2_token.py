@@ -29,9 +29,7 @@ FORM = {
         "properties": {"grant_type": {"type": "string"}, "assertion": {"type": "string"}},
     }
 }
-REVOCATION = {
-    "application/x-www-form-urlencoded": {"type": "object", "properties": {"token": {"type": "string"}}},
-}
+REVOCATION = {"application/x-www-form-urlencoded": {"type": "object", "properties": {"token": {"type": "string"}}}}
 
 logger = logging.getLogger(__name__)
 

@@ -56,13 +56,7 @@ def get_service_account(name: str) -> Any:
     return service_account_resource(selectors.get_service_account(name=name))
 
 
-@serve(
-    "PATCH",
-    ACCOUNT,
-    IAM + "PatchServiceAccount",
-    takes=fields.PATCH_SERVICE_ACCOUNT,
-    gives=fields.SERVICE_ACCOUNT,
-)
+@serve("PATCH", ACCOUNT, IAM + "PatchServiceAccount", takes=fields.PATCH_SERVICE_ACCOUNT, gives=fields.SERVICE_ACCOUNT)
 def update_service_account(name: str, body: object) -> Any:
     """Change the fields of a service account that the mask names."""
     return service_account_resource(service_accounts.update_service_account(name=name, request=body))
