@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from django.conf import settings
 
 from deliveries.telemetry.journal import alarm, files, shipping
 from deliveries.telemetry.journal.sealing import seal_closed
+from pushhub.common.arrow import import_arrow_alone
 from pushhub.common.errors import PushHubError, first_line
 
 logger = logging.getLogger(__name__)
@@ -22,23 +22,6 @@ BUCKET_RETRY_SECONDS = alarm.STALE_SECONDS / 3
 _trouble_since = 0.0
 _bucket_trouble_since = 0.0
 _bucket_retry_at = 0.0
-#: Where Spark is installed they are too, and Arrow imports them to ask whether a list is theirs.
-HIDDEN = ("numpy", "pandas")
-
-
-def import_arrow_alone() -> None:
-    """Import Arrow without numpy and pandas, which take 58 MB and 0.4 s of CPU. Without effect if it is imported."""
-    if any(name in sys.modules for name in ("pyarrow", *HIDDEN)):
-        return
-    sys.modules.update(dict.fromkeys(HIDDEN))  # type: ignore[arg-type] # None stands for what cannot be imported
-    try:
-        import pyarrow as pa
-
-        pa.array([0])  # Arrow asks for pandas now, and never again
-    finally:
-        # psycopg looks for them here
-        for name in HIDDEN:
-            del sys.modules[name]
 
 
 def seal_journals() -> int:

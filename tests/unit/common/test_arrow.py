@@ -7,7 +7,7 @@ import sys
 
 USE = """
 import sys
-from deliveries.telemetry.journal.upkeep import import_arrow_alone
+from pushhub.common.arrow import import_arrow_alone
 
 import_arrow_alone()
 import pyarrow as pa

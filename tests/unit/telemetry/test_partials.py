@@ -9,7 +9,7 @@ from tests.workers import ROOT
 
 SCRIPT = """
 import django; django.setup()
-from deliveries.telemetry.journal.upkeep import import_arrow_alone
+from pushhub.common.arrow import import_arrow_alone
 import_arrow_alone()
 import pyarrow as pa
 from deliveries.telemetry.counting.partials import partials_of
