@@ -39,13 +39,14 @@ usage: pushhub COMMAND ...
 
 #: The first words besides those that speak to a running PushHub and Django's commands.
 COMMANDS = ("backup", "capacity", "completion", "doctor", "emulator", "help", "move", "receive", "restore", "up")
-#: The modules that have the parsers of some of them.
-PARSERS = {
+#: The modules of those that are neither, and of all whose flags are completed.
+PROGRAMS = {
     "capacity": "pushhub.capacity.command",
     "doctor": "pushhub.doctor.command",
     "emulator": "pushhub.emulator.command",
-    "receive": "deliveries.management.receiver",
+    "up": "pushhub.runtime.supervisor",
 }
+PARSERS = {**PROGRAMS, "receive": "deliveries.management.receiver"}
 #: The packages that have management commands.
 COMMAND_PACKAGES = (
     *("django.core", "django.contrib.auth", "django.contrib.contenttypes", "django.contrib.sessions"),
@@ -82,22 +83,8 @@ def run(name: str, *arguments: str) -> None:
         sys.stdout.write(USAGE)
     elif name == "--version":
         sys.stdout.write(f"pushhub {__version__}\n")
-    elif name == "emulator":
-        from pushhub.emulator.command import main as emulator
-
-        sys.exit(emulator(arguments))
-    elif name == "up":
-        from pushhub.runtime.supervisor import main as supervisor
-
-        sys.exit(supervisor(arguments))
-    elif name == "doctor":
-        from pushhub.doctor.command import main as doctor
-
-        sys.exit(doctor(arguments))
-    elif name == "capacity":
-        from pushhub.capacity.command import main as capacity
-
-        sys.exit(capacity(arguments))
+    elif name in PROGRAMS:
+        sys.exit(import_module(PROGRAMS[name]).main(arguments))
     elif name in ("completion", "__complete"):
         complete(name, arguments)
     elif name == "help" and arguments:

@@ -19,7 +19,7 @@ import redis
 from django.conf import settings
 from redis.commands.core import Script
 
-from pushhub.common.errors import ResourceExhausted
+from pushhub.common.errors import ResourceExhausted, error_info
 from pushhub.common.redisclient import connect_to_redis, shared_url
 from pushhub.common.rows import row_or_none
 from subscriptions.models import Project
@@ -46,49 +46,25 @@ class Quota:
     """One quota, with Cloud Pub/Sub's names for it."""
 
     metric: str
-    limit: str
-    #: Its metric and its limit, as an error's text names them.
+    #: As an error's text names it.
     metric_name: str
-    limit_name: str
     setting: str
+    #: How the names of its limit go on after those of the metric.
+    limit: str = "PerMinutePerProject"
+    limit_name: str = "per minute"
     seconds: int = 60
 
 
-ADMINISTRATOR = Quota(
-    "administrator",
-    "administratorPerMinutePerProject",
-    "Administrator operations",
-    "Administrator operations per minute",
-    "QUOTA_ADMINISTRATOR_PER_MINUTE",
-)
-PUBLISH_REQUESTS = Quota(
-    "publishrequests",
-    "publishrequestsPerMinutePerProject",
-    "Publish requests",
-    "Publish requests per minute",
-    "QUOTA_PUBLISH_REQUESTS_PER_MINUTE",
-)
-PUBLISHER = Quota(
-    "regionalpublisher",
-    "regionalpublisherPerMinutePerProjectPerRegion",
-    "Regional publisher throughput, kB",
-    "Regional publisher throughput, kB per minute per region",
-    "QUOTA_PUBLISHER_KB_PER_MINUTE",
-)
+REGIONAL = ("PerMinutePerProjectPerRegion", "per minute per region")
+PER_KEY = ("PerSecondPerOrderingKey", "per second", 1)
+ADMINISTRATOR = Quota("administrator", "Administrator operations", "QUOTA_ADMINISTRATOR_PER_MINUTE")
+PUBLISH_REQUESTS = Quota("publishrequests", "Publish requests", "QUOTA_PUBLISH_REQUESTS_PER_MINUTE")
+PUBLISHER = Quota("regionalpublisher", "Regional publisher throughput, kB", "QUOTA_PUBLISHER_KB_PER_MINUTE", *REGIONAL)
 SUBSCRIBER = Quota(
-    "regionalsubscriber",
-    "regionalsubscriberPerMinutePerProjectPerRegion",
-    "Regional subscriber throughput, kB",
-    "Regional subscriber throughput, kB per minute per region",
-    "QUOTA_SUBSCRIBER_KB_PER_MINUTE",
+    "regionalsubscriber", "Regional subscriber throughput, kB", "QUOTA_SUBSCRIBER_KB_PER_MINUTE", *REGIONAL
 )
 ORDERING_KEY = Quota(
-    "orderingkeypublisher",
-    "orderingkeypublisherPerSecondPerOrderingKey",
-    "Publisher throughput of an ordering key, kB",
-    "Publisher throughput of an ordering key, kB per second",
-    "QUOTA_ORDERING_KEY_KB_PER_SECOND",
-    seconds=1,
+    "orderingkeypublisher", "Publisher throughput of an ordering key, kB", "QUOTA_ORDERING_KEY_KB_PER_SECOND", *PER_KEY
 )
 
 
@@ -100,6 +76,11 @@ class Charge:
     owner: str
     cost: int
 
+    @classmethod
+    def of(cls, quota: Quota, project: str, cost: int) -> Charge:
+        """Return a charge to a project's own bucket, which some quotas have in each region."""
+        return cls(quota, f"{project}:{settings.REGION}" if quota in (PUBLISHER, SUBSCRIBER) else project, cost)
+
 
 def charge_administration(method: str, names: Mapping[str, str]) -> None:
     """Charge a permitted method of the control plane to the project of the first of `names`."""
@@ -108,7 +89,7 @@ def charge_administration(method: str, names: Mapping[str, str]) -> None:
     kind, _, rest = next(iter(names.values()), "").partition("/")
     if kind == "projects":
         project = _project_id(rest.partition("/")[0])
-        _charge(project, [Charge(ADMINISTRATOR, _owner(ADMINISTRATOR, project), 1)])
+        _charge(project, [Charge.of(ADMINISTRATOR, project, 1)])
 
 
 def charge_publish(*, topic: str, project: str, requests: Iterable[tuple[str, int]]) -> None:
@@ -123,10 +104,7 @@ def charge_publish(*, topic: str, project: str, requests: Iterable[tuple[str, in
     for ordering_key, size in requests:
         by_key[ordering_key] += _units(size)
         count += 1
-    charges = [
-        Charge(PUBLISH_REQUESTS, _owner(PUBLISH_REQUESTS, project), count),
-        Charge(PUBLISHER, _owner(PUBLISHER, project), by_key.total()),
-    ]
+    charges = [Charge.of(PUBLISH_REQUESTS, project, count), Charge.of(PUBLISHER, project, by_key.total())]
     del by_key[""]
     for ordering_key, units in by_key.items():
         digest = hashlib.blake2s(f"{topic} {ordering_key}".encode(), digest_size=16).hexdigest()
@@ -137,7 +115,7 @@ def charge_publish(*, topic: str, project: str, requests: Iterable[tuple[str, in
 def check_pull(*, project: str) -> None:
     """Refuse a pull after the project's subscribers have exceeded their quota."""
     if settings.QUOTAS:
-        _charge(project, [Charge(SUBSCRIBER, _owner(SUBSCRIBER, project), 1)])
+        _charge(project, [Charge.of(SUBSCRIBER, project, 1)])
 
 
 def used_up(client: redis.Redis, quotas: Sequence[Quota], *, project: str) -> list[Quota]:
@@ -149,7 +127,7 @@ def used_up(client: redis.Redis, quotas: Sequence[Quota], *, project: str) -> li
         return []
     pipe = client.pipeline(transaction=False)
     for quota in quotas:
-        pipe.hmget(_key(Charge(quota, _owner(quota, project), 1)), "b", "bt")
+        pipe.hmget(_key(Charge.of(quota, project, 1)), "b", "bt")
     return [quota for quota, bucket in zip(quotas, pipe.execute(), strict=True) if _is_empty(quota, *bucket)]
 
 
@@ -161,15 +139,10 @@ def _is_empty(quota: Quota, tokens: bytes | None, at_ms: bytes | None) -> bool:
     return float(tokens) + (time.time() - float(at_ms) / 1000) * limit / quota.seconds < 1
 
 
-def _owner(quota: Quota, project: str) -> str:
-    """Return whose bucket of a quota a request of the project takes from."""
-    return f"{project}:{settings.REGION}" if quota in (PUBLISHER, SUBSCRIBER) else project
-
-
 def charge_pull(*, project: str, size: int) -> None:
     """Charge the `size` bytes of messages that a pull returns, in addition to what `check_pull` charged."""
     if settings.QUOTAS and size > UNIT_BYTES:
-        _charge(project, [Charge(SUBSCRIBER, _owner(SUBSCRIBER, project), _units(size) - 1)], forced=True)
+        _charge(project, [Charge.of(SUBSCRIBER, project, _units(size) - 1)], forced=True)
 
 
 def check_streams(*, project: str, count: int) -> None:
@@ -243,21 +216,17 @@ def _buckets(url: str) -> Buckets:
 def _exceeded(project: str, quota: Quota, limit: int) -> ResourceExhausted:
     number = row_or_none(Project.objects.filter(project_id=project).values_list("number", flat=True)) or project
     return ResourceExhausted(
-        f"Quota exceeded for quota metric '{quota.metric_name}' and limit '{quota.limit_name}' of service '{SERVICE}' "
-        f"for consumer 'project_number:{number}'.",
-        details=[
-            {
-                "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-                "reason": "RATE_LIMIT_EXCEEDED",
-                "domain": "googleapis.com",
-                "metadata": {
-                    "consumer": f"projects/{number}",
-                    "quota_limit": quota.limit,
-                    "quota_limit_value": str(limit),
-                    "quota_location": settings.REGION,
-                    "quota_metric": f"{SERVICE}/{quota.metric}",
-                    "service": SERVICE,
-                },
-            }
-        ],
+        f"Quota exceeded for quota metric '{quota.metric_name}' and limit '{quota.metric_name} {quota.limit_name}' "
+        f"of service '{SERVICE}' for consumer 'project_number:{number}'.",
+        details=error_info(
+            "RATE_LIMIT_EXCEEDED",
+            metadata={
+                "consumer": f"projects/{number}",
+                "quota_limit": quota.metric + quota.limit,
+                "quota_limit_value": str(limit),
+                "quota_location": settings.REGION,
+                "quota_metric": f"{SERVICE}/{quota.metric}",
+                "service": SERVICE,
+            },
+        ),
     )

@@ -64,7 +64,7 @@ def get_topic(*, name: str, field: str = "name", lock: bool = False) -> Topic:
     if lock or project.isdecimal():
         topics = Topic.objects.select_related("project").filter(_of_project(project), topic_id=topic_id)
         return _only(topics, topic_id, lock=lock, field=field)
-    topic = _topic_find(project, topic_id)
+    topic = _find_topic(project, topic_id)
     if topic is None:
         raise resource_missing(topic_id, field=field)
     return topic
@@ -93,7 +93,7 @@ _topics = PreparedRows(
 )
 
 
-def _topic_find(project_id: str, topic_id: str) -> Topic | None:
+def _find_topic(project_id: str, topic_id: str) -> Topic | None:
     """Return a topic with its project, in a third of the time that the ORM takes. Every publish needs one."""
     for row in _topics(project_id, topic_id):
         split = len(Topic._meta.concrete_fields)

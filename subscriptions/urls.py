@@ -11,6 +11,7 @@ from subscriptions.api.discovery import Discovery
 from subscriptions.api.identity import account_keys, oauth2, oauth2_token, projects, roles, service_accounts
 from subscriptions.api.routes import list_patterns
 
+IDENTITY = (oauth2, oauth2_token, roles, projects, service_accounts, account_keys)
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", pages.index, name="index"),
     path("healthz", pages.healthz, name="healthz"),
@@ -18,14 +19,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("docs", pages.docs, name="docs"),
     re_path(r"^docs/guide/(?P<path>.*)$", pages.guide, name="guide"),
     path("$discovery/rest", Discovery.as_view()),
-    path("oauth2/v1/certs", oauth2.PemCerts.as_view(), name="certs-v1"),
-    path("oauth2/v3/certs", oauth2.JwkCerts.as_view(), name="certs-v3"),
-    path("tokeninfo", oauth2.TokenInfo.as_view(), name="tokeninfo"),
     path(".well-known/openid-configuration", oauth2.OpenidConfiguration.as_view(), name="openid-configuration"),
-    path("token", oauth2_token.Token.as_view(), name="token"),
-    path("revoke", oauth2_token.Revoke.as_view(), name="revoke"),
-    *list_patterns(
-        policies, roles, projects, service_accounts, account_keys, topics, subscriptions, schemas, transforms
-    ),
+    *list_patterns(*IDENTITY, topics, subscriptions, schemas, policies, transforms),
     re_path(r"^v[123]/", MethodNotFound.as_view()),
 ]

@@ -48,7 +48,9 @@ def chart_page(request: HttpRequest, subscription_id: int, shared: dict[str, Any
         "shown": shown,
         "start": time_text(shown.start),
         "end": time_text(shown.end),
-        "ranges": [(name, name == shown.name, _ranged(name, shown)) for name in RANGES],
+        "ranges": [
+            (name, name == shown.name, range_named(name, compares=shown.compares, now=now).query()) for name in RANGES
+        ],
         "moves": [
             (_("Earlier"), moved(shown, -1, now=now).query()),
             (_("Later"), moved(shown, 1, now=now).query()),
@@ -56,16 +58,11 @@ def chart_page(request: HttpRequest, subscription_id: int, shared: dict[str, Any
             (_("Zoom out"), zoomed(shown, 2, now=now).query()),
         ],
         "comparison": replace(shown, compares=not shown.compares).query(),
-        "style": mark_safe(charts.STYLE),  # noqa: S308 - ours
         "light": charts.LIGHT,
         "dark": charts.DARK,
         "figures": [mark_safe(charts.figure(chart)) for chart in drawn],  # noqa: S308 - escaped
     }
     return TemplateResponse(request, "admin/deliveries/charts.html", context)
-
-
-def _ranged(name: str, shown: ChartRange) -> str:
-    return range_named(name, compares=shown.compares, now=utcnow()).query()
 
 
 def subscription_charts(subscription: Subscription, shown: ChartRange, state: Counting) -> list[charts.Chart]:

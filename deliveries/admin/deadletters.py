@@ -115,7 +115,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
             raise DisallowedModelAdminLookup
         visible = _visible_subscriptions(request)
         listed = summaries(visible)
-        start = _page_number(request) * PER_PAGE
+        start = (read_decimal(request.GET.get("page", ""), most=99_999) or 0) * PER_PAGE
         shown = listed[start : start + PER_PAGE]
         return self.render(
             request,
@@ -383,11 +383,6 @@ def _content_shown(
     original = letter_original(letter, payload)
     message = wire_message(letter.source_id, original.data, original.attributes, original.ordering_key)
     return delivered_shown(message, source)
-
-
-def _page_number(request: HttpRequest) -> int:
-    text = request.GET.get("page", "")
-    return int(text) if text.isdecimal() and len(text) < 6 else 0
 
 
 def _before_id(request: HttpRequest) -> int:

@@ -32,11 +32,7 @@ from subscriptions.services.subscriptions import create_subscription, modify_pus
 from subscriptions.services.topics import create_topic, delete_topic
 
 DEMO = "demo"
-DEMO_METHODS = (
-    methods.CREATE_TOPIC,
-    "google.pubsub.v1.Subscriber.CreateSubscription",
-    methods.PUBLISH,
-)
+DEMO_METHODS = (methods.CREATE_TOPIC, "google.pubsub.v1.Subscriber.CreateSubscription", methods.PUBLISH)
 
 
 def demo_page(request: HttpRequest) -> HttpResponse:

@@ -37,8 +37,8 @@ from pushhub.common.principals import Principal
 from pushhub.common.rows import row_or_none
 from subscriptions.console.base import caller_of, check_row
 from subscriptions.console.texts import error_text
-from subscriptions.iam.methods import GET_SUBSCRIPTION, METHODS, PUBLISH, PULL, may_call
-from subscriptions.iam.visible import rows_callable, rows_held
+from subscriptions.iam.methods import GET_SUBSCRIPTION, PUBLISH, PULL, may_call
+from subscriptions.iam.visible import rows_callable
 from subscriptions.models import Subscription, Topic
 from subscriptions.transforms.results import FILTERED, Failed
 
@@ -79,7 +79,8 @@ class MessagePages:
             raise Http404
         caller = caller_of(request)
         try:
-            page = message_ways(message_id, _pullable(caller), token=request.GET.get("page", ""))
+            pullable = rows_callable(caller, PULL, Subscription.objects.all())
+            page = message_ways(message_id, pullable, token=request.GET.get("page", ""))
         except InvalidArgument:
             raise Http404 from None
         listed = row_or_none(self._page.get_queryset(request).filter(pk=message_id))
@@ -154,11 +155,6 @@ class MessagePages:
             return HttpResponseRedirect(reverse("admin:deliveries_message_way", args=[message_id]))
         messages.success(request, _("Published again as message %(id)s.") % {"id": new_id})
         return HttpResponseRedirect(reverse("admin:deliveries_message_way", args=[new_id]))
-
-
-def _pullable(caller: Principal) -> Any:
-    [needed] = METHODS[PULL]
-    return rows_held(caller, needed.permission, Subscription.objects.all())
 
 
 def _contents(

@@ -36,8 +36,8 @@ from pushhub.common.outages import outage_or_raise
 from pushhub.common.principals import Principal
 from subscriptions.console.base import caller_of
 from subscriptions.iam import access
-from subscriptions.iam.methods import GET_SUBSCRIPTION, METHODS, PULL
-from subscriptions.iam.visible import rows_callable, rows_held
+from subscriptions.iam.methods import GET_SUBSCRIPTION, PULL
+from subscriptions.iam.visible import rows_callable
 from subscriptions.models import Project, Subscription, Topic
 
 #: Messages in which an ordering key or an attribute is searched, and deliveries in which a result is.
@@ -69,11 +69,9 @@ class MessageAdmin(ReadOnlyAdmin):
 
     def rows_for(self, caller: Principal, verb: str, rows: QuerySet[Message]) -> QuerySet[Message]:
         """What waits for a subscription that the caller may pull from, and all of the projects where it may pull."""
-        [needed] = METHODS[self.methods[verb]]
-        topics = Topic.objects.order_by().filter(
-            project__in=rows_held(caller, needed.permission, Project.objects.order_by())
-        )
-        subscriptions = rows_held(caller, needed.permission, Subscription.objects.order_by())
+        method = self.methods[verb]
+        topics = Topic.objects.order_by().filter(project__in=rows_callable(caller, method, Project.objects.order_by()))
+        subscriptions = rows_callable(caller, method, Subscription.objects.order_by())
         waiting = Delivery.objects.filter(message=OuterRef("pk"), subscription__in=subscriptions)
         return rows.filter(Q(topic__in=topics) | Exists(waiting))
 

@@ -39,10 +39,7 @@ class SegmentAdmin(ReadOnlyAdmin):
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view
-        return [
-            path("charts/<int:subscription_id>/", view(self.charts), name="deliveries_charts"),
-            *super().get_urls(),
-        ]
+        return [path("charts/<int:subscription_id>/", view(self.charts), name="deliveries_charts"), *super().get_urls()]
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         """The list, below the journals that have stopped and the regions without a worker."""

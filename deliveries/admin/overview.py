@@ -24,7 +24,6 @@ from deliveries.telemetry.export.probes import Component, Status
 from deliveries.telemetry.series.coverage import Counting, counting
 from pushhub.common.clock import minute_text
 from pushhub.common.outages import Cause, outage_or_raise
-from pushhub.common.principals import Principal
 from subscriptions.console.base import caller_of
 from subscriptions.console.navigation import chosen_project, short_name
 from subscriptions.console.tabs import LIST_TIME_SERIES
@@ -69,7 +68,8 @@ def _standing(request: HttpRequest) -> dict[str, Any]:
     failing: Sequence[Failing] = ()
     more, unknown, looked = 0, "", ""
     try:
-        rows = _subscriptions(request).annotate(may_diagnose=_may_diagnose(caller))
+        own = Subscription.objects.order_by().filter(pk=OuterRef("pk"))
+        rows = _subscriptions(request).annotate(may_diagnose=Exists(rows_callable(caller, DIAGNOSE, own)))
         failing, more, taken = failing_subscriptions(rows, state)
         looked = minute_text(taken)
     except redis.RedisError as error:
@@ -104,11 +104,6 @@ def _subscriptions(request: HttpRequest) -> QuerySet[Subscription]:
     subscriptions = rows_callable(caller_of(request), GET_SUBSCRIPTION, Subscription.objects.all())
     chosen = chosen_project(request)
     return subscriptions.filter(project__project_id=chosen) if chosen else subscriptions
-
-
-def _may_diagnose(caller: Principal) -> Exists:
-    own = Subscription.objects.order_by().filter(pk=OuterRef("pk"))
-    return Exists(rows_callable(caller, DIAGNOSE, own))
 
 
 def _failing_row(request: HttpRequest, failing: Failing) -> dict[str, Any]:

@@ -366,13 +366,10 @@ def _recent_figures(row: Subscription, state: Counting) -> dict[str, str]:
     span = curves.Span(row.project.project_id, row.subscription_id, end - RECENT, end, RECENT)
     recent = curves.recent(span)
     total = sum(recent.pushes.values())
-    figures = {f"p{100 * q:.0f}": _latency_text(value) for q, value in recent.latencies_ms.items()}
+    texts = {q: "-" if ms is None else words.duration_text(ms) for q, ms in recent.latencies_ms.items()}
+    figures = {f"p{100 * q:.0f}": text for q, text in texts.items()}
     responses = [f"{name} {100 * count / total:.1f} %" for name, count in recent.pushes.items()]
     return {**figures, "responses": ", ".join(responses) or "-"}
-
-
-def _latency_text(milliseconds: float | None) -> str:
-    return "-" if milliseconds is None else words.duration_text(milliseconds)
 
 
 def _oldest_deliveries(row: Subscription) -> list[Delivery]:

@@ -6,8 +6,7 @@ from typing import Any
 
 from deliveries.deadletters.jobs import DEFAULT_RATE, begin_job
 from deliveries.deadletters.listing import unsettled
-from deliveries.deadletters.moving import BATCH, METHODS, Action, move_letters
-from deliveries.deadletters.settling import METHODS as SETTLE_METHODS
+from deliveries.deadletters.moving import BATCH, Action, move_letters
 from deliveries.deadletters.settling import Settlement, settle_messages
 from deliveries.models import DeadLetter
 from deliveries.rules.payload import publish_time_text
@@ -19,18 +18,14 @@ from subscriptions import selectors
 from subscriptions.api.routes import SUBSCRIPTION, listed, serve
 from subscriptions.paging import Page, paged
 
+SERVICE = "pushhub.v1.DeadLetters."
 IDS = {"messageIds": {"type": "array", "items": {"type": "string"}, "maxItems": BATCH}}
 RATE = {"all": {"type": "boolean"}, "messagesPerSecond": {"type": "integer"}}
 MOVE_BODY = {"application/json": {"type": "object", "properties": {**IDS, **RATE}}}
 IDS_BODY = {"application/json": {"type": "object", "properties": IDS}}
 
 
-@serve(
-    "GET",
-    SUBSCRIPTION + "/deadLetters",
-    "pushhub.v1.DeadLetters.ListDeadLetters",
-    operation_id="subscriptions_deadletters_list",
-)
+@serve("GET", SUBSCRIPTION + "/deadLetters", SERVICE, operation_id="subscriptions_deadletters_list")
 def list_dead_letters(name: str, page: Page) -> Any:
     """Return the dead letters of a subscription, the oldest first, without their content."""
     source = selectors.get_subscription(name=name)
@@ -41,7 +36,7 @@ def list_dead_letters(name: str, page: Page) -> Any:
 @serve(
     "POST",
     SUBSCRIPTION + ":redriveDeadLetters",
-    METHODS[Action.REDRIVE],
+    SERVICE,
     operation_id="subscriptions_deadletters_redrive",
     takes=MOVE_BODY,
 )
@@ -53,7 +48,7 @@ def redrive_dead_letters(name: str, body: object, caller: Principal) -> Any:
 @serve(
     "POST",
     SUBSCRIPTION + ":discardDeadLetters",
-    METHODS[Action.DISCARD],
+    SERVICE,
     operation_id="subscriptions_deadletters_discard",
     takes=MOVE_BODY,
 )
@@ -65,7 +60,7 @@ def discard_dead_letters(name: str, body: object, caller: Principal) -> Any:
 @serve(
     "POST",
     SUBSCRIPTION + ":deadLetterMessages",
-    SETTLE_METHODS[Settlement.DEAD_LETTER],
+    SERVICE,
     operation_id="subscriptions_messages_deadletter",
     takes=IDS_BODY,
 )
@@ -74,13 +69,7 @@ def dead_letter_messages(name: str, body: object) -> Any:
     return _settle(name, body, Settlement.DEAD_LETTER)
 
 
-@serve(
-    "POST",
-    SUBSCRIPTION + ":skipMessages",
-    SETTLE_METHODS[Settlement.SKIP],
-    operation_id="subscriptions_messages_skip",
-    takes=IDS_BODY,
-)
+@serve("POST", SUBSCRIPTION + ":skipMessages", SERVICE, operation_id="subscriptions_messages_skip", takes=IDS_BODY)
 def skip_messages(name: str, body: object) -> Any:
     """End the deliveries of the named messages. Return how many waited."""
     return _settle(name, body, Settlement.SKIP)

@@ -1,4 +1,4 @@
-"""`GET /v1/projects/{project}/messages/{message}`: a message's way to each subscription, also after the ack."""
+"""Why a message is not delivered: its way to each subscription, also after the ack, and the diagnosis of one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 from django.utils import translation
 
+from deliveries.diagnosis.service import diagnose_subscription
+from deliveries.diagnosis.steps import format_diagnosis
 from deliveries.inspection.attempts import Attempt
 from deliveries.inspection.contents import as_delivered, sees_originals, topic_of, wire_of
 from deliveries.inspection.messages import Way, Ways, message_ways, why_missing, why_waiting
@@ -16,37 +18,52 @@ from deliveries.rules.payload import publish_time_text
 from deliveries.store.statements import LAST_ID
 from deliveries.transforming import Wire
 from pushhub.common import names
+from pushhub.common.decimals import read_decimal
 from pushhub.common.errors import InvalidArgument, NotFound
 from pushhub.common.principals import Principal
-from pushhub.common.protojson import format_duration, format_timestamp
+from pushhub.common.protojson import format_duration, format_timestamp, known_fields
 from pushhub.common.rows import row_or_none
 from subscriptions.api.openapi import PAGE_TOKEN
-from subscriptions.api.routes import PROJECT, serve
-from subscriptions.iam.methods import GET_TOPIC, METHODS, PULL
-from subscriptions.iam.visible import rows_callable, rows_held
+from subscriptions.api.routes import PROJECT, SUBSCRIPTION, serve
+from subscriptions.iam.methods import GET_TOPIC, PULL
+from subscriptions.iam.visible import rows_callable
 from subscriptions.models import Subscription, Topic
 from subscriptions.paging import Page
-from subscriptions.selectors import get_project
+from subscriptions.selectors import get_project, get_subscription
 from subscriptions.transforms.results import FILTERED, Failed, Filtered
 
-#: Ids have 63 bits.
-ID_DIGITS = 19
+
+@serve(
+    "POST",
+    SUBSCRIPTION + ":diagnose",
+    "pushhub.v1.Diagnostics.DiagnoseSubscription",
+    takes={"application/json": {"type": "object", "properties": {"sendProbe": {"type": "boolean"}}}},
+)
+def diagnose(name: str, body: object, caller: Principal) -> Any:
+    """Check each step of a push. It opens connections to the endpoint, so it needs more than to view."""
+    subscription_row = get_subscription(name=name)
+    send_probe = known_fields(body, ["sendProbe"]).get("sendProbe", False) if isinstance(body, dict) else None
+    if not isinstance(send_probe, bool):
+        raise InvalidArgument("Give true or false.", field="sendProbe")
+    # The texts of the API do not depend on the language that a client accepts.
+    with translation.override("en"):
+        return format_diagnosis(diagnose_subscription(subscription_row, caller=caller, send_probe=send_probe))
 
 
-@serve("GET", PROJECT + "/messages/{message:[^/:]+}", "pushhub.v1.Diagnostics.GetMessage", parameters=[PAGE_TOKEN])
+@serve("GET", PROJECT + "/messages/{message:[^/:]+}", "pushhub.v1.Diagnostics.", parameters=[PAGE_TOKEN])
 def get_message(project: str, message: str, query: Mapping[str, str], caller: Principal) -> Any:
     """Return a message's way to each subscription that the caller may pull from, as the console's message page does."""
-    if not (message.isascii() and message.isdigit() and len(message) <= ID_DIGITS and int(message) <= LAST_ID):
+    message_id = read_decimal(message, most=LAST_ID)
+    if message_id is None:
         raise InvalidArgument("A message id is a decimal number.", field="message")
-    [requirement] = METHODS[PULL]
     try:
         project_id = get_project(project=project).project_id
     except NotFound:
         raise _message_not_found(message) from None
     subscriptions = Subscription.objects.filter(project__project_id=project_id)
-    pullable = rows_held(caller, requirement.permission, subscriptions)
-    found = message_ways(int(message), pullable, token=Page.read(query).token)
-    row = row_or_none(Message.objects.filter(pk=int(message)))
+    pullable = rows_callable(caller, PULL, subscriptions)
+    found = message_ways(message_id, pullable, token=Page.read(query).token)
+    row = row_or_none(Message.objects.filter(pk=message_id))
     if not found.ways and not _sees_topic(caller, row, found.events):
         raise _message_not_found(message)
     original, delivered = _contents(caller, row, found.ways) if row is not None else ({}, {})
@@ -56,7 +73,7 @@ def get_message(project: str, message: str, query: Mapping[str, str], caller: Pr
     answer = {
         "name": f"projects/{project_id}/messages/{message}",
         "messageId": message,
-        "publishTime": publish_time_text(int(message)),
+        "publishTime": publish_time_text(message_id),
         **original,
         "deliveries": deliveries,
     }

@@ -9,7 +9,7 @@ from rest_framework.request import Request
 
 from deliveries.publish.request import PUBSUB_MESSAGE
 from deliveries.pull.deadlines import modify_ack_deadlines
-from deliveries.pull.leasing import Received, never, pull_messages
+from deliveries.pull.leasing import Received, pull_messages
 from deliveries.pull.settling import acknowledge_messages
 from deliveries.telemetry import kinds
 from deliveries.telemetry.sinks.requests import request_counted
@@ -51,13 +51,13 @@ def pull(name: str, body: object, request: Request, caller: Principal) -> Any:
             subscription=row,
             max_messages=count,
             wait_seconds=wait_seconds,
-            has_left=request.META.get(HAS_LEFT, never),
+            has_left=request.META.get(HAS_LEFT),
             check_rights=partial(authorize_row, caller, PULL_METHOD, row),
         )
     return {"receivedMessages": [_received(message) for message in received]} if received else {}
 
 
-@serve("POST", SUBSCRIPTION + ":acknowledge", SUBSCRIBER + "Acknowledge", takes=ACKNOWLEDGE)
+@serve("POST", SUBSCRIPTION + ":acknowledge", SUBSCRIBER, takes=ACKNOWLEDGE)
 def acknowledge(name: str, body: object) -> None:
     """Acknowledge messages by their ack ids."""
     content, row = _read(ACKNOWLEDGE, name, body)
@@ -65,7 +65,7 @@ def acknowledge(name: str, body: object) -> None:
         acknowledge_messages(subscription=row, ack_ids=content.get("ackIds", []))
 
 
-@serve("POST", SUBSCRIPTION + ":modifyAckDeadline", SUBSCRIBER + "ModifyAckDeadline", takes=MODIFY_ACK_DEADLINE)
+@serve("POST", SUBSCRIPTION + ":modifyAckDeadline", SUBSCRIBER, takes=MODIFY_ACK_DEADLINE)
 def modify_ack_deadline(name: str, body: object) -> None:
     """Change the ack deadline of messages. A deadline of 0 returns them."""
     content, row = _read(MODIFY_ACK_DEADLINE, name, body)

@@ -22,31 +22,31 @@ from subscriptions.services.projects import ensure_project
 SNAPSHOT = PROJECT + "/snapshots/{snapshot:[^/:]+}"
 
 
-@serve("PUT", SNAPSHOT, SUBSCRIBER + "CreateSnapshot", takes=fields.CREATE_SNAPSHOT, gives=fields.SNAPSHOT)
+@serve("PUT", SNAPSHOT, SUBSCRIBER, takes=fields.CREATE_SNAPSHOT, gives=fields.SNAPSHOT)
 def create_snapshot(name: str, body: object, caller: Principal) -> Any:
     """Create a snapshot of a subscription."""
     return snapshot_resource(take_snapshot(name=name, request=body, caller=caller))
 
 
-@serve("GET", SNAPSHOT, SUBSCRIBER + "GetSnapshot", gives=fields.SNAPSHOT)
+@serve("GET", SNAPSHOT, SUBSCRIBER, gives=fields.SNAPSHOT)
 def get_snapshot(name: str) -> Any:
     """Return a snapshot."""
     return snapshot_resource(selectors.get_snapshot(name=name))
 
 
-@serve("PATCH", SNAPSHOT, SUBSCRIBER + "UpdateSnapshot", takes=fields.UPDATE_SNAPSHOT, gives=fields.SNAPSHOT)
+@serve("PATCH", SNAPSHOT, SUBSCRIBER, takes=fields.UPDATE_SNAPSHOT, gives=fields.SNAPSHOT)
 def update_snapshot(name: str, body: object) -> Any:
     """Change the fields of a snapshot that the mask names."""
     return snapshot_resource(snapshots.update_snapshot(name=name, request=body))
 
 
-@serve("DELETE", SNAPSHOT, SUBSCRIBER + "DeleteSnapshot")
+@serve("DELETE", SNAPSHOT, SUBSCRIBER)
 def delete_snapshot(name: str) -> None:
     """Delete a snapshot."""
     snapshots.delete_snapshot(name=name)
 
 
-@serve("GET", PROJECT + "/snapshots", SUBSCRIBER + "ListSnapshots", gives=list_of("snapshots", fields.SNAPSHOT))
+@serve("GET", PROJECT + "/snapshots", SUBSCRIBER, gives=list_of("snapshots", fields.SNAPSHOT))
 def list_snapshots(name: str, page: Page, caller: Principal) -> Any:
     """Return the snapshots of a project."""
     owner = ensure_project(project=names.parse_project(name), caller=caller)
@@ -54,13 +54,7 @@ def list_snapshots(name: str, page: Page, caller: Principal) -> Any:
     return listed("snapshots", [snapshot_resource(row) for row in rows], token)
 
 
-@serve(
-    "GET",
-    TOPIC + "/snapshots",
-    "google.pubsub.v1.Publisher.ListTopicSnapshots",
-    gives=list_of_names("snapshots"),
-    tag="snapshots",
-)
+@serve("GET", TOPIC + "/snapshots", "google.pubsub.v1.Publisher.", gives=list_of_names("snapshots"), tag="snapshots")
 def list_topic_snapshots(name: str, page: Page) -> Any:
     """Return the names of a topic's snapshots. They may belong to other projects."""
     topic = selectors.get_topic(name=name)
@@ -69,7 +63,7 @@ def list_topic_snapshots(name: str, page: Page) -> Any:
     return listed("snapshots", [row.name for row in rows], token)
 
 
-@serve("POST", SUBSCRIPTION + ":seek", SUBSCRIBER + "Seek", takes=fields.SEEK)
+@serve("POST", SUBSCRIPTION + ":seek", SUBSCRIBER, takes=fields.SEEK)
 def seek(name: str, body: object) -> None:
     """Seek a subscription to a time or to a snapshot."""
     seek_subscription(name=name, request=body)

@@ -1,4 +1,4 @@
-"""`GET /v3/projects/{project}/timeSeries`: Cloud Monitoring's way to read metrics."""
+"""Cloud Monitoring's way to read metrics: which there are (`/v3/.../metricDescriptors`), and `/v3/.../timeSeries`."""
 
 from __future__ import annotations
 
@@ -6,28 +6,62 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from django.core import signing
 from drf_spectacular.utils import OpenApiParameter
 
+from deliveries.telemetry.kinds import KINDS, Kind
 from deliveries.telemetry.series.filters import parse_filter
 from deliveries.telemetry.series.series import MINUTE, Query, Series, find_series, format_series, within_reach
-from pushhub.common.errors import InvalidArgument
+from pushhub.common.errors import InvalidArgument, NotFound, clipped
+from pushhub.common.pagetokens import read_token, write_token
 from pushhub.common.protojson import parse_duration, parse_timestamp
 from pushhub.common.replica import read
 from subscriptions.api.openapi import PAGING
 from subscriptions.api.routes import serve
+from subscriptions.paging import Page
 from subscriptions.selectors import get_project
 
 #: The most points of a page, as in Cloud Monitoring. A page has whole series, and at least one.
 MAX_POINTS = 100_000
 #: As in Cloud Monitoring.
 LONGEST_PERIOD = timedelta(weeks=104)
+SERVICE = "google.monitoring.v3.MetricService."
+DESCRIPTORS = "v3/projects/{project}/metricDescriptors"
+
+
+@serve("GET", DESCRIPTORS, SERVICE)
+def list_metric_descriptors(project: str) -> Any:
+    """Return all metrics. They are few, so there is one page."""
+    project_id = get_project(project=project).project_id
+    return {"metricDescriptors": [_descriptor(kind, project_id) for kind in KINDS.values()]}
+
+
+@serve("GET", DESCRIPTORS + "/{metric:.+}", SERVICE)
+def get_metric_descriptor(project: str, metric: str) -> Any:
+    """Return a metric."""
+    project_id = get_project(project=project).project_id
+    if metric not in KINDS:
+        raise NotFound(f"Could not find descriptor for metric '{clipped(metric)}'.")
+    return _descriptor(KINDS[metric], project_id)
+
+
+def _descriptor(kind: Kind, project_id: str) -> dict[str, Any]:
+    """Return the JSON form of google.api.MetricDescriptor; labels are texts, which is the default type."""
+    return {
+        "name": f"projects/{project_id}/metricDescriptors/{kind.type}",
+        "type": kind.type,
+        "metricKind": kind.metric_kind,
+        "valueType": kind.value_type,
+        "unit": kind.unit,
+        "description": kind.help,
+        **({"labels": [{"key": label} for label in kind.labels]} if kind.labels else {}),
+        "monitoredResourceTypes": [kind.resource_type],
+    }
 
 
 @serve(
     "GET",
     "v3/projects/{project}/timeSeries",
-    "google.monitoring.v3.MetricService.ListTimeSeries",
+    SERVICE,
     parameters=[
         OpenApiParameter("filter", str, required=True, description='metric.type = "..." AND ...'),
         OpenApiParameter("interval.startTime", str, description="RFC 3339; a minute before the end, unless given"),
@@ -43,12 +77,13 @@ def list_time_series(project: str, query: Mapping[str, str]) -> Any:
     wanted = _query(get_project(project=project).project_id, query)
     is_full = query.get("view", "FULL") != "HEADERS"
     scope = f"timeSeries:{wanted.project}:{query.get('filter')}"
-    first = _offset(query.get("pageToken", ""), scope)
+    asked = Page.read(query, default=MAX_POINTS, cap=MAX_POINTS)
+    first = int(read_token(asked.token, scope)[0]) if asked.token else 0
     series = read(lambda: find_series(wanted))
-    page = _page(series[first:], _page_size(query))
+    page = _page(series[first:], asked.size)
     body: dict[str, Any] = {"timeSeries": [format_series(row, wanted, with_points=is_full) for row in page]}
     if first + len(page) < len(series):
-        body["nextPageToken"] = _signer(scope).sign(str(first + len(page)))
+        body["nextPageToken"] = write_token([str(first + len(page))], scope)
     return body if page else {}
 
 
@@ -81,13 +116,6 @@ def _period(text: str) -> timedelta:
     return period
 
 
-def _page_size(parameters: Mapping[str, str]) -> int:
-    text = parameters.get("pageSize") or "0"
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise InvalidArgument("You have passed an invalid argument (argument=page_size).", field="pageSize")
-    return min(int(text) or MAX_POINTS, MAX_POINTS)
-
-
 def _page(series: list[Series], points: int) -> list[Series]:
     """Return the first series that have at most `points` points together, but at least one series."""
     count = 0
@@ -96,15 +124,3 @@ def _page(series: list[Series], points: int) -> list[Series]:
         if count > points and number:
             return series[:number]
     return series
-
-
-def _signer(scope: str) -> signing.Signer:
-    """Return the signer of page tokens. A token has the number of series that were returned before."""
-    return signing.Signer(salt=f"pushhub.page:{scope}")
-
-
-def _offset(token: str, scope: str) -> int:
-    try:
-        return int(_signer(scope).unsign(token)) if token else 0
-    except signing.BadSignature:
-        raise InvalidArgument("You have passed an invalid argument (argument=page_token).", field="pageToken") from None

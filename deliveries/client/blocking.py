@@ -23,8 +23,7 @@ from deliveries.client.connection import Connection
 from deliveries.client.dialer import Dialer, DialFailed
 from deliveries.client.headers import Headers, header_lines
 from deliveries.client.options import ClientOptions
-from deliveries.client.request import Request, Shared
-from deliveries.client.result import PushResult
+from deliveries.client.request import PushResult, Request, Shared
 from deliveries.client.tls import ResumingContext, client_context
 from deliveries.rules.outcome import Reason
 from pushhub.common.pushurls import Origin, PushUrl, parse_push_url

@@ -14,19 +14,18 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from deliveries.client.dialer import Dialer
-from deliveries.client.endpoint import Endpoint, parse_url
 from deliveries.client.headers import Headers, header_lines
 from deliveries.client.options import ClientOptions
 from deliveries.client.pool import Pool
-from deliveries.client.request import Request, Shared
-from deliveries.client.result import PushResult
+from deliveries.client.request import PushResult, Request, Shared
 from deliveries.client.tls import client_context
 from deliveries.client.wheel import Wheel
 from deliveries.rules.outcome import Reason
-from pushhub.common.pushurls import BadEndpoint, Origin
+from pushhub.common.pushurls import BadEndpoint, Origin, parse_push_url
 
 __all__ = ["BadEndpoint", "ClientOptions", "Endpoint", "PushClient", "PushResult"]
 
@@ -34,6 +33,28 @@ __all__ = ["BadEndpoint", "ClientOptions", "Endpoint", "PushClient", "PushResult
 LARGE_BODY_BYTES = 64 * 1024
 #: Answers that are kept at once while they arrive: 4 MB.
 MAX_KEPT = 1000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Endpoint:
+    """A URL with the headers that all its requests carry, ready to be posted to."""
+
+    origin: Origin
+    #: From the request line up to `Content-Length: `.
+    head: bytes
+    #: The lines of the caller's headers.
+    headers: bytes
+    pool: Pool
+
+
+def parse_url(url: str, options: ClientOptions) -> tuple[Origin, bytes]:
+    """Return the origin, and the head of its requests up to `Content-Length: `. Raises BadEndpoint."""
+    parsed = parse_push_url(url, allow_http=options.allow_http, allowed_ports=options.allowed_ports)
+    head = (
+        f"POST {parsed.target} HTTP/1.1\r\nHost: {parsed.authority}\r\nUser-Agent: {options.user_agent}\r\n"
+        "Accept: */*\r\nAccept-Encoding: identity\r\nContent-Length: "
+    )
+    return parsed.origin, head.encode("ascii")
 
 
 class PushClient:

@@ -6,18 +6,33 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from deliveries.client.answer import readable_answer
 from deliveries.client.options import ClientOptions
 from deliveries.client.pace import Pace
-from deliveries.client.result import PushResult
 from deliveries.client.wheel import Wheel
 from deliveries.rules.outcome import Verdict, verdict
 
 TLS_BUFFER_BYTES = 64 * 1024
 
 log = logging.getLogger(__name__)
+
+
+class PushResult(NamedTuple):
+    """The status of a complete response, or the reason why there is none.
+
+    `reason` is "" for a complete response. Otherwise it is a `deliveries.rules.outcome.Reason`, and `status` is 0. A
+    response whose body does not match its head is incomplete, whatever its status.
+    """
+
+    status: int
+    reason: str
+    latency_ms: float
+    #: The Retry-After of a 429 or 503; 0 without one.
+    retry_after_s: float = 0.0
+    #: The first bytes of an answer that is no ack, as people read them (answer.py), if they were to be kept.
+    answer: str = ""
 
 
 class Carrier(Protocol):

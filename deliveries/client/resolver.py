@@ -37,10 +37,6 @@ def _addresses(name: str) -> tuple[str, ...]:
     return tuple(addresses)
 
 
-def _domain_of(name: str) -> str:
-    return ".".join(name.lower().rstrip(".").rsplit(".", 2)[-2:])
-
-
 class Resolver:
     """Asks the system's resolver on its own daemon threads.
 
@@ -93,7 +89,8 @@ class Resolver:
         return addresses
 
     async def _ask_thread(self, name: str) -> tuple[str, ...]:
-        domain = self._domains.setdefault(_domain_of(name), asyncio.Semaphore(MAX_DOMAIN_LOOKUPS))
+        domain_name = ".".join(name.lower().rstrip(".").rsplit(".", 2)[-2:])
+        domain = self._domains.setdefault(domain_name, asyncio.Semaphore(MAX_DOMAIN_LOOKUPS))
         await domain.acquire()
         try:
             await self._places.acquire()

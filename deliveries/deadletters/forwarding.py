@@ -11,10 +11,12 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 
 from django.conf import settings
 from django.db import connection
 
+from deliveries.backlog.records import grouped
 from deliveries.models import DeadLetter, Message
 from deliveries.publish.offering import offer_all
 from deliveries.publish.storing import store_messages
@@ -94,7 +96,7 @@ def forward_dead_letters(
     if not owed or not is_transit_allowed(topic.message_storage_policy, region):
         return forwarded
     messages = list(Message.objects.filter(pk__in=owed).order_by("pk"))
-    for group in _by_ordering_key(messages):
+    for group in grouped(messages, attrgetter("ordering_key")).values():
         letters = [_letter(row, source, attempts[row.pk]) for row in group]
         published = store_messages(topic=topic, messages=letters, region=region)
         _note(source, group, published, attempts=attempts, results=results or {})
@@ -169,10 +171,3 @@ def _note(
 def _replaced(row: Message) -> dict[str, str]:
     """Return the attributes of the message that its dead letter has other values of."""
     return {name: value for name, value in parse_attributes(row.attributes).items() if name in ATTRIBUTES}
-
-
-def _by_ordering_key(rows: list[Message]) -> list[list[Message]]:
-    groups: dict[str, list[Message]] = {}
-    for row in rows:
-        groups.setdefault(row.ordering_key, []).append(row)
-    return list(groups.values())

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 
 from deliveries.backlog.elsewhere import forget_ended
-from deliveries.backlog.records import Lane
+from deliveries.backlog.records import Lane, grouped
 from deliveries.deadletters.forwarding import ATTRIBUTES, CONSUME, take_steps
 from deliveries.models import DeadLetter, DeadLetterJob, Delivery, Message
 from deliveries.publish.offering import offer_all
@@ -148,10 +149,10 @@ def _acknowledge(waiting: Sequence[Delivery], *, caller: Principal) -> list[Call
     """Delete deliveries of dead letters to the subscriptions that the caller may pull from."""
     subscriptions = Subscription.objects.filter(pk__in={delivery.subscription_id for delivery in waiting})
     consumable = set(rows_held(caller, CONSUME, subscriptions).values_list("pk", flat=True))
-    lanes: dict[Lane, list[int]] = {}
-    for delivery in waiting:
-        if delivery.subscription_id in consumable:
-            lanes.setdefault(Lane(delivery.subscription_id, delivery.region), []).append(delivery.message_id)
-    for lane, message_ids in lanes.items():
-        statements.delete_deliveries(subscription_id=lane.subscription_id, region=lane.region, message_ids=message_ids)
-    return [partial(forget_ended, lane, message_ids) for lane, message_ids in lanes.items()]
+    acknowledged = (delivery for delivery in waiting if delivery.subscription_id in consumable)
+    announce: list[Callable[[], object]] = []
+    for place, group in grouped(acknowledged, attrgetter("subscription_id", "region")).items():
+        lane, message_ids = Lane(*place), [delivery.message_id for delivery in group]
+        statements.delete_deliveries(**lane._asdict(), message_ids=message_ids)
+        announce.append(partial(forget_ended, lane, message_ids))
+    return announce

@@ -115,7 +115,5 @@ def _release(lane: Lane, ids: Sequence[int], *, seek: int) -> None:
         behind = sorted(settled.difference(ids))
     if behind:
         with write_transaction():
-            statements.delete_deliveries(
-                subscription_id=lane.subscription_id, region=lane.region, message_ids=behind, seek=seek
-            )
+            statements.delete_deliveries(**lane._asdict(), message_ids=behind, seek=seek)
     forget_ended(lane, [*ids, *behind])

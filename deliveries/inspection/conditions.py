@@ -69,11 +69,7 @@ KINDS = {
     Condition.DETACHED: Kind(Level.BAD, _("detached"), _("Create a new one: it cannot be attached.")),
     Condition.REDIS_DOWN: Kind(Level.BAD, _("not known"), _("Start Redis, or look at its log and its memory.")),
     Condition.PAUSED: Kind(Level.WARN, _("paused"), _("Resume it.")),
-    Condition.NO_WORKER: Kind(
-        Level.BAD,
-        _("no push worker"),
-        _START_A_WORKER,
-    ),
+    Condition.NO_WORKER: Kind(Level.BAD, _("no push worker"), _START_A_WORKER),
     Condition.OUTDATED: Kind(
         Level.WARN,
         _("outdated"),

@@ -12,13 +12,12 @@ from deliveries.transforming import Wire, transform_wire_messages
 from pushhub.common.principals import Principal
 from pushhub.common.rows import row_or_none
 from subscriptions.iam import access
-from subscriptions.iam.methods import GET_TOPIC, METHODS, PULL, may_call
-from subscriptions.iam.visible import rows_callable, rows_held
+from subscriptions.iam.methods import GET_TOPIC, PULL, may_call
+from subscriptions.iam.visible import rows_callable
 from subscriptions.models import Project, Subscription, Topic
 from subscriptions.transforms.functions import functions_on
 from subscriptions.transforms.results import Failed, Filtered
 
-[_PULL] = METHODS[PULL]
 #: Why a function fails is not told: an error may quote the message.
 FAILED = Failed("The message transforms of the subscription fail with the message.")
 
@@ -41,10 +40,7 @@ def sees_originals(caller: Principal, topic: Topic | None, subscriptions: Collec
     return (
         access.is_root(caller)
         or any(not functions_on(subscription.message_transforms) for subscription in subscriptions)
-        or (
-            topic is not None
-            and (may_call(caller, GET_TOPIC, topic) or access.allowed(caller, _PULL.permission, topic.project))
-        )
+        or (topic is not None and (may_call(caller, GET_TOPIC, topic) or may_call(caller, PULL, topic.project)))
     )
 
 
@@ -52,11 +48,9 @@ def rows_with_originals(caller: Principal, rows: QuerySet[Message]) -> QuerySet[
     """Return the messages of which `sees_originals` is true, as far as they wait."""
     if access.is_root(caller):
         return rows
-    projects = rows_held(caller, _PULL.permission, Project.objects.order_by())
+    projects = rows_callable(caller, PULL, Project.objects.order_by())
     unchanging = Subscription.objects.order_by().filter(Q(message_transforms__isnull=True) | Q(message_transforms=[]))
-    waiting = Delivery.objects.filter(
-        message=OuterRef("pk"), subscription__in=rows_held(caller, _PULL.permission, unchanging)
-    )
+    waiting = Delivery.objects.filter(message=OuterRef("pk"), subscription__in=rows_callable(caller, PULL, unchanging))
     return rows.filter(
         Q(topic__in=rows_callable(caller, GET_TOPIC, Topic.objects.order_by()))
         | Q(topic__in=Topic.objects.order_by().filter(project__in=projects))

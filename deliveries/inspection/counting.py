@@ -1,6 +1,10 @@
-"""Sentences on how far pushes are counted into the metrics, in the reader's language."""
+"""How far pushes are counted into the metrics, as sentences in the reader's language, and sums of what is counted."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from datetime import datetime
+from typing import Any, TypeVar
 
 from django.conf import settings
 from django.utils.translation import gettext as _
@@ -9,9 +13,29 @@ from django.utils.translation import gettext_lazy
 from deliveries.models import CountingLease
 from deliveries.telemetry.series.coverage import Counting
 from pushhub.common.clock import time_text
+from pushhub.common.expiring import ExpiringCache
+from pushhub.common.replica import is_replica_read
 
 #: Why nothing is counted without a journal.
 NOT_COUNTED = gettext_lazy("The journal is switched off (PUSHHUB_JOURNAL), so nothing is counted.")
+Value = TypeVar("Value")
+
+#: By what was added up, state of the counter, minute, and whether a replica was read.
+_values: ExpiringCache[Hashable, Any] = ExpiringCache(seconds=15, max_entries=100)
+
+
+def added_up_once(add_up: Callable[[], Value], *key: Hashable, state: Counting, now: datetime) -> Value:
+    """Return what `add_up` returns for the key, which is called once for each state of the counter and each minute.
+
+    The state must have been read before. Nothing is kept while no counter runs.
+    """
+    whole_key = (*key, state, now.replace(second=0, microsecond=0), is_replica_read())
+    value: Value | None = _values.get(whole_key)
+    if value is None:
+        value = add_up()
+        if state.runs:
+            _values.put(whole_key, value)
+    return value
 
 
 def counting_level(state: Counting) -> str:

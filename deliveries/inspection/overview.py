@@ -14,7 +14,7 @@ import redis
 from django.conf import settings
 from django.db.models import Max, Q, QuerySet, Sum
 
-from deliveries.inspection.counted import added_up_once
+from deliveries.inspection.counting import added_up_once
 from deliveries.inspection.status import why_not_stored
 from deliveries.models import GaugeMinute, GaugeRound, MetricHour, MetricMinute
 from deliveries.store.metricrows import of_resources

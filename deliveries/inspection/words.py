@@ -274,47 +274,39 @@ def _lane_sentence(status: SubscriptionStatus, lane: LaneView) -> str:
         case Condition.NO_WORKER:
             return _no_worker_sentence(lane, words["count"])
         case Condition.OUTDATED:
-            return _("Redis has other settings of the subscription in %(region)s.") % words
+            sentence = _("Redis has other settings of the subscription in %(region)s.")
         case Condition.BACKING_OFF if lane.pause_ms:
-            return _("Paused by push backoff after %(failed)s; %(next)s.") % words
+            sentence = _("Paused by push backoff after %(failed)s; %(next)s.")
         case Condition.BACKING_OFF:
-            return _("The push backoff lets one message at a time through after %(failed)s; %(next)s.") % words
+            sentence = _("The push backoff lets one message at a time through after %(failed)s; %(next)s.")
         case Condition.SLOWED:
             words |= {"share": round(100 * lane.nack_share), "whole": _whole_text(there, lane)}
-            return (
-                _(
-                    "Slowed down to one message every %(gap)s, as %(share)d %% of the results are nacks: %(failed)s. "
-                    "At this rate, the waiting messages take %(whole)s: %(count)s."
-                )
-                % words
+            sentence = _(
+                "Slowed down to one message every %(gap)s, as %(share)d %% of the results are nacks: %(failed)s. "
+                "At this rate, the waiting messages take %(whole)s: %(count)s."
             )
         case Condition.RETRYING:
-            return _("Waiting for a retry after %(failed)s; %(next)s.") % words
+            sentence = _("Waiting for a retry after %(failed)s; %(next)s.")
         case Condition.WINDOW_FULL:
-            return _("The push window is full, so the rest waits. Outstanding messages: %(outstanding)d.") % words
+            sentence = _("The push window is full, so the rest waits. Outstanding messages: %(outstanding)d.")
         case Condition.LIMITED:
             words["limit"] = "x-pushhub-rate" if lane.is_rate_spent else "x-pushhub-max-outstanding"
-            return (
-                _(
-                    "Held back by its own limit %(limit)s. Outstanding messages: %(outstanding)d of %(count)s "
-                    "undelivered."
-                )
-                % words
+            sentence = _(
+                "Held back by its own limit %(limit)s. Outstanding messages: %(outstanding)d of %(count)s undelivered."
             )
         case Condition.ELSEWHERE:
-            return (
-                _("Only the region that holds %(region)s knows how messages fare there. Undelivered there: %(count)s.")
-                % words
+            sentence = _(
+                "Only the region that holds %(region)s knows how messages fare there. Undelivered there: %(count)s."
             )
         case _ if not lane.results:
-            return (
-                _("No result of a push is known yet. Outstanding messages: %(outstanding)d of %(count)s undelivered.")
-                % words
+            sentence = _(
+                "No result of a push is known yet. Outstanding messages: %(outstanding)d of %(count)s undelivered."
             )
         case _ if lane.failures:
-            return _("Outstanding messages: %(outstanding)d of %(count)s undelivered; %(failed)s.") % words
+            sentence = _("Outstanding messages: %(outstanding)d of %(count)s undelivered; %(failed)s.")
         case _:
-            return _("Delivering. Outstanding messages: %(outstanding)d of %(count)s undelivered.") % words
+            sentence = _("Delivering. Outstanding messages: %(outstanding)d of %(count)s undelivered.")
+    return sentence % words
 
 
 def _whole_text(undelivered: int, lane: LaneView) -> str:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from deliveries.models.archive import ArchivedMessage, ArchiveFile, ArchiveLeftover, ArchiveOwner
 from deliveries.models.deadletters import DeadLetter, DeadLetterJob
-from deliveries.models.jobs import PublishJob, PublishPart, PublishReject
+from deliveries.models.jobs import PipelineRun, PublishJob, PublishPart, PublishReject
 from deliveries.models.journal import CountingLease, Segment, ShippedSegment
-from deliveries.models.messages import Delivery, LostOffer, Message, PendingPublish, RegionHold
+from deliveries.models.messages import Delivery, LostOffer, Message, PendingPublish, RegionHold, SnapshotMessage
 from deliveries.models.metrics import (
     CounterSample,
     GaugeMinute,
@@ -20,8 +20,6 @@ from deliveries.models.metrics import (
     MetricMinute,
     RegionGaugeMinute,
 )
-from deliveries.models.runs import PipelineRun
-from deliveries.models.snapshots import SnapshotMessage
 
 __all__ = [
     "ArchiveFile",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from subscriptions.models import Subscription, Topic
+from subscriptions.models import Snapshot, Subscription, Topic
 
 
 class Message(models.Model):
@@ -99,3 +99,15 @@ class RegionHold(models.Model):
     renewed_at = models.DateTimeField(help_text="When a push worker of the holder lived last")
     held_since = models.DateTimeField()
     wanted_at = models.DateTimeField(null=True, help_text="When the region asked for itself last")
+
+
+class SnapshotMessage(models.Model):
+    """A message that a snapshot includes although it is older than its boundary, or excludes although it is not."""
+
+    snapshot = models.ForeignKey(Snapshot, on_delete=models.CASCADE, db_constraint=False, related_name="messages")
+    message_id = models.BigIntegerField(db_index=True)
+    region = models.CharField(max_length=63)
+    included = models.BooleanField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["snapshot", "message_id"], name="snapshot_message")]

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from html import escape
+from functools import partial
+from typing import Any
+
+from django.db.models import Max, Sum
+from django.template.loader import render_to_string
+from django.utils.safestring import mark_safe
 
 from deliveries.models import GaugeMinute, Metric, MetricDay, MetricHour, MetricMinute
 from deliveries.rules.histogram import merged, quantile
@@ -19,6 +24,7 @@ from deliveries.telemetry.series.series import DAY, HOUR, MINUTE, floor
 MINUTES_UP_TO, HOURS_UP_TO = timedelta(hours=6), timedelta(days=14)
 ROWS_SHOWN = 15
 DEAD_LETTER = "dead_letter"
+NOTHING = "Nothing was pushed."
 #: A number and its unit stay on one line.
 NBSP = "\u00a0"
 
@@ -86,16 +92,25 @@ def report(scope: Scope) -> str:
     tallies = _tallies(model, scope, start, end)
     times = [start + period * number for number in range((end - start) // period)]
     drawn = [*_push_charts(times, tallies, scope), *_gauge_charts(times, scope, period)]
-    sections = [
-        _summary(tallies.total, scope),
-        f'<section class="charts">{"".join(map(charts.figure, drawn))}</section>',
-        _table_html("Failing hosts", "Host", _worst(tallies.hosts), scope, nothing="No push failed."),
-        _table_html("Slowest hosts", "Host", _slowest(tallies.hosts), scope, nothing="Nothing was pushed."),
-        _table_html(
-            "Subscriptions", "Subscription", _busiest(tallies.subscriptions), scope, nothing="Nothing was pushed."
-        ),
+    failing = {name: tally for name, tally in tallies.hosts.items() if tally.count > tally.acked}
+    rows = partial(_rows, objective=scope.objective)
+    tables = [
+        ("Failing hosts", "Host", rows(failing, lambda tally: tally.acked - tally.count), "No push failed."),
+        ("Slowest hosts", "Host", rows(tallies.hosts, lambda tally: -(tally.latency_ms(0.95) or 0)), NOTHING),
+        ("Subscriptions", "Subscription", rows(tallies.subscriptions, lambda tally: -tally.count), NOTHING),
     ]
-    return _page(scope, start, end, sections)
+    context = {
+        "what": f"project {scope.project}" if scope.project else "all projects",
+        "start": _time(start),
+        "end": _time(end),
+        "now": _time(scope.now),
+        "light": charts.LIGHT,
+        "dark": charts.DARK,
+        "tiles": _tiles(tallies.total, scope.objective),
+        "figures": [mark_safe(charts.figure(chart)) for chart in drawn],  # noqa: S308 - escaped
+        "tables": tables,
+    }
+    return render_to_string("admin/deliveries/report.html", context)
 
 
 def _table(length: timedelta) -> tuple[type[Metric], timedelta]:
@@ -153,19 +168,9 @@ def _gauge_charts(times: Sequence[datetime], scope: Scope, period: timedelta) ->
     rows = GaugeMinute.objects.filter(at__gte=times[0], at__lt=times[-1] + period)
     if scope.project:
         rows = rows.filter(project=scope.project)
-    minutes: dict[datetime, list[int]] = defaultdict(lambda: [0, 0, 0, 0, 0])
-    names = ("at", "push_window", "outstanding", "undelivered", "backoff_ms", "oldest_unacked_seconds")
-    for at, window, outstanding, undelivered, backoff_ms, age in rows.values_list(*names).iterator():
-        kept = minutes[at]
-        kept[:] = [
-            kept[0] + window,
-            kept[1] + outstanding,
-            kept[2] + undelivered,
-            max(kept[3], backoff_ms),
-            max(kept[4], age),
-        ]
+    sums = Sum("push_window"), Sum("outstanding"), Sum("undelivered"), Max("backoff_ms"), Max("oldest_unacked_seconds")
     largest: dict[datetime, list[int]] = {}
-    for at, values in minutes.items():
+    for at, *values in rows.order_by("at").values_list("at").annotate(*sums).iterator():
         time = floor(at, period)
         largest[time] = [max(pair) for pair in zip(largest.get(time, values), values, strict=True)]
 
@@ -182,54 +187,31 @@ def _gauge_charts(times: Sequence[datetime], scope: Scope, period: timedelta) ->
     ]
 
 
-Named = list[tuple[str, Tally]]
-
-
-def _worst(tallies: dict[str, Tally]) -> Named:
-    failing = [(name, tally) for name, tally in tallies.items() if tally.count > tally.acked]
-    return sorted(failing, key=lambda pair: pair[1].acked - pair[1].count)[:ROWS_SHOWN]
-
-
-def _slowest(tallies: dict[str, Tally]) -> Named:
-    return sorted(tallies.items(), key=lambda pair: -(pair[1].latency_ms(0.95) or 0))[:ROWS_SHOWN]
-
-
-def _busiest(tallies: dict[str, Tally]) -> Named:
-    return sorted(tallies.items(), key=lambda pair: -pair[1].count)[:ROWS_SHOWN]
-
-
-def _summary(total: Tally, scope: Scope) -> str:
-    spent = total.budget_spent(scope.objective)
-    tiles = [
+def _tiles(total: Tally, objective: float) -> list[tuple[str, str, str]]:
+    """Return what stands above the charts: each a name, a value, and whether that is good or bad."""
+    spent = total.budget_spent(objective)
+    return [
         ("Pushes", f"{total.count:,}", ""),
-        ("Acked", _percent(total.ratio), "good" if total.meets(scope.objective) else "bad"),
-        (f"Budget spent at {_percent(scope.objective)}", f"{100 * spent:.0f}{NBSP}%", "good" if spent <= 1 else "bad"),
+        ("Acked", _percent(total.ratio), "good" if total.meets(objective) else "bad"),
+        (f"Budget spent at {_percent(objective)}", f"{100 * spent:.0f}{NBSP}%", "good" if spent <= 1 else "bad"),
         *[(f"p{100 * q:.0f}", _ms(total.latency_ms(q)), "") for q in QUANTILES],
         ("Dead letters", f"{total.dead:,}", "bad" if total.dead else ""),
     ]
-    cells = "".join(
-        f'<div class="tile {mood}"><b>{escape(value)}</b><span>{escape(name)}</span></div>'
-        for name, value, mood in tiles
-    )
-    return f'<section class="tiles">{cells}</section>'
 
 
-def _table_html(title: str, what: str, rows: Named, scope: Scope, *, nothing: str) -> str:
-    head = "".join(
-        f"<th>{name}</th>" for name in (what, "Pushes", "Acked", "p50", "p95", "p99", "Most frequent failure")
-    )
-    body = "".join(
-        f"<tr><td>{escape(name)}</td><td>{tally.count:,}</td>"
-        f'<td class="{"" if tally.meets(scope.objective) else "bad"}">{_percent(tally.ratio)}</td>'
-        + "".join(f"<td>{_ms(tally.latency_ms(q))}</td>" for q in QUANTILES)
-        + f"<td>{escape(_commonest_failure(tally))}</td></tr>"
-        for name, tally in rows
-    )
-    empty = f'<tr><td colspan="7">{escape(nothing)}</td></tr>'
-    return (
-        f"<section><h2>{escape(title)}</h2><table><thead><tr>{head}</tr></thead>"
-        f"<tbody>{body or empty}</tbody></table></section>"
-    )
+def _rows(tallies: Mapping[str, Tally], order: Callable[[Tally], float], *, objective: float) -> list[dict[str, Any]]:
+    """Return the rows of a table: the first ones in this order."""
+    return [
+        {
+            "name": name,
+            "count": f"{tally.count:,}",
+            "mood": "" if tally.meets(objective) else "bad",
+            "acked": _percent(tally.ratio),
+            "latencies": [_ms(tally.latency_ms(q)) for q in QUANTILES],
+            "failure": _commonest_failure(tally),
+        }
+        for name, tally in sorted(tallies.items(), key=lambda pair: order(pair[1]))[:ROWS_SHOWN]
+    ]
 
 
 def _commonest_failure(tally: Tally) -> str:
@@ -249,35 +231,5 @@ def _ms(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}{NBSP}ms" if value < 100 else f"{value:,.0f}{NBSP}ms"
 
 
-CSS = """
-:root { color-scheme: light dark; --paper:#ffffff; --rule:#d8dee4; --soft:#f6f8fa; %(light)s }
-@media (prefers-color-scheme: dark) { :root { --paper:#14181d; --rule:#343b43; --soft:#1d232a; %(dark)s } }
-body { background: var(--paper); color: var(--chart-ink); font: 15px/1.5 system-ui, sans-serif; margin: 2em auto;
-  max-width: 62em; padding: 0 1.5em; }
-h1 { font-size: 1.5em; margin-bottom: 0; } h2 { font-size: 1.1em; margin-top: 2em; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(8em, 1fr)); gap: .75em; margin: 1.5em 0 2em; }
-.tile { background: var(--soft); border: 1px solid var(--rule); border-radius: 6px; padding: .6em .8em; }
-.tile b { display: block; font-size: 1.2em; } .tile span { font-size: .85em; opacity: .8; }
-.good b { color: var(--c0); } .bad b, td.bad { color: var(--c1); font-weight: 600; }
-table { border-collapse: collapse; width: 100%%; font-variant-numeric: tabular-nums; }
-th, td { border-bottom: 1px solid var(--rule); padding: .35em .6em; text-align: right; white-space: nowrap; }
-th:first-child, td:first-child, th:last-child, td:last-child { text-align: left; white-space: normal; }
-footer { margin-top: 3em; font-size: .85em; opacity: .75; }
-%(charts)s
-"""
-
-
-def _page(scope: Scope, start: datetime, end: datetime, sections: Iterable[str]) -> str:
-    css = CSS % {"light": charts.LIGHT, "dark": charts.DARK, "charts": charts.STYLE}
-    what = f"project {scope.project}" if scope.project else "all projects"
-    time = f"{start.astimezone(UTC):%Y-%m-%d %H:%M} to {end.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width">'
-        f"<title>PushHub: {escape(what)}</title><style>{css}</style></head><body>"
-        f"<header><h1>Push deliveries of {escape(what)}</h1>{time}</header>"
-        f"<main>{''.join(sections)}</main>"
-        f"<footer>Made by PushHub at {scope.now.astimezone(UTC):%Y-%m-%d %H:%M} UTC. Quantiles are exact to 1.1 %. "
-        "Windows, backoff and backlog are taken each minute and kept for eight days; the charts show the largest of "
-        "each period. Percentages are rounded down.</footer></body></html>\n"
-    )
+def _time(time: datetime) -> str:
+    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M}"

@@ -52,8 +52,7 @@ def _offer_all(requests: Sequence[Published]) -> None:
     except redis.RedisError as error:
         logger.warning("the audit will offer messages", exc_info=error)
         note_lost(
-            LostOffer(subscription_id=lane.subscription_id, region=lane.region, message_id=first_id)
-            for lane, first_id in _first_of_ordered(requests).items()
+            LostOffer(**lane._asdict(), message_id=first_id) for lane, first_id in _first_of_ordered(requests).items()
         )
 
 

@@ -78,11 +78,7 @@ def transform_messages(
     and ResourceExhausted if other requests of the topic's project take the time.
     """
     inputs = [
-        Input(
-            message.data,
-            message.attributes,
-            {"ordering_key": message.ordering_key} if message.ordering_key else {},
-        )
+        Input(message.data, message.attributes, {"ordering_key": message.ordering_key} if message.ordering_key else {})
         for message in messages
     ]
     project = topic.project.project_id

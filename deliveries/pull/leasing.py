@@ -29,7 +29,7 @@ from deliveries.rules.payload import wire_size
 from deliveries.rules.regions import require_transit
 from deliveries.rules.taskmessage import DeliverTask, parse_any, parse_body, parse_own, seek_of
 from deliveries.store import lanerows, statements
-from deliveries.store.payloads import read_payloads
+from deliveries.store.messagerows import read_payloads
 from deliveries.telemetry.events import Sent, Settled, Source
 from deliveries.telemetry.sinks.observing import observe
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
@@ -73,14 +73,6 @@ class _Candidate(NamedTuple):
     attempt: int
 
 
-def never() -> bool:
-    return False
-
-
-def nothing() -> None:
-    """Check nothing."""
-
-
 def pull_messages(
     *,
     subscription: Subscription,
@@ -89,8 +81,8 @@ def pull_messages(
     lease_seconds: int = 0,
     max_bytes: int = MAX_PULL_BYTES,
     puller: str = "",
-    has_left: Callable[[], bool] = never,
-    check_rights: Callable[[], None] = nothing,
+    has_left: Callable[[], bool] | None = None,
+    check_rights: Callable[[], None] | None = None,
 ) -> list[Received]:
     """Lease up to `max_messages` and `max_bytes`, but at least one message. Wait up to `wait_seconds` for the first.
 
@@ -126,9 +118,10 @@ def pull_messages(
         if received or remaining <= 0 or not step_aside(spare=1):
             return received
         default_backlog().wait_for_pull(push_settings.id, seconds=max(min(remaining, MAX_SLEEP_SECONDS), 0.01))
-        if has_left():
+        if has_left is not None and has_left():
             return []
-        check_rights()
+        if check_rights is not None:
+            check_rights()
 
 
 def _settings_for_pull(subscription: Subscription) -> PushSettings:

@@ -13,7 +13,7 @@ from deliveries.pull.reporting import report_outcomes
 from deliveries.rules.ackids import AckId
 from deliveries.store import statements
 from deliveries.store.writelock import write_transaction
-from pushhub.common.errors import InvalidArgument
+from pushhub.common.errors import InvalidArgument, error_info
 from subscriptions.models import Subscription
 from subscriptions.selectors import PushSettings
 
@@ -75,9 +75,7 @@ def forget_deliveries(origin: Origin, message_ids: list[int]) -> None:
 def _delete(origin: Origin, message_ids: Iterable[int]) -> set[int]:
     """Delete deliveries from the database; return the ids of those that there were."""
     lane, _, seek = origin
-    return statements.delete_deliveries(
-        subscription_id=lane.subscription_id, region=lane.region, message_ids=sorted(message_ids), seek=seek
-    )
+    return statements.delete_deliveries(**lane._asdict(), message_ids=sorted(message_ids), seek=seek)
 
 
 def dead_letter_deliveries(origin: Origin, attempts: Mapping[int, int]) -> set[int]:
@@ -88,8 +86,7 @@ def dead_letter_deliveries(origin: Origin, attempts: Mapping[int, int]) -> set[i
     for batch in batches(list(attempts), topic_id=topic_id):
         with write_transaction():
             forwarded = forward_dead_letters(
-                subscription_id=lane.subscription_id,
-                region=lane.region,
+                **lane._asdict(),
                 attempts={message_id: attempts[message_id] for message_id in batch},
                 topic_id=topic_id,
                 seek=seek,
@@ -112,12 +109,9 @@ def refuse_ended(leases: Sequence[AckId], ended: set[AckId]) -> None:
     raise InvalidArgument(
         "Some acknowledgement ids in the request were invalid. This could be because the acknowledgement ids have "
         "expired or the acknowledgement ids were malformed.",
-        details=[
-            {
-                "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-                "reason": "EXACTLY_ONCE_ACKID_FAILURE",
-                "domain": "pubsub.googleapis.com",
-                "metadata": dict.fromkeys(ack_ids, PERMANENT_FAILURE),
-            }
-        ],
+        details=error_info(
+            "EXACTLY_ONCE_ACKID_FAILURE",
+            domain="pubsub.googleapis.com",
+            metadata=dict.fromkeys(ack_ids, PERMANENT_FAILURE),
+        ),
     )

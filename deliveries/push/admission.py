@@ -49,33 +49,18 @@ class Admission:
 
     def take(self, deliveries: Iterable[tuple[PushDelivery, int]]) -> list[PushDelivery]:
         """Return the deliveries that may go on; the others wait. Each comes with the bytes that it needs."""
-        admitted = []
         with self._lock:
-            for delivery, size in deliveries:
-                subscription_id = delivery.lane.subscription_id
-                if subscription_id not in self._waiting and self._fits(subscription_id, size):
-                    self._hold(delivery, size)
-                    admitted.append(delivery)
-                else:
-                    delivery.drop_payload()
-                    self._waiting.setdefault(subscription_id, deque()).append((delivery, size))
-        return admitted
+            return [delivery for delivery, size in deliveries if self._admit(delivery, size)]
 
     def grow(self, delivery: PushDelivery, size: int) -> bool:
         """Hold more bytes for a delivery that needs them. Return False if it has to wait, without its payload."""
         if size <= delivery.held_bytes:
             return True
         with self._lock:
-            subscription_id = delivery.lane.subscription_id
             if delivery.held_bytes:
                 self._give_back(delivery)
-            is_admitted = subscription_id not in self._waiting and self._fits(subscription_id, size)
-            if is_admitted:
-                self._hold(delivery, size)
-            else:
-                delivery.drop_payload()
-                self._waiting.setdefault(subscription_id, deque()).append((delivery, size))
-            resumed = self._next_waiting(subscription_id)
+            is_admitted = self._admit(delivery, size)
+            resumed = self._next_waiting(delivery.lane.subscription_id)
         if resumed:
             self._resume(resumed)
         return is_admitted
@@ -88,6 +73,17 @@ class Admission:
             resumed = self._next_waiting(delivery.lane.subscription_id)
         if resumed:
             self._resume(resumed)
+
+    def _admit(self, delivery: PushDelivery, size: int) -> bool:
+        """Hold the bytes of a delivery, or let it wait without its payload."""
+        subscription_id = delivery.lane.subscription_id
+        is_admitted = subscription_id not in self._waiting and self._fits(subscription_id, size)
+        if is_admitted:
+            self._hold(delivery, size)
+        else:
+            delivery.drop_payload()
+            self._waiting.setdefault(subscription_id, deque()).append((delivery, size))
+        return is_admitted
 
     def _fits(self, subscription_id: int, size: int) -> bool:
         held_bytes = self._held.get(subscription_id, 0)

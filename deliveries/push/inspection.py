@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -16,7 +16,7 @@ from django.conf import settings
 
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.retries import next_retries
-from deliveries.rules.taskmessage import TASK_NAME, parse_body
+from deliveries.rules.taskmessage import TASK_NAME, DeliverTask, parse_body
 from pushhub.common import background
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ Extension = Callable[..., Any]
 def install() -> None:
     """Extend Celery's own commands by what a push worker does. Some have an older name too."""
     extensions: dict[tuple[str, ...], Extension] = {
-        ("active", "dump_active"): _listing(_active),
-        ("reserved", "dump_reserved"): _listing(_reserved),
+        ("active", "dump_active"): _listing(partial(_outstanding, has_begun=True)),
+        ("reserved", "dump_reserved"): _listing(partial(_outstanding, has_begun=False)),
         ("scheduled", "dump_schedule"): _listing(_scheduled),
         ("query_task",): _query,
         ("rate_limit",): _refusing(NO_RATE_LIMIT),
@@ -83,30 +83,24 @@ def _listing(rows: Callable[[PushWorker, str], list[Row]]) -> Extension:
     return extend
 
 
-def _active(push_worker: PushWorker, hostname: str) -> list[Row]:
-    started = (delivery for delivery in list(push_worker.stages.outstanding.values()) if delivery.started)
-    return _delivery_rows(started, push_worker, hostname)
-
-
-def _reserved(push_worker: PushWorker, hostname: str) -> list[Row]:
-    """Return what the worker has fetched and not begun to push."""
-    unstarted = (delivery for delivery in list(push_worker.stages.outstanding.values()) if not delivery.started)
-    return _delivery_rows(unstarted, push_worker, hostname)
+def _outstanding(push_worker: PushWorker, hostname: str, *, has_begun: bool) -> list[Row]:
+    """Return what the worker has begun to push, or else what it has only fetched."""
+    fetched = list(push_worker.stages.outstanding.values())
+    chosen = (delivery for delivery in fetched if bool(delivery.started) == has_begun)
+    return _delivery_rows(chosen, push_worker, hostname)
 
 
 def _scheduled(push_worker: PushWorker, hostname: str) -> list[Row]:
     """Return the retries that are due first in the worker's regions. They wait in Redis for any worker."""
     regions = {settings.REGION, *push_worker.adopted}
     retries, total = next_retries(default_backlog(), regions=regions, limit=MAX_LISTED)
-    return [
-        {
-            "eta": datetime.fromtimestamp(retry.due_ms / 1000, UTC).isoformat(timespec="milliseconds"),
-            "priority": None,
-            "request": _task_row(orjson.loads(retry.message), push_worker, hostname),
-            "total": total,
-        }
-        for retry in retries
-    ]
+    rows = []
+    for retry in retries:
+        message = orjson.loads(retry.message)
+        request = _row(message["headers"]["id"], parse_body(message["body"]), push_worker, hostname)
+        eta = datetime.fromtimestamp(retry.due_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        rows.append({"eta": eta, "priority": None, "request": request, "total": total})
+    return rows
 
 
 def _query(original: Command, state: Any, push_worker: PushWorker, *, ids: Sequence[str] | str, **kwargs: Any) -> Any:
@@ -121,7 +115,8 @@ def _query(original: Command, state: Any, push_worker: PushWorker, *, ids: Seque
 
 def _refusing(reason: str) -> Extension:
     def extend(original: Command, state: Any, push_worker: PushWorker, **kwargs: Any) -> Any:
-        return _refusal(reason) if kwargs.get("task_name") == TASK_NAME else original(state, **kwargs)
+        # Celery shows such a reply as an error.
+        return {"error": reason} if kwargs.get("task_name") == TASK_NAME else original(state, **kwargs)
 
     return extend
 
@@ -155,38 +150,25 @@ def _switching(*, is_on: bool) -> Extension:
     return extend
 
 
-def _refusal(reason: str) -> Row:
-    """Return a reply that Celery shows as an error."""
-    return {"error": reason}
-
-
 def _delivery_rows(deliveries: Iterable[PushDelivery], push_worker: PushWorker, hostname: str) -> list[Row]:
     rows = []
     for delivery, _ in zip(deliveries, range(MAX_LISTED), strict=False):
-        task = delivery.task
-        arguments = [task.region, task.attempt, {"messageId": task.message["messageId"]}]
-        row = _row(delivery.task_id, task.subscription_id, arguments, push_worker, hostname)
+        row = _row(delivery.task_id, delivery.task, push_worker, hostname)
         rows.append({**row, "time_start": delivery.started or None})
     return rows
 
 
-def _task_row(message: Row, push_worker: PushWorker, hostname: str) -> Row:
-    """Return the row of a Celery message that waits for its next attempt."""
-    task = parse_body(message["body"])
-    arguments = [task.region, task.attempt, {"messageId": task.message["messageId"]}]
-    return _row(message["headers"]["id"], task.subscription_id, arguments, push_worker, hostname)
-
-
-def _row(task_id: str, subscription_id: int, arguments: list[Any], push_worker: PushWorker, hostname: str) -> Row:
+def _row(task_id: str, task: DeliverTask, push_worker: PushWorker, hostname: str) -> Row:
+    name = push_worker.stages.engine.plans.name_of(task.subscription_id)
     return {
         "id": task_id,
         "name": TASK_NAME,
-        "args": [push_worker.stages.engine.plans.name_of(subscription_id), *arguments],
+        "args": [name, task.region, task.attempt, {"messageId": task.message["messageId"]}],
         "kwargs": {},
         "type": TASK_NAME,
         "hostname": hostname,
         "time_start": None,
         "acknowledged": False,
-        "delivery_info": {"exchange": "", "routing_key": f"deliveries.{arguments[0]}", "redelivered": None},
+        "delivery_info": {"exchange": "", "routing_key": f"deliveries.{task.region}", "redelivered": None},
         "worker_pid": None,
     }

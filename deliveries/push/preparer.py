@@ -15,7 +15,7 @@ from deliveries.push.sending.delivery import PushDelivery
 from deliveries.push.sending.engine import Engine
 from deliveries.rules.outcome import Reason, Verdict
 from deliveries.store import statements
-from deliveries.store.payloads import read_payloads
+from deliveries.store.messagerows import read_payloads
 from pushhub.common.jobs import Job, Jobs, Stopped, persistently
 
 logger = logging.getLogger(__name__)

@@ -12,11 +12,10 @@ from deliveries.backlog.records import Lane
 from deliveries.push.preparer import with_payloads
 from deliveries.push.results.attempts import attempts_of
 from deliveries.push.results.settler import settle_now
-from deliveries.push.sending.delivery import PushDelivery
+from deliveries.push.sending.delivery import PushDelivery, Step, next_step
 from deliveries.push.sending.httpclient import Client, blocking_client
 from deliveries.push.sending.plans import PlanBook
 from deliveries.push.sending.sender import send
-from deliveries.push.sending.steps import Step, next_step
 from deliveries.push.transformer import Transformer
 from deliveries.rules.outcome import Reason, Verdict
 from deliveries.rules.taskmessage import DeliverTask

@@ -171,7 +171,7 @@ class Stages:
     # 5. Push.
 
     def push(self, deliveries: Sequence[PushDelivery]) -> None:
-        """Push these deliveries. Those that lack a plan or a transform go there first (sending/steps.py)."""
+        """Push these deliveries. Those that lack a plan or a transform go there first (sending/delivery.py)."""
         self.engine.accept(deliveries)
 
     def _note_start(self, deliveries: Sequence[PushDelivery]) -> None:

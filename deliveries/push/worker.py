@@ -6,6 +6,7 @@ waits out any outage of Redis or the database by itself.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import itertools
 import logging
@@ -23,7 +24,6 @@ from deliveries.backlog.records import PageRequest, Take, Taken, all_cells, bell
 from deliveries.backlog.workerverbs import CHANGES_KEPT, Fetched
 from deliveries.push.batchrequests import BatchRequests
 from deliveries.push.heart import Heart
-from deliveries.push.memory import return_large_blocks
 from deliveries.push.pager import Pager
 from deliveries.push.regionkeeper import RegionKeeper
 from deliveries.push.rejected import reject
@@ -41,6 +41,9 @@ logger = logging.getLogger(__name__)
 
 #: Messages per fetch: many enough to make its cost small, few enough for workers to share a queue.
 FETCH_SIZE = 300
+#: The option of mallopt for the size from which a block gets its own mapping, and that size.
+M_MMAP_THRESHOLD = -3
+OWN_MEMORY_BYTES = 256 * 1024
 
 
 class PushWorker:
@@ -288,3 +291,14 @@ class PushWorker:
         self.stages.flower.stop()
         if (process_journal := journal()) is not None:
             process_journal.close()
+
+
+def return_large_blocks() -> None:
+    """Return every large block to the system as soon as it is freed.
+
+    Otherwise glibc raises the threshold to the largest block so far, and later payloads fragment the heap, which
+    then never shrinks. Other C libraries have no such option.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, OWN_MEMORY_BYTES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import binascii
 from contextlib import suppress
 from typing import Any
 
@@ -14,10 +15,11 @@ from deliveries.publish.request import parse_region, read_published_messages
 from deliveries.publish.service import publish_message
 from deliveries.publish.writer import SmallPublish, publish_writer_of
 from deliveries.pull import deadlines, leasing, settling
+from deliveries.pull.leasing import Received
 from deliveries.rpc.bell import bell
 from deliveries.rpc.endings import give_back_later
-from deliveries.rpc.protobuf import RESPONSE_BYTES, add_received_message
 from deliveries.rpc.streams import leases_changed
+from deliveries.rules.ids import publish_time_ms
 from deliveries.telemetry import kinds
 from deliveries.telemetry.sinks.requests import request_counted
 from pushhub.common.errors import PushHubError
@@ -36,6 +38,28 @@ QUICK_MESSAGES = 100
 HOLD_SECONDS = 20.0
 #: An empty answer is sent this long before the client's deadline.
 ANSWER_SECONDS = 0.5
+#: A response has at most this many bytes of messages, unless it has a single message; clients take 4 MB by default.
+RESPONSE_BYTES = 3_000_000
+
+
+def add_received_message(response: Any, received: Received) -> Any:
+    """Add a message to a PullResponse or a StreamingPullResponse; return its ReceivedMessage.
+
+    It is filled in place, as protocol buffers copy a message that is assigned or appended.
+    """
+    target = response.received_messages.add(ack_id=received.ack_id, delivery_attempt=received.delivery_attempt)
+    content, message = received.message, target.message
+    message.message_id = content["messageId"]
+    if "data" in content:
+        message.data = binascii.a2b_base64(content["data"])
+    if "attributes" in content:
+        message.attributes.update(content["attributes"])
+    if "orderingKey" in content:
+        message.ordering_key = content["orderingKey"]
+    publish_time = message.publish_time
+    publish_time.seconds, milliseconds = divmod(publish_time_ms(int(content["messageId"])), 1000)
+    publish_time.nanos = milliseconds * 1_000_000
+    return target
 
 
 def publish(request: Any, call: Call) -> Any:

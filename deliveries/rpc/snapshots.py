@@ -15,7 +15,7 @@ from subscriptions.rpc.unary import answered_by, update
 Snapshot = pubsub.Snapshot
 
 
-def name_complete(request: Any) -> None:
+def complete_name(request: Any) -> None:
     """Over gRPC a snapshot without a name gets a random one, in the project of its subscription (pubsub.proto)."""
     if not request.name:
         project, _subscription = names.parse_subscription(request.subscription, field="subscription")
@@ -25,7 +25,7 @@ def name_complete(request: Any) -> None:
 PUBLISHER: dict[str, Method] = dict([answered_by(snapshot_views.list_topic_snapshots)])
 SUBSCRIBER: dict[str, Method] = dict(
     [
-        answered_by(snapshot_views.create_snapshot, answer=Snapshot, complete=name_complete),
+        answered_by(snapshot_views.create_snapshot, answer=Snapshot, complete=complete_name),
         answered_by(snapshot_views.get_snapshot, answer=Snapshot),
         answered_by(snapshot_views.update_snapshot, answer=Snapshot, body=update("snapshot", fields.SNAPSHOT)),
         answered_by(snapshot_views.delete_snapshot),

@@ -22,30 +22,19 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from deliveries.backlog.connection import redis_client
-from deliveries.pull.deadlines import (
-    MAX_ACK_DEADLINE_SECONDS,
-    give_back_leases,
-    hand_over_keys,
-    modify_ack_deadlines,
-)
+from deliveries.pull.deadlines import MAX_ACK_DEADLINE_SECONDS, give_back_leases, hand_over_keys, modify_ack_deadlines
 from deliveries.pull.leases import ack_ids_ended
 from deliveries.pull.leasing import Received, pull_messages
 from deliveries.pull.settling import acknowledge_messages
 from deliveries.rpc.bell import Rings, bell
 from deliveries.rpc.endings import give_back_later
 from deliveries.rpc.flow import Outstanding
-from deliveries.rpc.protobuf import RESPONSE_BYTES, add_received_message
+from deliveries.rpc.messages import RESPONSE_BYTES, add_received_message
 from deliveries.rpc.streams import listening
 from deliveries.telemetry import kinds
 from deliveries.telemetry.series import openstreams
 from deliveries.telemetry.sinks.requests import count_request
-from pushhub.common.errors import (
-    InvalidArgument,
-    PushHubError,
-    ResourceExhausted,
-    Unauthenticated,
-    Unavailable,
-)
+from pushhub.common.errors import InvalidArgument, PushHubError, ResourceExhausted, Unauthenticated, Unavailable
 from pushhub.common.pubsubtypes import pubsub
 from subscriptions.models import Subscription
 from subscriptions.quotas import check_streams

@@ -64,6 +64,8 @@ class ResponseClass(StrEnum):
     UNREACHABLE = "unreachable"
 
 
+#: All other reasons are internal: the worker is shutting down, or no request was sent, as the fault is in the
+#: configuration and not in the endpoint.
 _CLASS_OF_REASON: dict[str, ResponseClass] = {
     Reason.DEADLINE_EXCEEDED: ResponseClass.DEADLINE_EXCEEDED,
     Reason.CONNECT_TIMEOUT: ResponseClass.UNREACHABLE,
@@ -77,13 +79,6 @@ _CLASS_OF_REASON: dict[str, ResponseClass] = {
     Reason.BODY_INCOMPLETE: ResponseClass.INVALID,
     Reason.BODY_TIMEOUT: ResponseClass.INVALID,
     Reason.BODY_TOO_LARGE: ResponseClass.INVALID,
-    # The worker is shutting down.
-    Reason.ABORTED: ResponseClass.INTERNAL,
-    # No request was sent: the fault is in the configuration and not in the endpoint.
-    Reason.TOKEN_DENIED: ResponseClass.INTERNAL,
-    Reason.INVALID_ENDPOINT: ResponseClass.INTERNAL,
-    Reason.TRANSFORM_FAILED: ResponseClass.INTERNAL,
-    Reason.INTERNAL: ResponseClass.INTERNAL,
 }
 
 

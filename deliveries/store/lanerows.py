@@ -147,20 +147,9 @@ def _oldest_others(lane: LaneRange, *, limit: int) -> list[str]:
 
 
 def oldest_waiting(deliveries: Sequence[tuple[int, str, int]]) -> dict[tuple[int, str], int]:
-    """Return, for each lane, the lowest message id of these deliveries that are still there.
-
-    A delivery is a subscription, a region and a message id.
-    """
-    source, parameters = rows_table(
-        deliveries, ("subscription_id", "region", "message_id"), ("bigint", "text", "bigint")
-    )
-    rows = fetch_rows(
-        f"SELECT d.subscription_id, d.region, min(d.message_id) FROM {source} r JOIN deliveries_delivery d"
-        " ON d.subscription_id = r.subscription_id AND d.region = r.region AND d.message_id = r.message_id"
-        " GROUP BY d.subscription_id, d.region",
-        parameters,
-    )
-    return {(subscription_id, region): lowest for subscription_id, region, lowest in rows}
+    """Return, for each lane, the lowest message id of those that `waiting_among` returns."""
+    youngest_first = sorted(waiting_among(deliveries), reverse=True)
+    return {(subscription_id, region): message_id for subscription_id, region, message_id in youngest_first}
 
 
 def waiting_among(deliveries: Sequence[tuple[int, str, int]]) -> set[tuple[int, str, int]]:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from deliveries.models import Message
+from deliveries.rules.payload import parse_attributes, wire_message
 from deliveries.store.sql import among, execute, fetch_ids, fetch_rows, in_chunks, is_postgresql, length_function
 from pushhub.common.advisory import lock_key
+
+
+def read_payloads(message_ids: Iterable[int]) -> dict[int, Mapping[str, Any]]:
+    """Return the messages that are still in the database, by id, in the form that travels in a task."""
+    pks = list(message_ids)
+    rows = Message.objects.filter(pk__in=pks) if pks else ()  # Django builds a query even if it asks for nothing
+    return {
+        row.pk: wire_message(row.pk, bytes(row.data), parse_attributes(row.attributes), row.ordering_key)
+        for row in rows
+    }
 
 
 def lock_settled(*, to_delete: bool = False) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db.models import Count, Max, Min, Sum
 
-from deliveries.models import ArchivedMessage, ArchiveFile, Message, PipelineRun
+from deliveries.models import ArchivedMessage, ArchiveFile, Message
 from deliveries.rules.ids import publish_time
 from deliveries.telemetry.runs import Kind, last_runs
 from pushhub.common.clock import Clock, utcnow
@@ -60,12 +60,8 @@ def _waiting_since() -> datetime | None:
     runs have taken; one that was committed later than a younger one is seen by the next run.
     """
     run = last_runs().get(Kind.ARCHIVE)
-    if run is not None and run.lag_seconds is not None and not _has_ended_well(run):
+    if run is not None and run.lag_seconds is not None and (run.finished_at is None or run.failure):
         return run.started_at - timedelta(seconds=run.lag_seconds)
     taken = ArchivedMessage.objects.aggregate(last=Max("message_id"))["last"] or 0
     message_id = Message.objects.filter(pk__gt=taken).order_by("pk").values_list("pk", flat=True).first()
     return None if message_id is None else publish_time(message_id)
-
-
-def _has_ended_well(run: PipelineRun) -> bool:
-    return run.finished_at is not None and not run.failure

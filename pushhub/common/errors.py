@@ -1,11 +1,4 @@
-"""The errors of PushHub, one class per canonical code. Each surface converts them in a single place.
-
-PushHubError
-├── InvalidArgument      400   ├── NotFound            404   ├── Internal       500
-├── FailedPrecondition   400   ├── AlreadyExists       409   ├── Unimplemented  501
-├── Unauthenticated      401   ├── Aborted             409   ├── Unavailable    503
-└── PermissionDenied     403   └── ResourceExhausted   429   └── DeadlineExceeded 504
-"""
+"""The errors of PushHub, one class per canonical code. Each surface converts them in a single place."""
 
 from __future__ import annotations
 
@@ -36,6 +29,11 @@ class PushHubError(Exception):
     code: ClassVar[str] = "UNKNOWN"
     http_status: ClassVar[int] = 500
 
+    def __init_subclass__(cls, *, code: str = "", http_status: int = 500) -> None:
+        """A subclass without a code has that of its base."""
+        if code:
+            cls.code, cls.http_status = code, http_status
+
     def __init__(self, message: str, *, field: str = "", details: list[dict[str, Any]] | None = None) -> None:
         super().__init__(message)
         self.message = message
@@ -43,85 +41,54 @@ class PushHubError(Exception):
         self.details = details if details is not None else []
 
 
-class InvalidArgument(PushHubError):
+def error_info(reason: str, *, domain: str = "googleapis.com", **more: object) -> list[dict[str, Any]]:
+    """Return the details of an error that have a google.rpc.ErrorInfo alone."""
+    return [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": reason, "domain": domain, **more}]
+
+
+class InvalidArgument(PushHubError, code="INVALID_ARGUMENT", http_status=400):
     """A value is malformed, missing or out of bounds, whatever the state of the system is."""
 
-    code = "INVALID_ARGUMENT"
-    http_status = 400
 
-
-class FailedPrecondition(PushHubError):
+class FailedPrecondition(PushHubError, code="FAILED_PRECONDITION", http_status=400):
     """The state of the resource doesn't allow the request."""
 
-    code = "FAILED_PRECONDITION"
-    http_status = 400
 
-
-class Unauthenticated(PushHubError):
+class Unauthenticated(PushHubError, code="UNAUTHENTICATED", http_status=401):
     """The credentials are missing or invalid."""
 
-    code = "UNAUTHENTICATED"
-    http_status = 401
 
-
-class PermissionDenied(PushHubError):
+class PermissionDenied(PushHubError, code="PERMISSION_DENIED", http_status=403):
     """The caller is known and lacks a permission."""
 
-    code = "PERMISSION_DENIED"
-    http_status = 403
 
-
-class NotFound(PushHubError):
+class NotFound(PushHubError, code="NOT_FOUND", http_status=404):
     """The resource doesn't exist."""
 
-    code = "NOT_FOUND"
-    http_status = 404
 
-
-class AlreadyExists(PushHubError):
+class AlreadyExists(PushHubError, code="ALREADY_EXISTS", http_status=409):
     """The name is in use."""
 
-    code = "ALREADY_EXISTS"
-    http_status = 409
 
-
-class Aborted(PushHubError):
+class Aborted(PushHubError, code="ABORTED", http_status=409):
     """Another caller changed the resource at the same time."""
 
-    code = "ABORTED"
-    http_status = 409
 
-
-class ResourceExhausted(PushHubError):
+class ResourceExhausted(PushHubError, code="RESOURCE_EXHAUSTED", http_status=429):
     """A quota is exceeded."""
 
-    code = "RESOURCE_EXHAUSTED"
-    http_status = 429
 
-
-class Internal(PushHubError):
+class Internal(PushHubError, code="INTERNAL", http_status=500):
     """PushHub itself failed."""
 
-    code = "INTERNAL"
-    http_status = 500
 
-
-class Unimplemented(PushHubError):
+class Unimplemented(PushHubError, code="UNIMPLEMENTED", http_status=501):
     """PushHub doesn't have this part of the API."""
 
-    code = "UNIMPLEMENTED"
-    http_status = 501
 
-
-class Unavailable(PushHubError):
+class Unavailable(PushHubError, code="UNAVAILABLE", http_status=503):
     """The service can't answer now. The caller may try again."""
 
-    code = "UNAVAILABLE"
-    http_status = 503
 
-
-class DeadlineExceeded(PushHubError):
+class DeadlineExceeded(PushHubError, code="DEADLINE_EXCEEDED", http_status=504):
     """The request took too long."""
-
-    code = "DEADLINE_EXCEEDED"
-    http_status = 504

@@ -68,20 +68,16 @@ def invalid_name(name: str, *, field: str = "name") -> InvalidArgument:
     )
 
 
-def topic_name(project: str, topic_id: str) -> str:
-    return f"projects/{project}/topics/{topic_id}"
+def owned_name(collection: str, project: str, resource_id: str) -> str:
+    """Return the full name in any of a project's collections."""
+    return f"projects/{project}/{collection}/{resource_id}"
 
 
-def subscription_name(project: str, subscription_id: str) -> str:
-    return f"projects/{project}/subscriptions/{subscription_id}"
-
-
-def schema_name(project: str, schema_id: str) -> str:
-    return f"projects/{project}/schemas/{schema_id}"
-
-
-def snapshot_name(project: str, snapshot_id: str) -> str:
-    return f"projects/{project}/snapshots/{snapshot_id}"
+topic_name = partial(owned_name, "topics")
+subscription_name = partial(owned_name, "subscriptions")
+schema_name = partial(owned_name, "schemas")
+snapshot_name = partial(owned_name, "snapshots")
+service_account_name = partial(owned_name, "serviceAccounts")
 
 
 def project_name(project: str) -> str:
@@ -114,10 +110,6 @@ SEGMENTS = {
 def of_segments(**segments: str) -> str:
     """Return the full name for the segments of a URL: `project="p", topic="t"` gives `projects/p/topics/t`."""
     return "/".join(f"{SEGMENTS[word]}/{segments[word]}" for word in SEGMENTS if word in segments)
-
-
-def service_account_name(project: str, email: str) -> str:
-    return f"projects/{project}/serviceAccounts/{email}"
 
 
 def service_account_email(project: str, account_id: str) -> str:

@@ -13,13 +13,7 @@ CLUSTER_SCHEMES = ("redis+cluster://", "rediss+cluster://")
 #: Options of the URL that begin so are for the Sentinels: `sentinel_username`, `sentinel_password`.
 SENTINEL_PREFIX = "sentinel_"
 #: The schemes of one server and of Sentinels, each with that of redis-py for one server.
-SCHEMES = {
-    "redis": "redis",
-    "rediss": "rediss",
-    "unix": "unix",
-    "sentinel": "redis",
-    "sentinels": "rediss",
-}
+SCHEMES = {"redis": "redis", "rediss": "rediss", "unix": "unix", "sentinel": "redis", "sentinels": "rediss"}
 
 
 def is_cluster(url: str) -> bool:

@@ -56,11 +56,11 @@ class Emulator:
         server = embedded.RedisServer(url=settings.REDIS_URL, folder=settings.REDIS_FOLDER)
         with data_folder(settings.DATA_DIR, is_closed=False), _running(server) as redis_process:
             try:
-                for step in (django.setup, self._database_prepare, lambda: _redis_wait(server, redis_process)):
+                for step in (django.setup, self._prepare_database, lambda: _wait_for_redis(server, redis_process)):
                     self._go_on()
                     step()
                 self._go_on()
-                self._resources_use()
+                self._use_resources()
                 return self._serve_and_work()
             finally:
                 connections.close_all()
@@ -77,19 +77,19 @@ class Emulator:
         servers = threading.Thread(target=self._serve, name="servers")
         servers.start()
         try:
-            self._servers_wait()
+            self._wait_for_servers()
             self._go_on()
             return self._work()
         finally:
-            self._servers_stop()
+            self._stop_servers()
             servers.join()
 
-    def _database_prepare(self) -> None:
+    def _prepare_database(self) -> None:
         """Create the tables. A temporary database gets them directly, without the migrations."""
         in_memory = settings.EMULATOR == "MEMORY"
         call_command("migrate", interactive=False, verbosity=0, skip_checks=True, run_syncdb=in_memory)
 
-    def _resources_use(self) -> None:
+    def _use_resources(self) -> None:
         from pushhub.emulator import views  # imports REST, which needs the apps to be ready
 
         create_resources(self._resources)
@@ -108,20 +108,17 @@ class Emulator:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         if self._is_stopping:  # since before there was a loop to tell
             return
-        async with (
-            webserver.serving(self._http, grace_seconds=GRACE_SECONDS),
-            grpcserver.serving(self._grpc),
-        ):
+        async with webserver.serving(self._http, grace_seconds=GRACE_SECONDS), grpcserver.serving(self._grpc):
             self._serving.set()
             await self._stop.wait()
 
-    def _servers_wait(self) -> None:
+    def _wait_for_servers(self) -> None:
         if not self._serving.wait(SERVERS_SECONDS):
             raise StartError("REST and gRPC do not answer")
         if self._error is not None:
             raise StartError(f"REST and gRPC do not answer: {self._error}")
 
-    def _servers_stop(self) -> None:
+    def _stop_servers(self) -> None:
         self._is_stopping = True
         if self._loop is not None and self._stop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended by itself
@@ -189,7 +186,7 @@ def _running(server: embedded.RedisServer) -> Iterator[subprocess.Popen[bytes]]:
         yield process
 
 
-def _redis_wait(server: embedded.RedisServer, process: subprocess.Popen[bytes]) -> None:
+def _wait_for_redis(server: embedded.RedisServer, process: subprocess.Popen[bytes]) -> None:
     give_up = time.monotonic() + REDIS_SECONDS
     while process.poll() is None and time.monotonic() < give_up:
         if server.is_ready():

@@ -254,14 +254,17 @@ def run(names: Sequence[str]) -> int:
     return 0
 
 
-def main(arguments: Sequence[str] = ()) -> int:
-    """Do all of `make up` that follows the installation. Return the exit status."""
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
         prog="pushhub up",
         description="Run the whole service on this machine, until Ctrl-C.",
         epilog="Environment variables configure it, such as PUSHHUB_DATA: docs/settings.md lists them.",
     )
-    parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] = ()) -> int:
+    """Do all of `make up` that follows the installation. Return the exit status."""
+    parser().parse_args(arguments)
     try:
         prepare_environment()
         return run(["web", "grpc", "push", "maintenance", "flower"])

@@ -54,11 +54,7 @@ class SchemaAdmin(ServiceAdmin):
     """Schemas with their revisions."""
 
     form = SchemaForm
-    methods = {
-        "view": f"{SCHEMAS}.GetSchema",
-        "add": f"{SCHEMAS}.CreateSchema",
-        "delete": f"{SCHEMAS}.DeleteSchema",
-    }
+    methods = {"view": f"{SCHEMAS}.GetSchema", "add": f"{SCHEMAS}.CreateSchema", "delete": f"{SCHEMAS}.DeleteSchema"}
     refused = frozenset({"change"})
     services = {"delete": delete_schema}
     fixed = ("project", "schema_id", "type", "definition")

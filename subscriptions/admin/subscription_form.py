@@ -167,13 +167,7 @@ class SubscriptionForm(TransformsForm):
         Section(_("Ordering and filter"), ("enable_message_ordering", "filter"), "collapse"),
         Section(
             _("Dead letters"),
-            (
-                "forwarding",
-                "dead_letter_topic",
-                "new_dead_letter_topic",
-                "max_delivery_attempts",
-                "grant_dead_letters",
-            ),
+            ("forwarding", "dead_letter_topic", "new_dead_letter_topic", "max_delivery_attempts", "grant_dead_letters"),
             "collapse",
         ),
         Section(_("Retries"), ("minimum_backoff", "maximum_backoff"), "collapse"),

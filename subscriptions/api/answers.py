@@ -68,20 +68,20 @@ def read_selection(text: str) -> Selection:
     if len(text) > MAX_FIELDS_CHARACTERS or "".join(words) != text:
         raise _invalid(text)
     tokens = iter([*words, ""])
-    if _list_read(tokens, selection, text, depth=1):
+    if _read_list(tokens, selection, text, depth=1):
         raise _invalid(text)
     return selection
 
 
-def _list_read(tokens: Iterator[str], selection: Selection, text: str, *, depth: int) -> str:
+def _read_list(tokens: Iterator[str], selection: Selection, text: str, *, depth: int) -> str:
     """Read selectors up to a closing parenthesis or the end. Returns that token."""
     while True:
-        end = _path_read(tokens, selection, text, depth=depth)
+        end = _read_path(tokens, selection, text, depth=depth)
         if end != ",":
             return end
 
 
-def _path_read(tokens: Iterator[str], selection: Selection, text: str, *, depth: int) -> str:
+def _read_path(tokens: Iterator[str], selection: Selection, text: str, *, depth: int) -> str:
     """Read `a/b/c` or `a/b(...)`. Returns the token behind it: a comma, a closing parenthesis or the end."""
     while True:
         name = next(tokens)
@@ -94,7 +94,7 @@ def _path_read(tokens: Iterator[str], selection: Selection, text: str, *, depth:
             continue
         if end != "(":
             selection.is_whole = True
-        elif _list_read(tokens, selection, text, depth=depth) == ")":
+        elif _read_list(tokens, selection, text, depth=depth) == ")":
             end = next(tokens)
         if end not in (",", ")", ""):
             raise _invalid(text)

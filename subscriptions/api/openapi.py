@@ -84,10 +84,6 @@ def _responses(schema: Schema) -> Any:
     return {200: schema, "default": OpenApiResponse(ERROR, description="Error")}
 
 
-def _oauth_responses(schema: Schema) -> Any:
-    return {200: schema, "default": OpenApiResponse(OAUTH_ERROR, description="OAuthError")}
-
-
 def list_error_statuses(result: Schema, **_: Any) -> Schema:
     """Replace the response `default` of each operation by each error status that the operation may answer with.
 
@@ -136,7 +132,7 @@ def _list_schema(collection: str, item: Schema) -> Schema:
 
 EMPTY = _responses({"type": "object"})
 ANY_OBJECT = EMPTY
-OAUTH_OBJECT = _oauth_responses({"type": "object"})
+OAUTH_OBJECT = {200: {"type": "object"}, "default": OpenApiResponse(OAUTH_ERROR, description="OAuthError")}
 
 
 class CallerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

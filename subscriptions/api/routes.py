@@ -80,7 +80,8 @@ def serve(
 ) -> Callable[[Handler], Handler]:
     """Return a decorator that serves a function at an address, which is written as Google writes it.
 
-    `rpc` is the RPC that it stands for, which iam/methods.py maps to permissions. The rest describes it in the OpenAPI
+    `rpc` is the RPC that it stands for, which iam/methods.py maps to permissions. After a service with a dot at its end
+    goes the name of the function, as in `google.pubsub.v1.Publisher.GetTopic`. The rest describes it in the OpenAPI
     document, unless `operation_id` is empty: `takes` and `gives` are messages, or parts of the document, and `tag` is
     its heading, by default the collection. Without `operation_id`, it follows from the address.
 
@@ -108,7 +109,8 @@ def serve(
             answered = handler(**given)
             return answered if isinstance(answered, Response) else Response({} if answered is None else answered)
 
-        answer.rpc = rpc  # type: ignore[attr-defined]
+        called = "".join(word.capitalize() for word in handler.__name__.split("_"))
+        answer.rpc = rpc + called if rpc.endswith(".") else rpc  # type: ignore[attr-defined]
         described = extend_schema(
             operation_id=operation,
             tags=[tag or next((own for start, own in TAGS.items() if operation.startswith(start)), collection)],

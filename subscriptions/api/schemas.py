@@ -27,13 +27,7 @@ SCHEMA_ID = OpenApiParameter("schemaId", str, required=True)
 REVISION_ID = OpenApiParameter("revisionId", str, description="Deprecated: use name@revision", deprecated=True)
 
 
-@serve(
-    "GET",
-    PROJECT + "/schemas",
-    SERVICE + "ListSchemas",
-    gives=list_of("schemas", fields.SCHEMA),
-    parameters=[*PAGING, VIEW],
-)
+@serve("GET", PROJECT + "/schemas", SERVICE, gives=list_of("schemas", fields.SCHEMA), parameters=[*PAGING, VIEW])
 def list_schemas(name: str, query: Mapping[str, str], caller: Principal) -> Any:
     """Return the schemas of a project."""
     page, full = _page(query)
@@ -43,65 +37,46 @@ def list_schemas(name: str, query: Mapping[str, str], caller: Principal) -> Any:
     return listed("schemas", [schema_resource(latest[row.pk], full=full) for row in rows], token)
 
 
-@serve(
-    "POST",
-    PROJECT + "/schemas",
-    SERVICE + "CreateSchema",
-    takes=fields.SCHEMA,
-    gives=fields.SCHEMA,
-    parameters=[SCHEMA_ID],
-)
+@serve("POST", PROJECT + "/schemas", SERVICE, takes=fields.SCHEMA, gives=fields.SCHEMA, parameters=[SCHEMA_ID])
 def create_schema(name: str, query: Mapping[str, str], body: object, caller: Principal) -> Any:
     """Create a schema with its first revision."""
     schema_id = query.get("schemaId") or query.get("schema_id") or ""
     return schema_resource(schemas.create_schema(parent=name, schema_id=schema_id, schema=body, caller=caller))
 
 
-@serve("GET", SCHEMA, SERVICE + "GetSchema", gives=fields.SCHEMA, parameters=[VIEW])
+@serve("GET", SCHEMA, SERVICE, gives=fields.SCHEMA, parameters=[VIEW])
 def get_schema(name: str, query: Mapping[str, str]) -> Any:
     """Return a schema, or one of its revisions."""
     full = _is_full(query, default="FULL")
     return schema_resource(selectors.schema_named(name=name), full=full)
 
 
-@serve("DELETE", SCHEMA, SERVICE + "DeleteSchema")
+@serve("DELETE", SCHEMA, SERVICE)
 def delete_schema(name: str) -> None:
     """Delete a schema with its revisions."""
     schemas.delete_schema(name=name)
 
 
-@serve("POST", SCHEMA + ":commit", SERVICE + "CommitSchema", takes=fields.COMMIT_SCHEMA, gives=fields.SCHEMA)
+@serve("POST", SCHEMA + ":commit", SERVICE, takes=fields.COMMIT_SCHEMA, gives=fields.SCHEMA)
 def commit_schema(name: str, body: object) -> Any:
     """Add a revision to a schema."""
     return schema_resource(schemas.commit_schema(name=name, request=body))
 
 
-@serve("POST", SCHEMA + ":rollback", SERVICE + "RollbackSchema", takes=fields.ROLLBACK_SCHEMA, gives=fields.SCHEMA)
+@serve("POST", SCHEMA + ":rollback", SERVICE, takes=fields.ROLLBACK_SCHEMA, gives=fields.SCHEMA)
 def rollback_schema(name: str, body: object) -> Any:
     """Add a revision with the definition of an older one."""
     return schema_resource(schemas.rollback_schema(name=name, request=body))
 
 
-@serve(
-    "DELETE",
-    SCHEMA + ":deleteRevision",
-    SERVICE + "DeleteSchemaRevision",
-    gives=fields.SCHEMA,
-    parameters=[REVISION_ID],
-)
+@serve("DELETE", SCHEMA + ":deleteRevision", SERVICE, gives=fields.SCHEMA, parameters=[REVISION_ID])
 def delete_schema_revision(name: str, query: Mapping[str, str]) -> Any:
     """Delete a revision of a schema."""
     revision_id = query.get("revisionId") or query.get("revision_id") or ""
     return schema_resource(schemas.delete_schema_revision(name=name, revision_id=revision_id))
 
 
-@serve(
-    "GET",
-    SCHEMA + ":listRevisions",
-    SERVICE + "ListSchemaRevisions",
-    gives=list_of("schemas", fields.SCHEMA),
-    parameters=[*PAGING, VIEW],
-)
+@serve("GET", SCHEMA + ":listRevisions", SERVICE, gives=list_of("schemas", fields.SCHEMA), parameters=[*PAGING, VIEW])
 def list_schema_revisions(name: str, query: Mapping[str, str]) -> Any:
     """Return the revisions of a schema, oldest first."""
     page, full = _page(query)
@@ -110,14 +85,14 @@ def list_schema_revisions(name: str, query: Mapping[str, str]) -> Any:
     return listed("schemas", [schema_resource(revision, full=full) for revision in rows], token)
 
 
-@serve("POST", PROJECT + "/schemas:validate", SERVICE + "ValidateSchema", takes=fields.VALIDATE_SCHEMA)
+@serve("POST", PROJECT + "/schemas:validate", SERVICE, takes=fields.VALIDATE_SCHEMA)
 def validate_schema(name: str, body: object) -> None:
     """Check that a schema could be created."""
     names.parse_project(name, field="parent")
     schemas.validate_schema(schema=body)
 
 
-@serve("POST", PROJECT + "/schemas:validateMessage", SERVICE + "ValidateMessage", takes=fields.VALIDATE_MESSAGE)
+@serve("POST", PROJECT + "/schemas:validateMessage", SERVICE, takes=fields.VALIDATE_MESSAGE)
 def validate_message(name: str, body: object) -> None:
     """Check that a message matches a schema."""
     names.parse_project(name, field="parent")

@@ -22,42 +22,31 @@ from subscriptions.services.projects import ensure_project
 from subscriptions.services.rows import check_name
 
 
-@serve("PUT", SUBSCRIPTION, SUBSCRIBER + "CreateSubscription", takes=fields.SUBSCRIPTION, gives=fields.SUBSCRIPTION)
+@serve("PUT", SUBSCRIPTION, SUBSCRIBER, takes=fields.SUBSCRIPTION, gives=fields.SUBSCRIPTION)
 def create_subscription(name: str, body: object, caller: Principal) -> Any:
     """Create a subscription."""
     return subscription_resource(subscriptions.create_subscription(name=name, subscription=body, caller=caller))
 
 
-@serve("GET", SUBSCRIPTION, SUBSCRIBER + "GetSubscription", gives=fields.SUBSCRIPTION)
+@serve("GET", SUBSCRIPTION, SUBSCRIBER, gives=fields.SUBSCRIPTION)
 def get_subscription(name: str) -> Any:
     """Return a subscription."""
     return subscription_described(selectors.get_subscription(name=name))
 
 
-@serve(
-    "PATCH",
-    SUBSCRIPTION,
-    SUBSCRIBER + "UpdateSubscription",
-    takes=fields.UPDATE_SUBSCRIPTION,
-    gives=fields.SUBSCRIPTION,
-)
+@serve("PATCH", SUBSCRIPTION, SUBSCRIBER, takes=fields.UPDATE_SUBSCRIPTION, gives=fields.SUBSCRIPTION)
 def update_subscription(name: str, body: object, caller: Principal) -> Any:
     """Change the fields of a subscription that the mask names."""
     return subscription_resource_updated(subscriptions.update_subscription(name=name, request=body, caller=caller))
 
 
-@serve("DELETE", SUBSCRIPTION, SUBSCRIBER + "DeleteSubscription")
+@serve("DELETE", SUBSCRIPTION, SUBSCRIBER)
 def delete_subscription(name: str) -> None:
     """Delete a subscription with its backlog."""
     subscriptions.delete_subscription(name=name)
 
 
-@serve(
-    "GET",
-    PROJECT + "/subscriptions",
-    SUBSCRIBER + "ListSubscriptions",
-    gives=list_of("subscriptions", fields.SUBSCRIPTION),
-)
+@serve("GET", PROJECT + "/subscriptions", SUBSCRIBER, gives=list_of("subscriptions", fields.SUBSCRIPTION))
 def list_subscriptions(name: str, page: Page, caller: Principal) -> Any:
     """Return the subscriptions of a project."""
     owner = ensure_project(project=names.parse_project(name), caller=caller)
@@ -66,28 +55,26 @@ def list_subscriptions(name: str, page: Page, caller: Principal) -> Any:
     return listed("subscriptions", [subscription_resource(row) for row in rows], token)
 
 
-@serve("POST", SUBSCRIPTION + ":modifyPushConfig", SUBSCRIBER + "ModifyPushConfig", takes=fields.MODIFY_PUSH_CONFIG)
+@serve("POST", SUBSCRIPTION + ":modifyPushConfig", SUBSCRIBER, takes=fields.MODIFY_PUSH_CONFIG)
 def modify_push_config(name: str, body: object, caller: Principal) -> None:
     """Change the push config: from push to pull, from pull to push, or to another endpoint."""
     subscriptions.modify_push_config(name=name, request=body, caller=caller)
 
 
-@serve(
-    "POST", SUBSCRIPTION + ":detach", "google.pubsub.v1.Publisher.DetachSubscription", takes=fields.DETACH_SUBSCRIPTION
-)
+@serve("POST", SUBSCRIPTION + ":detach", "google.pubsub.v1.Publisher.", takes=fields.DETACH_SUBSCRIPTION)
 def detach_subscription(name: str, body: object) -> None:
     """Detach a subscription from its topic permanently."""
     check_name(fields.DETACH_SUBSCRIPTION.read(body), name, field="subscription")
     subscriptions.detach_subscription(name=name)
 
 
-@serve("POST", SUBSCRIPTION + ":pause", "pushhub.v1.Subscriptions.PauseSubscription")
+@serve("POST", SUBSCRIPTION + ":pause", "pushhub.v1.Subscriptions.")
 def pause_subscription(name: str, caller: Principal) -> None:
     """Stop pushing, and keep the push config and the messages."""
     subscriptions.pause_subscription(name=name, caller=caller)
 
 
-@serve("POST", SUBSCRIPTION + ":resume", "pushhub.v1.Subscriptions.ResumeSubscription")
+@serve("POST", SUBSCRIPTION + ":resume", "pushhub.v1.Subscriptions.")
 def resume_subscription(name: str, caller: Principal) -> None:
     """Push again, with the push config from before the pause."""
     subscriptions.resume_subscription(name=name, caller=caller)

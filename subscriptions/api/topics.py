@@ -17,31 +17,31 @@ from subscriptions.services import topics
 from subscriptions.services.projects import ensure_project
 
 
-@serve("PUT", TOPIC, PUBLISHER + "CreateTopic", takes=fields.TOPIC, gives=fields.TOPIC)
+@serve("PUT", TOPIC, PUBLISHER, takes=fields.TOPIC, gives=fields.TOPIC)
 def create_topic(name: str, body: object, caller: Principal) -> Any:
     """Create a topic."""
     return topic_resource(topics.create_topic(name=name, topic=body, caller=caller))
 
 
-@serve("GET", TOPIC, PUBLISHER + "GetTopic", gives=fields.TOPIC)
+@serve("GET", TOPIC, PUBLISHER, gives=fields.TOPIC)
 def get_topic(name: str) -> Any:
     """Return a topic."""
     return topic_resource(selectors.get_topic(name=name))
 
 
-@serve("PATCH", TOPIC, PUBLISHER + "UpdateTopic", takes=fields.UPDATE_TOPIC, gives=fields.TOPIC)
+@serve("PATCH", TOPIC, PUBLISHER, takes=fields.UPDATE_TOPIC, gives=fields.TOPIC)
 def update_topic(name: str, body: object, caller: Principal) -> Any:
     """Change the fields of a topic that the mask names."""
     return topic_resource(topics.update_topic(name=name, request=body, caller=caller))
 
 
-@serve("DELETE", TOPIC, PUBLISHER + "DeleteTopic")
+@serve("DELETE", TOPIC, PUBLISHER)
 def delete_topic(name: str) -> None:
     """Delete a topic. Its subscriptions keep their messages."""
     topics.delete_topic(name=name)
 
 
-@serve("GET", PROJECT + "/topics", PUBLISHER + "ListTopics", gives=list_of("topics", fields.TOPIC))
+@serve("GET", PROJECT + "/topics", PUBLISHER, gives=list_of("topics", fields.TOPIC))
 def list_topics(name: str, page: Page, caller: Principal) -> Any:
     """Return the topics of a project."""
     owner = ensure_project(project=names.parse_project(name), caller=caller)
@@ -51,7 +51,7 @@ def list_topics(name: str, page: Page, caller: Principal) -> Any:
     return listed("topics", [topic_resource(row) for row in rows], token)
 
 
-@serve("GET", TOPIC + "/subscriptions", PUBLISHER + "ListTopicSubscriptions", gives=list_of_names("subscriptions"))
+@serve("GET", TOPIC + "/subscriptions", PUBLISHER, gives=list_of_names("subscriptions"))
 def list_topic_subscriptions(name: str, page: Page) -> Any:
     """Return the names of the subscriptions attached to a topic. They may belong to other projects."""
     topic = selectors.get_topic(name=name)

@@ -16,7 +16,7 @@ SERVICE = "google.pubsub.v1.MessageTransforms."
 @serve(
     "POST",
     PROJECT + ":validateMessageTransform",
-    SERVICE + "ValidateMessageTransform",
+    SERVICE,
     takes=fields.VALIDATE_MESSAGE_TRANSFORM,
     tag="messageTransforms",
 )
@@ -29,7 +29,7 @@ def validate_message_transform(project: str, body: object, caller: Principal) ->
 @serve(
     "POST",
     PROJECT + ":testMessageTransforms",
-    SERVICE + "TestMessageTransforms",
+    SERVICE,
     takes=fields.TEST_MESSAGE_TRANSFORMS,
     gives=fields.TEST_MESSAGE_TRANSFORMS_RESPONSE,
     tag="messageTransforms",

@@ -10,7 +10,7 @@ from django.db.models import Q
 
 from pushhub.common import names
 from pushhub.common.decimals import read_decimal
-from pushhub.common.errors import PermissionDenied
+from pushhub.common.errors import PermissionDenied, error_info
 from pushhub.common.expiring import ExpiringCache
 from pushhub.common.principals import Principal
 from pushhub.common.rows import row_or_none
@@ -84,14 +84,11 @@ def denied(permission: str, name: str) -> PermissionDenied:
     """Return the same error whether or not the resource exists, because the caller may not know."""
     return PermissionDenied(
         f"Permission '{permission}' denied on resource '{tree.full_name(name)}' (or it may not exist).",
-        details=[
-            {
-                "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-                "reason": "IAM_PERMISSION_DENIED",
-                "domain": "iam.googleapis.com",
-                "metadata": {"permission": permission, "resource": name},
-            }
-        ],
+        details=error_info(
+            "IAM_PERMISSION_DENIED",
+            domain="iam.googleapis.com",
+            metadata={"permission": permission, "resource": name},
+        ),
     )
 
 

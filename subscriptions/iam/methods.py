@@ -63,186 +63,164 @@ def _needs(permission: str, source: str, on: On = On.ITSELF) -> Requirements:
     return (Requirement(permission, source, on),)
 
 
-_PUBLISHER: dict[str, Requirements] = {
-    "CreateTopic": _needs("pubsub.topics.create", "name", On.PARENT),
-    "UpdateTopic": _needs("pubsub.topics.update", "topic.name"),
-    "Publish": _needs("pubsub.topics.publish", "topic"),
-    "GetTopic": _needs("pubsub.topics.get", "topic"),
-    "ListTopics": _needs("pubsub.topics.list", "project"),
-    "ListTopicSubscriptions": _needs("pubsub.topics.get", "topic"),
-    "ListTopicSnapshots": _needs("pubsub.topics.get", "topic"),
-    "DeleteTopic": _needs("pubsub.topics.delete", "topic"),
-    "DetachSubscription": _needs("pubsub.topics.detachSubscription", "subscription", On.ITS_TOPIC),
+_SERVICES: dict[str, dict[str, Requirements]] = {
+    "google.pubsub.v1.Publisher": {
+        "CreateTopic": _needs("pubsub.topics.create", "name", On.PARENT),
+        "UpdateTopic": _needs("pubsub.topics.update", "topic.name"),
+        "Publish": _needs("pubsub.topics.publish", "topic"),
+        "GetTopic": _needs("pubsub.topics.get", "topic"),
+        "ListTopics": _needs("pubsub.topics.list", "project"),
+        "ListTopicSubscriptions": _needs("pubsub.topics.get", "topic"),
+        "ListTopicSnapshots": _needs("pubsub.topics.get", "topic"),
+        "DeleteTopic": _needs("pubsub.topics.delete", "topic"),
+        "DetachSubscription": _needs("pubsub.topics.detachSubscription", "subscription", On.ITS_TOPIC),
+    },
+    "google.pubsub.v1.Subscriber": {
+        "CreateSubscription": (
+            Requirement("pubsub.subscriptions.create", "name", On.PARENT),
+            Requirement("pubsub.topics.attachSubscription", "topic", in_body=True),
+        ),
+        "GetSubscription": _needs("pubsub.subscriptions.get", "subscription"),
+        "UpdateSubscription": _needs("pubsub.subscriptions.update", "subscription.name"),
+        "ListSubscriptions": _needs("pubsub.subscriptions.list", "project"),
+        "DeleteSubscription": _needs("pubsub.subscriptions.delete", "subscription"),
+        "ModifyAckDeadline": _needs("pubsub.subscriptions.consume", "subscription"),
+        "Acknowledge": _needs("pubsub.subscriptions.consume", "subscription"),
+        "Pull": _needs("pubsub.subscriptions.consume", "subscription"),
+        "StreamingPull": _needs("pubsub.subscriptions.consume", "subscription"),
+        "ModifyPushConfig": _needs("pubsub.subscriptions.update", "subscription"),
+        "GetSnapshot": _needs("pubsub.snapshots.get", "snapshot"),
+        "ListSnapshots": _needs("pubsub.snapshots.list", "project"),
+        "CreateSnapshot": (
+            Requirement("pubsub.snapshots.create", "name", On.PARENT),
+            Requirement("pubsub.subscriptions.consume", "subscription", in_body=True),
+        ),
+        "UpdateSnapshot": _needs("pubsub.snapshots.update", "snapshot.name"),
+        "DeleteSnapshot": _needs("pubsub.snapshots.delete", "snapshot"),
+        "Seek": (
+            Requirement("pubsub.subscriptions.consume", "subscription"),
+            Requirement("pubsub.snapshots.seek", "snapshot", in_body=True),
+        ),
+    },
+    "google.pubsub.v1.SchemaService": {
+        "CreateSchema": _needs("pubsub.schemas.create", "parent"),
+        "GetSchema": _needs("pubsub.schemas.get", "name"),
+        "ListSchemas": _needs("pubsub.schemas.list", "parent"),
+        "ListSchemaRevisions": _needs("pubsub.schemas.listRevisions", "name"),
+        "CommitSchema": _needs("pubsub.schemas.commit", "name"),
+        "RollbackSchema": _needs("pubsub.schemas.rollback", "name"),
+        "DeleteSchemaRevision": _needs("pubsub.schemas.delete", "name"),
+        "DeleteSchema": _needs("pubsub.schemas.delete", "name"),
+        "ValidateSchema": _needs("pubsub.schemas.validate", "parent"),
+        "ValidateMessage": (
+            Requirement("pubsub.schemas.validate", "parent"),
+            Requirement("pubsub.schemas.get", "name", in_body=True),
+        ),
+    },
+    # Only REST has these.
+    "google.pubsub.v1.MessageTransforms": {
+        "ValidateMessageTransform": _needs("pubsub.messageTransforms.validate", "project"),
+        "TestMessageTransforms": (
+            Requirement("pubsub.messageTransforms.validate", "project"),
+            Requirement("pubsub.topics.get", "topic", in_body=True),
+            Requirement("pubsub.subscriptions.get", "subscription", in_body=True),
+        ),
+    },
+    # Over REST, also for service accounts, projects, folders and organizations.
+    "google.iam.v1.IAMPolicy": {
+        "GetIamPolicy": _needs("*.getIamPolicy", "resource"),
+        "SetIamPolicy": _needs("*.setIamPolicy", "resource"),
+        "TestIamPermissions": (),
+    },
+    "google.iam.admin.v1": {
+        "CreateServiceAccount": _needs("iam.serviceAccounts.create", "name"),
+        "ListServiceAccounts": _needs("iam.serviceAccounts.list", "name"),
+        "GetServiceAccount": _needs("iam.serviceAccounts.get", "name"),
+        "PatchServiceAccount": _needs("iam.serviceAccounts.update", "service_account.name"),
+        "DeleteServiceAccount": _needs("iam.serviceAccounts.delete", "name"),
+        "UndeleteServiceAccount": _needs("iam.serviceAccounts.undelete", "name", On.PARENT),
+        "EnableServiceAccount": _needs("iam.serviceAccounts.enable", "name"),
+        "DisableServiceAccount": _needs("iam.serviceAccounts.disable", "name"),
+        "CreateServiceAccountKey": _needs("iam.serviceAccountKeys.create", "name"),
+        "UploadServiceAccountKey": _needs("iam.serviceAccountKeys.create", "name"),
+        "ListServiceAccountKeys": _needs("iam.serviceAccountKeys.list", "name"),
+        "GetServiceAccountKey": _needs("iam.serviceAccountKeys.get", "name", On.PARENT),
+        "DeleteServiceAccountKey": _needs("iam.serviceAccountKeys.delete", "name", On.PARENT),
+        "DisableServiceAccountKey": _needs("iam.serviceAccountKeys.disable", "name", On.PARENT),
+        "EnableServiceAccountKey": _needs("iam.serviceAccountKeys.enable", "name", On.PARENT),
+        "CreateRole": _needs("iam.roles.create", "parent"),
+        "GetRole": _needs("iam.roles.get", "name", On.PARENT),
+        "ListRoles": _needs("iam.roles.list", "parent"),
+        "UpdateRole": _needs("iam.roles.update", "name", On.PARENT),
+        "DeleteRole": _needs("iam.roles.delete", "name", On.PARENT),
+        "UndeleteRole": _needs("iam.roles.undelete", "name", On.PARENT),
+        # The predefined roles are public.
+        "ListPredefinedRoles": (),
+        "GetPredefinedRole": (),
+    },
+    "google.iam.credentials.v1": {
+        "GenerateIdToken": _needs("iam.serviceAccounts.getOpenIdToken", "name"),
+        "GenerateAccessToken": _needs("iam.serviceAccounts.getAccessToken", "name"),
+        "SignJwt": _needs("iam.serviceAccounts.signJwt", "name"),
+        "SignBlob": _needs("iam.serviceAccounts.signBlob", "name"),
+    },
+    "google.cloudresourcemanager.v1": {
+        # Needs resourcemanager.projects.create on the parent, which the request doesn't name: create_project checks it.
+        "CreateProject": (),
+        "GetProject": _needs("resourcemanager.projects.get", "project"),
+        # Returns only the projects that the caller may get.
+        "ListProjects": (),
+        "UpdateProject": _needs("resourcemanager.projects.update", "project"),
+        "DeleteProject": _needs("resourcemanager.projects.delete", "project"),
+        "UndeleteProject": _needs("resourcemanager.projects.undelete", "project"),
+        "GetAncestry": _needs("resourcemanager.projects.get", "project"),
+    },
+    "google.monitoring.v3.MetricService": {
+        "ListTimeSeries": _needs("monitoring.timeSeries.list", "name"),
+        "ListMetricDescriptors": _needs("monitoring.metricDescriptors.list", "name"),
+        "GetMetricDescriptor": _needs("monitoring.metricDescriptors.get", "name"),
+    },
+    # It opens connections to the endpoint and may send it a probe, so it needs more than to view the subscription.
+    "pushhub.v1.Diagnostics": {
+        "DiagnoseSubscription": _needs("pubsub.subscriptions.update", "subscription"),
+        # It tells of the subscriptions that the caller may pull from.
+        "GetMessage": (),
+    },
+    # Pub/Sub can't pause a subscription and keep its push config.
+    "pushhub.v1.Subscriptions": {
+        "PauseSubscription": _needs("pubsub.subscriptions.update", "subscription"),
+        "ResumeSubscription": _needs("pubsub.subscriptions.update", "subscription"),
+    },
+    # Dead letters come from the backlog of the subscription that the request names. A redrive changes what it is owed,
+    # as a seek does.
+    "pushhub.v1.DeadLetters": {
+        "ListDeadLetters": _needs("pubsub.subscriptions.get", "subscription"),
+        "GetDeadLetter": _needs("pubsub.subscriptions.consume", "subscription"),
+        "RedriveDeadLetters": _needs("pubsub.subscriptions.consume", "subscription"),
+        "DiscardDeadLetters": _needs("pubsub.subscriptions.consume", "subscription"),
+        "DeadLetterMessages": _needs("pubsub.subscriptions.consume", "subscription"),
+        "SkipMessages": _needs("pubsub.subscriptions.consume", "subscription"),
+    },
+    # Only the console uses the rest, which has pages for resources that the REST API doesn't have.
+    "google.cloud.resourcemanager.v3.Organizations": {
+        "GetOrganization": _needs("resourcemanager.organizations.get", "name")
+    },
+    "google.cloud.resourcemanager.v3.Folders": {
+        "GetFolder": _needs("resourcemanager.folders.get", "name"),
+        "CreateFolder": _needs("resourcemanager.folders.create", "parent"),
+        "UpdateFolder": _needs("resourcemanager.folders.update", "folder.name"),
+        "DeleteFolder": _needs("resourcemanager.folders.delete", "name"),
+    },
+    # Needed on each project of the perimeter.
+    "google.identity.accesscontextmanager.v1.AccessContextManager": {
+        f"{verb}ServicePerimeter": _needs(f"accesscontextmanager.servicePerimeters.{verb.lower()}", "project")
+        for verb in ("Get", "Create", "Update", "Delete")
+    },
+    "google.logging.v2.LoggingServiceV2": {"ListLogEntries": _needs("logging.logEntries.list", "resource_name")},
 }
-_SUBSCRIBER: dict[str, Requirements] = {
-    "CreateSubscription": (
-        Requirement("pubsub.subscriptions.create", "name", On.PARENT),
-        Requirement("pubsub.topics.attachSubscription", "topic", in_body=True),
-    ),
-    "GetSubscription": _needs("pubsub.subscriptions.get", "subscription"),
-    "UpdateSubscription": _needs("pubsub.subscriptions.update", "subscription.name"),
-    "ListSubscriptions": _needs("pubsub.subscriptions.list", "project"),
-    "DeleteSubscription": _needs("pubsub.subscriptions.delete", "subscription"),
-    "ModifyAckDeadline": _needs("pubsub.subscriptions.consume", "subscription"),
-    "Acknowledge": _needs("pubsub.subscriptions.consume", "subscription"),
-    "Pull": _needs("pubsub.subscriptions.consume", "subscription"),
-    "StreamingPull": _needs("pubsub.subscriptions.consume", "subscription"),
-    "ModifyPushConfig": _needs("pubsub.subscriptions.update", "subscription"),
-    "GetSnapshot": _needs("pubsub.snapshots.get", "snapshot"),
-    "ListSnapshots": _needs("pubsub.snapshots.list", "project"),
-    "CreateSnapshot": (
-        Requirement("pubsub.snapshots.create", "name", On.PARENT),
-        Requirement("pubsub.subscriptions.consume", "subscription", in_body=True),
-    ),
-    "UpdateSnapshot": _needs("pubsub.snapshots.update", "snapshot.name"),
-    "DeleteSnapshot": _needs("pubsub.snapshots.delete", "snapshot"),
-    "Seek": (
-        Requirement("pubsub.subscriptions.consume", "subscription"),
-        Requirement("pubsub.snapshots.seek", "snapshot", in_body=True),
-    ),
+METHODS: Mapping[str, Requirements] = {
+    f"{service}.{method}": row for service, rows in _SERVICES.items() for method, row in rows.items()
 }
-_SCHEMA_SERVICE: dict[str, Requirements] = {
-    "CreateSchema": _needs("pubsub.schemas.create", "parent"),
-    "GetSchema": _needs("pubsub.schemas.get", "name"),
-    "ListSchemas": _needs("pubsub.schemas.list", "parent"),
-    "ListSchemaRevisions": _needs("pubsub.schemas.listRevisions", "name"),
-    "CommitSchema": _needs("pubsub.schemas.commit", "name"),
-    "RollbackSchema": _needs("pubsub.schemas.rollback", "name"),
-    "DeleteSchemaRevision": _needs("pubsub.schemas.delete", "name"),
-    "DeleteSchema": _needs("pubsub.schemas.delete", "name"),
-    "ValidateSchema": _needs("pubsub.schemas.validate", "parent"),
-    "ValidateMessage": (
-        Requirement("pubsub.schemas.validate", "parent"),
-        Requirement("pubsub.schemas.get", "name", in_body=True),
-    ),
-}
-#: Only REST has these.
-_MESSAGE_TRANSFORMS: dict[str, Requirements] = {
-    "ValidateMessageTransform": _needs("pubsub.messageTransforms.validate", "project"),
-    "TestMessageTransforms": (
-        Requirement("pubsub.messageTransforms.validate", "project"),
-        Requirement("pubsub.topics.get", "topic", in_body=True),
-        Requirement("pubsub.subscriptions.get", "subscription", in_body=True),
-    ),
-}
-#: Over REST, also for service accounts, projects, folders and organizations.
-_IAM_POLICY: dict[str, Requirements] = {
-    "GetIamPolicy": _needs("*.getIamPolicy", "resource"),
-    "SetIamPolicy": _needs("*.setIamPolicy", "resource"),
-    "TestIamPermissions": (),
-}
-_IAM_ADMIN: dict[str, Requirements] = {
-    "CreateServiceAccount": _needs("iam.serviceAccounts.create", "name"),
-    "ListServiceAccounts": _needs("iam.serviceAccounts.list", "name"),
-    "GetServiceAccount": _needs("iam.serviceAccounts.get", "name"),
-    "PatchServiceAccount": _needs("iam.serviceAccounts.update", "service_account.name"),
-    "DeleteServiceAccount": _needs("iam.serviceAccounts.delete", "name"),
-    "UndeleteServiceAccount": _needs("iam.serviceAccounts.undelete", "name", On.PARENT),
-    "EnableServiceAccount": _needs("iam.serviceAccounts.enable", "name"),
-    "DisableServiceAccount": _needs("iam.serviceAccounts.disable", "name"),
-    "CreateServiceAccountKey": _needs("iam.serviceAccountKeys.create", "name"),
-    "UploadServiceAccountKey": _needs("iam.serviceAccountKeys.create", "name"),
-    "ListServiceAccountKeys": _needs("iam.serviceAccountKeys.list", "name"),
-    "GetServiceAccountKey": _needs("iam.serviceAccountKeys.get", "name", On.PARENT),
-    "DeleteServiceAccountKey": _needs("iam.serviceAccountKeys.delete", "name", On.PARENT),
-    "DisableServiceAccountKey": _needs("iam.serviceAccountKeys.disable", "name", On.PARENT),
-    "EnableServiceAccountKey": _needs("iam.serviceAccountKeys.enable", "name", On.PARENT),
-    "CreateRole": _needs("iam.roles.create", "parent"),
-    "GetRole": _needs("iam.roles.get", "name", On.PARENT),
-    "ListRoles": _needs("iam.roles.list", "parent"),
-    "UpdateRole": _needs("iam.roles.update", "name", On.PARENT),
-    "DeleteRole": _needs("iam.roles.delete", "name", On.PARENT),
-    "UndeleteRole": _needs("iam.roles.undelete", "name", On.PARENT),
-    # The predefined roles are public.
-    "ListPredefinedRoles": (),
-    "GetPredefinedRole": (),
-}
-_IAM_CREDENTIALS: dict[str, Requirements] = {
-    "GenerateIdToken": _needs("iam.serviceAccounts.getOpenIdToken", "name"),
-    "GenerateAccessToken": _needs("iam.serviceAccounts.getAccessToken", "name"),
-    "SignJwt": _needs("iam.serviceAccounts.signJwt", "name"),
-    "SignBlob": _needs("iam.serviceAccounts.signBlob", "name"),
-}
-_RESOURCE_MANAGER: dict[str, Requirements] = {
-    # Needs resourcemanager.projects.create on the parent, which the request doesn't name: create_project checks it.
-    "CreateProject": (),
-    "GetProject": _needs("resourcemanager.projects.get", "project"),
-    # Returns only the projects that the caller may get.
-    "ListProjects": (),
-    "UpdateProject": _needs("resourcemanager.projects.update", "project"),
-    "DeleteProject": _needs("resourcemanager.projects.delete", "project"),
-    "UndeleteProject": _needs("resourcemanager.projects.undelete", "project"),
-    "GetAncestry": _needs("resourcemanager.projects.get", "project"),
-}
-_MONITORING: dict[str, Requirements] = {
-    "ListTimeSeries": _needs("monitoring.timeSeries.list", "name"),
-    "ListMetricDescriptors": _needs("monitoring.metricDescriptors.list", "name"),
-    "GetMetricDescriptor": _needs("monitoring.metricDescriptors.get", "name"),
-}
-#: It opens connections to the endpoint and may send it a probe, so it needs more than to view the subscription.
-_DIAGNOSTICS: dict[str, Requirements] = {
-    "DiagnoseSubscription": _needs("pubsub.subscriptions.update", "subscription"),
-    # It tells of the subscriptions that the caller may pull from.
-    "GetMessage": (),
-}
-#: Pub/Sub can't pause a subscription and keep its push config.
-_SUBSCRIPTIONS: dict[str, Requirements] = {
-    "PauseSubscription": _needs("pubsub.subscriptions.update", "subscription"),
-    "ResumeSubscription": _needs("pubsub.subscriptions.update", "subscription"),
-}
-#: Dead letters come from the backlog of the subscription that the request names. A redrive changes what it is owed, as
-#: a seek does.
-_DEAD_LETTERS: dict[str, Requirements] = {
-    "ListDeadLetters": _needs("pubsub.subscriptions.get", "subscription"),
-    "GetDeadLetter": _needs("pubsub.subscriptions.consume", "subscription"),
-    "RedriveDeadLetters": _needs("pubsub.subscriptions.consume", "subscription"),
-    "DiscardDeadLetters": _needs("pubsub.subscriptions.consume", "subscription"),
-    "DeadLetterMessages": _needs("pubsub.subscriptions.consume", "subscription"),
-    "SkipMessages": _needs("pubsub.subscriptions.consume", "subscription"),
-}
-#: Only the console uses the rest, which has pages for resources that the REST API doesn't have.
-_ORGANIZATIONS: dict[str, Requirements] = {
-    "GetOrganization": _needs("resourcemanager.organizations.get", "name"),
-}
-_FOLDERS: dict[str, Requirements] = {
-    "GetFolder": _needs("resourcemanager.folders.get", "name"),
-    "CreateFolder": _needs("resourcemanager.folders.create", "parent"),
-    "UpdateFolder": _needs("resourcemanager.folders.update", "folder.name"),
-    "DeleteFolder": _needs("resourcemanager.folders.delete", "name"),
-}
-#: Needed on each project of the perimeter.
-_PERIMETERS: dict[str, Requirements] = {
-    f"{verb}ServicePerimeter": _needs(f"accesscontextmanager.servicePerimeters.{verb.lower()}", "project")
-    for verb in ("Get", "Create", "Update", "Delete")
-}
-_LOGGING: dict[str, Requirements] = {
-    "ListLogEntries": _needs("logging.logEntries.list", "resource_name"),
-}
-
-
-def _table() -> dict[str, Requirements]:
-    services = {
-        "google.pubsub.v1.Publisher": _PUBLISHER,
-        "google.pubsub.v1.Subscriber": _SUBSCRIBER,
-        "google.pubsub.v1.SchemaService": _SCHEMA_SERVICE,
-        "google.pubsub.v1.MessageTransforms": _MESSAGE_TRANSFORMS,
-        "google.iam.v1.IAMPolicy": _IAM_POLICY,
-        "google.iam.admin.v1": _IAM_ADMIN,
-        "google.iam.credentials.v1": _IAM_CREDENTIALS,
-        "google.cloudresourcemanager.v1": _RESOURCE_MANAGER,
-        "google.monitoring.v3.MetricService": _MONITORING,
-        "pushhub.v1.Diagnostics": _DIAGNOSTICS,
-        "pushhub.v1.DeadLetters": _DEAD_LETTERS,
-        "pushhub.v1.Subscriptions": _SUBSCRIPTIONS,
-        "google.cloud.resourcemanager.v3.Organizations": _ORGANIZATIONS,
-        "google.cloud.resourcemanager.v3.Folders": _FOLDERS,
-        "google.identity.accesscontextmanager.v1.AccessContextManager": _PERIMETERS,
-        "google.logging.v2.LoggingServiceV2": _LOGGING,
-    }
-    return {f"{service}.{method}": row for service, rows in services.items() for method, row in rows.items()}
-
-
-METHODS: Mapping[str, Requirements] = _table()
 
 
 def authorize(caller: Principal, method: str, names: Mapping[str, str]) -> None:

@@ -103,11 +103,7 @@ _ROLES = (
         "Cloud Pub/Sub Service Agent",
         ACCOUNT_READ | ACCOUNT_TOKENS | {"resourcemanager.projects.get"},
     ),
-    Role(
-        "roles/iam.serviceAccountUser",
-        "Service Account User",
-        ACCOUNT_READ | PROJECT_READ | {ACT_AS},
-    ),
+    Role("roles/iam.serviceAccountUser", "Service Account User", ACCOUNT_READ | PROJECT_READ | {ACT_AS}),
     Role(TOKEN_CREATOR, "Service Account Token Creator", ACCOUNT_READ | PROJECT_READ | ACCOUNT_TOKENS),
     Role(
         "roles/iam.serviceAccountOpenIdTokenCreator",
@@ -148,11 +144,7 @@ _ROLES = (
         ORGANIZATION_READ | ORGANIZATION_POLICY | FOLDER_READ | FOLDER_POLICY | PROJECT_READ | PROJECT_POLICY,
     ),
     Role("roles/resourcemanager.organizationViewer", "Organization Viewer", ORGANIZATION_READ),
-    Role(
-        "roles/accesscontextmanager.policyAdmin",
-        "Access Context Manager Admin",
-        PERIMETER_READ | PERIMETER_WRITE,
-    ),
+    Role("roles/accesscontextmanager.policyAdmin", "Access Context Manager Admin", PERIMETER_READ | PERIMETER_WRITE),
     Role("roles/accesscontextmanager.policyReader", "Access Context Manager Reader", PERIMETER_READ),
     Role("roles/monitoring.viewer", "Monitoring Viewer", MONITORING_READ | {"resourcemanager.projects.get"}),
     Role("roles/run.invoker", "Cloud Run Invoker", RUN_INVOKE),

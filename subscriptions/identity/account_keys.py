@@ -6,6 +6,7 @@ import base64
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -128,12 +129,15 @@ def delete_service_account_key(*, name: str) -> None:
     forget_callers()
 
 
-def disable_service_account_key(*, name: str) -> None:
-    _set_disabled(name, disabled=True)
+def disable_service_account_key(*, name: str, disabled: bool = True) -> None:
+    with transaction.atomic():
+        key = get_service_account_key(name=name)
+        key.disabled = disabled
+        key.save(update_fields=["disabled"])
+    forget_callers()
 
 
-def enable_service_account_key(*, name: str) -> None:
-    _set_disabled(name, disabled=False)
+enable_service_account_key = partial(disable_service_account_key, disabled=False)
 
 
 def key_file(row: ServiceAccountKey, private_key: str) -> bytes:
@@ -167,11 +171,3 @@ def _add(name: str, row: ServiceAccountKey) -> ServiceAccountKey:
             raise AlreadyExists("The key belongs to a service account already.")
         row.save(force_insert=True)
     return row
-
-
-def _set_disabled(name: str, *, disabled: bool) -> None:
-    with transaction.atomic():
-        key = get_service_account_key(name=name)
-        key.disabled = disabled
-        key.save(update_fields=["disabled"])
-    forget_callers()

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from django.conf import settings
 
 from pushhub.common.clock import utcnow
-from pushhub.common.errors import PermissionDenied, Unauthenticated
+from pushhub.common.errors import PermissionDenied, Unauthenticated, error_info
 from pushhub.common.principals import Principal
 from subscriptions.identity import audiences
 from subscriptions.identity.access_tokens import find_access_token
@@ -110,12 +110,5 @@ def account_principal(account: ServiceAccount) -> Principal:
 def _check_scopes(scopes: Iterable[str]) -> None:
     if not opens_the_api(scopes):
         raise PermissionDenied(
-            "Request had insufficient authentication scopes.",
-            details=[
-                {
-                    "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-                    "reason": "ACCESS_TOKEN_SCOPE_INSUFFICIENT",
-                    "domain": "googleapis.com",
-                }
-            ],
+            "Request had insufficient authentication scopes.", details=error_info("ACCESS_TOKEN_SCOPE_INSUFFICIENT")
         )

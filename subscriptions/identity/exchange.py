@@ -52,10 +52,7 @@ def mark_used(token: str, assertion: Assertion) -> None:
     identity = f"{assertion.account.pk}:{assertion.claims['jti']}" if "jti" in assertion.claims else token
     used, is_new = UsedAssertion.objects.get_or_create(
         digest=hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest(),
-        defaults={
-            "first_used_at": utcnow(),
-            "expires_at": datetime.fromtimestamp(assertion.claims["exp"], UTC),
-        },
+        defaults={"first_used_at": utcnow(), "expires_at": datetime.fromtimestamp(assertion.claims["exp"], UTC)},
     )
     is_repeat = "jti" not in assertion.claims and utcnow() - used.first_used_at <= timedelta(seconds=REPEAT_SECONDS)
     if not is_new and not is_repeat:

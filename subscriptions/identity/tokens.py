@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from django.conf import settings
 
@@ -29,11 +29,8 @@ MAX_AUDIENCE_CHARACTERS = 2048
 REQUIRED_CLAIMS = ["iss", "aud", "sub", "iat", "exp"]
 
 
-class TokenDenied(PushHubError):
+class TokenDenied(PushHubError, code="PERMISSION_DENIED", http_status=403):
     """No token for this account. `reason` is a bounded word, which a metric label can hold."""
-
-    code: ClassVar[str] = "PERMISSION_DENIED"
-    http_status: ClassVar[int] = 403
 
     def __init__(self, reason: Literal["account_unknown", "account_disabled", "token_denied"], *, email: str) -> None:
         super().__init__(f"No token can be made for {clipped(email)} ({reason}).")

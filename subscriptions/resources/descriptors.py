@@ -34,7 +34,7 @@ def message_of(
     descriptor: Descriptor, *, kinds: Mapping[str, protojson.Kind] = NO_KINDS, output_only: Collection[str] = ()
 ) -> protojson.Message:
     """Return the field table of a message and of every message in it. `kinds` replaces the derived type of a field."""
-    name = _name_in_package(descriptor)
+    name = descriptor.full_name.removeprefix(descriptor.file.package).removeprefix(".")
     return protojson.Message(
         descriptor.name,
         {
@@ -51,10 +51,6 @@ def message_of(
             if len(oneof.fields) > 1
         },
     )
-
-
-def _name_in_package(descriptor: Descriptor) -> str:
-    return descriptor.full_name.removeprefix(descriptor.file.package).removeprefix(".")
 
 
 def _kind_of(

@@ -8,17 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pushhub.common.protojson import (
-    Bool,
-    Duration,
-    Enum,
-    Message,
-    Repeated,
-    String,
-    StringMap,
-    Struct,
-    Timestamp,
-)
+from pushhub.common.protojson import Bool, Duration, Enum, Message, Repeated, String, StringMap, Struct, Timestamp
 from pushhub.common.pubsubtypes import pubsub
 from subscriptions.resources import bounds
 from subscriptions.resources.descriptors import message_of

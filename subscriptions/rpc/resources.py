@@ -20,7 +20,7 @@ Subscription = pubsub.Subscription
 Topic = pubsub.Topic
 
 
-def name_complete(request: Any) -> None:
+def complete_name(request: Any) -> None:
     """Give a subscription without a name a random one, in the project of its topic (pubsub.proto)."""
     if not request.name:
         project, _topic = names.parse_topic(request.topic, field="topic")
@@ -50,7 +50,7 @@ PUBLISHER: dict[str, Method] = dict(
 SUBSCRIBER: dict[str, Method] = dict(
     [
         answered_by(
-            subscriptions.create_subscription, request=Subscription, answer=Subscription, complete=name_complete
+            subscriptions.create_subscription, request=Subscription, answer=Subscription, complete=complete_name
         ),
         answered_by(subscriptions.get_subscription, answer=Subscription),
         answered_by(

@@ -46,7 +46,7 @@ def create_project(
     names.check_new_project(project_id, field="projectId")
     may_create(caller, parent, name=names.project_name(project_id))
     with transaction.atomic():
-        project, is_new = _project_create(project_id, parent, created_at or utcnow(), caller)
+        project, is_new = _create_project(project_id, parent, created_at or utcnow(), caller)
     if not is_new:
         raise already_exists(project_id)
     return project
@@ -66,14 +66,14 @@ def ensure_project(*, project: str, caller: Principal = OPERATOR) -> Project:
     if settings.DEVELOPMENT and not selectors.project_exists(project=project):
         names.check_new_project(project, field="name")
         with transaction.atomic():
-            return _project_create(project, None, utcnow(), caller)[0]
+            return _create_project(project, None, utcnow(), caller)[0]
     row = selectors.get_project(project=project)
     if row.delete_requested_at is not None:
         raise FailedPrecondition(f"Project {row.project_id} has been deleted.")
     return row
 
 
-def _project_create(
+def _create_project(
     project_id: str, parent: Organization | Folder | None, created_at: datetime, caller: Principal
 ) -> tuple[Project, bool]:
     """Return the project and whether it is new. Ids of old projects and the emulator's may differ in case alone."""

@@ -61,7 +61,7 @@ def create_schema(*, parent: str, schema_id: str, schema: object, caller: Princi
     name = names.schema_name(project_id, schema_id)
     _plain(name, field="schemaId")
     resource = read_schema(schema)
-    definition = _definition_read(resource)
+    definition = _read_definition(resource)
     with transaction.atomic():
         project = ensure_project(project=project_id, caller=caller)
         check_free(Schema.objects.filter(project=project, schema_id=schema_id), schema_id)
@@ -79,7 +79,7 @@ def commit_schema(*, name: str, request: object) -> SchemaRevision:
     check_name(parsed, name)
     resource = read_schema(parsed.get("schema", {}))
     check_name(resource, name)
-    definition = _definition_read(resource)
+    definition = _read_definition(resource)
     # Comparing may take seconds, so the lock is only held for the revisions that came meanwhile.
     compared = _check_compatible(selectors.get_schema(name=name), resource["type"], definition)
     with transaction.atomic():
@@ -157,7 +157,7 @@ def delete_schema_revision(*, name: str, revision_id: str = "") -> SchemaRevisio
 def validate_schema(*, schema: object) -> None:
     """Raise InvalidArgument unless a ValidateSchemaRequest's schema could be created."""
     resource = read_schema(fields.VALIDATE_SCHEMA.read(schema).get("schema", {}))
-    _definition_read(resource)
+    _read_definition(resource)
 
 
 def validate_message(*, request: object) -> None:
@@ -172,7 +172,7 @@ def validate_message(*, request: object) -> None:
         check = _validators(row.pk, row.revision_id)[encoding]
     else:
         resource = read_schema(parsed["schema"])
-        definition = _definition_read(resource)
+        definition = _read_definition(resource)
         check = definition.validators(resource["type"])[encoding]
     try:
         check(parse_bytes(parsed.get("message", ""), field="message"))
@@ -260,7 +260,7 @@ def read_schema(schema: object) -> dict[str, Any]:
     return {"definition": "", **resource}
 
 
-def _definition_read(resource: Mapping[str, Any]) -> Definition:
+def _read_definition(resource: Mapping[str, Any]) -> Definition:
     """Return the definition of a Schema that was read; InvalidArgument unless it is valid."""
     type_, text = resource["type"], resource["definition"]
     if "compiledProtoSchema" not in resource:

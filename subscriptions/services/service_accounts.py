@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 from django.db import IntegrityError, transaction
 
@@ -72,13 +73,16 @@ def update_service_account(*, name: str, request: object) -> ServiceAccount:
     return account
 
 
-def disable_service_account(*, name: str) -> None:
+def disable_service_account(*, name: str, disabled: bool = True) -> None:
     """Disable an account at once. Push tokens that it already signed stay valid for up to one hour."""
-    _set_disabled(name, disabled=True)
+    with transaction.atomic():
+        account = selectors.get_service_account(name=name)
+        account.disabled = disabled
+        account.save(update_fields=["disabled", "updated_at"])
+    forget_callers()
 
 
-def enable_service_account(*, name: str) -> None:
-    _set_disabled(name, disabled=False)
+enable_service_account = partial(disable_service_account, disabled=False)
 
 
 def delete_service_account(*, name: str) -> None:
@@ -128,11 +132,3 @@ def purge_service_accounts() -> int:
 def deleted_email(account: ServiceAccount) -> str:
     """Return an email that no lookup finds, kept unique by the unique id."""
     return f"{DELETED}{account.email}?uid={account.unique_id}"
-
-
-def _set_disabled(name: str, *, disabled: bool) -> None:
-    with transaction.atomic():
-        account = selectors.get_service_account(name=name)
-        account.disabled = disabled
-        account.save(update_fields=["disabled", "updated_at"])
-    forget_callers()

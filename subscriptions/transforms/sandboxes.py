@@ -157,19 +157,13 @@ class Sandboxes:
         return _wait(self._pool.submit(project, partial(self._why_not, project, function)))
 
     def run(
-        self,
-        project: str,
-        functions: Sequence[Function],
-        messages: Sequence[Input],
-        *,
-        seconds: float,
-        needs_all: bool = False,
+        self, project: str, functions: Sequence[Function], messages: Sequence[Input], *, seconds: float
     ) -> list[Result]:
         """Return the results of the first messages: as many as this time allows, but at least one.
 
-        With `needs_all` the first failure is the last result. Raises ResourceExhausted if other calls leave no time.
+        Raises ResourceExhausted if other calls leave no time.
         """
-        return _wait(self.submit(project, functions, messages, seconds=seconds, needs_all=needs_all))
+        return _wait(self.submit(project, functions, messages, seconds=seconds))
 
     def submit(
         self,
@@ -180,7 +174,7 @@ class Sandboxes:
         seconds: float,
         needs_all: bool = False,
     ) -> Future[list[Result]]:
-        """Return the future of what `run` returns."""
+        """Return the future of what `run` returns. With `needs_all` the first failure is the last result."""
         call = _Call(self, project, functions, messages, seconds=seconds, needs_all=needs_all)
         return self._pool.submit(project, call)
 

@@ -68,9 +68,7 @@ def _delete_settled(lanes: dict[Lane, list[PushDelivery]]) -> None:
             if len(ids) < MANY:
                 few += [statements.Settled(*lane, message_id, seek) for message_id in ids]
             else:
-                statements.delete_deliveries(
-                    subscription_id=lane.subscription_id, region=lane.region, message_ids=ids, seek=seek
-                )
+                statements.delete_deliveries(**lane._asdict(), message_ids=ids, seek=seek)
     statements.delete_settled(few)
 
 
@@ -84,8 +82,7 @@ def _forward_spent(lane: Lane, spent: Sequence[PushDelivery]) -> None:
         for ids in batches(sorted(by_id), topic_id=topic_id):
             with write_transaction(durable=False):
                 forwarded = forward_dead_letters(
-                    subscription_id=lane.subscription_id,
-                    region=lane.region,
+                    **lane._asdict(),
                     attempts={message_id: by_id[message_id].task.attempt for message_id in ids},
                     topic_id=topic_id,
                     seek=seek,
@@ -113,7 +110,7 @@ def _note_nacks(deliveries: Sequence[PushDelivery], *, now: datetime) -> list[Pu
     unowed: list[PushDelivery] = []
     for lane, group in grouped(deliveries, attrgetter("lane")).items():
         ids = [delivery.message_id for delivery in group]
-        owed = lanerows.still_waiting(subscription_id=lane.subscription_id, region=lane.region, message_ids=ids)
+        owed = lanerows.still_waiting(**lane._asdict(), message_ids=ids)
         unowed += [delivery for delivery in group if delivery.message_id not in owed]
     return unowed
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum, auto
 from typing import Any
 
 from deliveries.backlog.records import Lane
@@ -169,3 +170,23 @@ class PushDelivery:
     def result_text(self) -> str:
         """The HTTP status or the reason, as text."""
         return self.reason or str(self.status)
+
+
+class Step(Enum):
+    """A step between fetch and settle."""
+
+    #: Make the subscription's plan, and find memory for a large message and read it.
+    PLAN = auto()
+    #: Apply the subscription's message transforms.
+    TRANSFORM = auto()
+    PUSH = auto()
+
+
+def next_step(delivery: PushDelivery, plan: PushPlan | None) -> Step:
+    """Return the next step of a delivery that isn't settled; `plan` is its subscription's, if there is a valid one."""
+    # Of a subscription without an endpoint, nobody reads the messages.
+    if plan is None or (delivery.task.is_reference and plan.endpoint is not None):
+        return Step.PLAN
+    if plan.functions and (delivery.transformed is None or delivery.transformed_by != plan.functions):
+        return Step.TRANSFORM
+    return Step.PUSH

@@ -8,11 +8,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from deliveries.push.sending.delivery import PushDelivery
+from deliveries.push.sending.delivery import PushDelivery, Step, next_step
 from deliveries.push.sending.httpclient import push_client
 from deliveries.push.sending.plans import PlanBook, PushPlan
 from deliveries.push.sending.sender import send
-from deliveries.push.sending.steps import Step, next_step
 from deliveries.rules.outcome import Reason, Verdict
 from pushhub.common.background import BackgroundThread
 from pushhub.common.servers import new_event_loop

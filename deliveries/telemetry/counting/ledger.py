@@ -208,13 +208,7 @@ def note_quarantine(name: str, *, reason: str, job: str) -> None:
     """Note a file that cannot be read. It was moved away, so it is not found again."""
     Segment.objects.update_or_create(
         name=name,
-        defaults={
-            "state": Segment.State.QUARANTINED,
-            "reason": reason[:255],
-            "rows": 0,
-            "job": job,
-            "at": utcnow(),
-        },
+        defaults={"state": Segment.State.QUARANTINED, "reason": reason[:255], "rows": 0, "job": job, "at": utcnow()},
     )
 
 

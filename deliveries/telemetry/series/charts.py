@@ -1,7 +1,7 @@
 """Charts as inline SVG, for the console and the report. They load no fonts and no other files.
 
-Colours are CSS variables, so that the same drawing fits light and dark pages (STYLE). Each period has a title with its
-time and all its values, which browsers show and the console's script (static/deliveries/charts.js) reads.
+Colours are CSS variables, so that the same drawing fits light and dark pages (charts.css). Each period has a title
+with its time and all its values, which browsers show and the console's script (static/deliveries/charts.js) reads.
 """
 
 from __future__ import annotations
@@ -24,32 +24,6 @@ MAX_LABELS = 8
 CHARACTER = 7
 _STEPS = (60, 300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 2 * 86400, 7 * 86400, 30 * 86400)
 
-STYLE = """
-.chart { color: var(--chart-ink); width: 100%; height: auto; display: block; }
-.chart text { font: 11px system-ui, sans-serif; fill: currentColor; }
-.chart .grid { stroke: currentColor; stroke-opacity: .18; }
-.chart path.line { fill: none; stroke-width: 1.75; stroke-linejoin: round; }
-.chart path.before { stroke-dasharray: 5 4; stroke-opacity: .75; }
-.chart circle.line { stroke: none; }
-.chart .gaps rect, .charts .legend .gap { fill: var(--chart-ink); background: var(--chart-ink); opacity: .13; }
-.chart .slots rect { fill: currentColor; fill-opacity: 0; }
-.chart .slots rect:hover, .chart .slots rect.chosen { fill-opacity: .13; }
-.charts figure { margin: 0 0 1.5em; max-width: 60em; }
-.charts figcaption { color: var(--chart-ink); font-weight: 600; margin-bottom: .25em; }
-.charts .legend { color: var(--chart-ink); font-size: .85em; margin: .25em 0 0 4em; }
-.charts .legend span { display: inline-block; margin-right: 1.25em; white-space: nowrap; }
-.charts .legend i { display: inline-block; width: .8em; height: .8em; margin-right: .4em; border-radius: 2px; }
-.charts .legend i.before { height: .2em; vertical-align: middle; }
-.charts .none { color: var(--chart-ink); padding: 2em 4em; }
-@media (max-width: 640px) {
-  .chart text { font-size: 18px; } .chart text.second { display: none; }
-  .charts .legend { margin-left: 0; } .charts .none { padding: 1.5em 0; }
-}
-""" + "".join(
-    f".chart .c{number} {{ fill: var(--c{number}); }} .chart path.c{number} {{ stroke: var(--c{number}); }} "
-    f".charts .legend .c{number} {{ background: var(--c{number}); }}\n"
-    for number in range(COLOURS)
-)
 #: Each colour has a contrast of 3 to 1 with its page, and colour-blind readers can tell any two apart (test_charts.py).
 LIGHT = (
     "--chart-ink:#24292f;--c0:#09786a;--c1:#d01514;--c2:#0050e7;--c3:#e47300;--c4:#5e2b92;--c5:#213641;--c6:#b578b7;"

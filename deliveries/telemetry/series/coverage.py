@@ -52,7 +52,4 @@ def coverage(span: Span, counted_to: datetime | None, *, clock: Clock = utcnow) 
     step = int(span.period.total_seconds())
     rounds = GaugeRound.objects.filter(at__in=span.minutes).values_list("at", flat=True)
     taken = {int(at.timestamp()) // step * step for at in rounds}
-    return Coverage(
-        counted=[at < counted_until for at in times],
-        taken=[at in taken or at < kept_from for at in times],
-    )
+    return Coverage(counted=[at < counted_until for at in times], taken=[at in taken or at < kept_from for at in times])

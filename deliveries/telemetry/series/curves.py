@@ -185,23 +185,19 @@ def gauges(span: Span, taken: Sequence[bool]) -> Gauges:
     An idle subscription may have no row (gauges.py). Its values are zero, except for its push window.
     """
     rows = GaugeMinute.objects.filter(of_resources([span.resource], at__in=span.minutes)).order_by("at")
-    last: dict[int, tuple[int, int, int]] = {}
-    largest: dict[int, tuple[int, int]] = {}
+    #: The last three values of each period, and the largest two.
+    periods: dict[int, tuple[float, ...]] = {}
     columns = ("at", "undelivered", "outstanding", "push_window", "oldest_unacked_seconds", "backoff_ms")
     for at, undelivered, outstanding, window, age, backoff_ms in rows.values_list(*columns):
         period = span.period_of(at)
-        last[period] = (undelivered, outstanding, window)
-        oldest, longest_ms = largest.get(period, (0, 0))
-        largest[period] = (max(oldest, age), max(longest_ms, backoff_ms))
+        *_, oldest, longest = periods.get(period, (0, 0))
+        periods[period] = (undelivered, outstanding, window, max(oldest, age), max(longest, backoff_ms / 1000))
     idle = [0.0 if is_taken else None for is_taken in taken]
 
-    def curve(values: dict[int, float], absent: Sequence[float | None]) -> Values:
-        return [values.get(at, default) for at, default in zip(span.times, absent, strict=True)]
+    def curve(place: int, absent: Sequence[float | None] = idle) -> Values:
+        return [
+            float(periods[at][place]) if at in periods else default
+            for at, default in zip(span.times, absent, strict=True)
+        ]
 
-    return Gauges(
-        undelivered=curve({at: float(values[0]) for at, values in last.items()}, idle),
-        outstanding=curve({at: float(values[1]) for at, values in last.items()}, idle),
-        push_window=curve({at: float(values[2]) for at, values in last.items()}, [None] * len(idle)),
-        oldest_unacked_seconds=curve({at: float(values[0]) for at, values in largest.items()}, idle),
-        backoff_seconds=curve({at: values[1] / 1000 for at, values in largest.items()}, idle),
-    )
+    return Gauges(curve(0), curve(1), curve(2, [None] * len(idle)), curve(3), curve(4))

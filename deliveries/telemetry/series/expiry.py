@@ -49,7 +49,7 @@ def expire_segments(folder: Path) -> int:
     Other files, such as the remains of deleted files on NFS, stay and do no harm.
     """
     before_ms = (time.time() - settings.JOURNAL_DAYS * 86400) * 1000
-    deleted = _shipped_expire(before_ms) if settings.JOURNAL_BUCKET else 0
+    deleted = _expire_shipped(before_ms) if settings.JOURNAL_BUCKET else 0
     for hour in sorted((folder / files.SEALED).glob("dt=*/hour=*")):
         has_younger = False
         for path in hour.iterdir():
@@ -69,7 +69,7 @@ def expire_segments(folder: Path) -> int:
     return deleted
 
 
-def _shipped_expire(before_ms: float) -> int:
+def _expire_shipped(before_ms: float) -> int:
     try:
         return shipping.expire(before_ms=before_ms)
     except (OSError, PushHubError) as error:

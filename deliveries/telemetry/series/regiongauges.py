@@ -215,21 +215,10 @@ def _emptied(at: datetime) -> Iterable[tuple[str, str]]:
 
 
 def _row(resource: str, region: str, at: datetime, now: datetime, amounts: Amounts) -> RegionGaugeMinute:
-    return RegionGaugeMinute(
-        project=resource.split("/")[1],
-        resource=resource,
-        region=region,
-        at=at,
-        messages=amounts.waiting.messages,
-        bytes=amounts.waiting.bytes,
-        oldest_seconds=_age_seconds(amounts.waiting, now),
-        acked_messages=amounts.acked.messages,
-        acked_bytes=amounts.acked.bytes,
-        oldest_acked_seconds=_age_seconds(amounts.acked, now),
-        kept_messages=amounts.kept.messages,
-        kept_bytes=amounts.kept.bytes,
-        oldest_kept_seconds=_age_seconds(amounts.kept, now),
-    )
+    parts = (amounts.waiting, amounts.acked, amounts.kept)
+    values = [value for part in parts for value in (part.messages, part.bytes, _age_seconds(part, now))]
+    columns = dict(zip(COLUMNS, values, strict=True))
+    return RegionGaugeMinute(project=resource.split("/")[1], resource=resource, region=region, at=at, **columns)
 
 
 def _age_seconds(amount: Amount, now: datetime) -> int:

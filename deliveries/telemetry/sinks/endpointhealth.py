@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from deliveries.rules.outcome import Reason, Verdict
@@ -120,7 +120,8 @@ class EndpointHealth:
             self.ended = attempt.ended
             self._recent = (self._recent << 1 | (not is_ack)) & ((1 << RECENT) - 1)
             change = (self._ack(attempt) if is_ack else self._nack(attempt)) or change
-        return change and self._current(change)
+        # The line counts the whole batch.
+        return change and replace(change, failed=self._failed or change.failed)
 
     def settle(self, now: float) -> Change | None:
         """Return the recovery of an endpoint whose last result was an ack, when nothing else came for a while."""
@@ -160,10 +161,6 @@ class EndpointHealth:
         change = Change("", self._since, self._failed, now - self._since)
         self._reason, self._failed, self._recent = "", 0, 0
         return change
-
-    def _current(self, change: Change) -> Change:
-        """Count the whole batch in the line."""
-        return Change(change.reason, change.since, self._failed or change.failed, change.seconds)
 
 
 def _is_of_endpoint(attempt: Attempt) -> bool:

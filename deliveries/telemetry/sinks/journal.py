@@ -8,16 +8,7 @@ from typing import Any
 
 from deliveries.backlog.records import grouped
 from deliveries.rules.outcome import FILTER, Reason, Verdict
-from deliveries.telemetry.events import (
-    OUTCOMES,
-    Attempt,
-    Attempts,
-    DeadLettered,
-    Event,
-    Published,
-    Settled,
-    Source,
-)
+from deliveries.telemetry.events import OUTCOMES, Attempt, Attempts, DeadLettered, Event, Published, Settled, Source
 from deliveries.telemetry.journal.columns import Rows
 from deliveries.telemetry.journal.journal import Journal
 

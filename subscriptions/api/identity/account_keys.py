@@ -26,7 +26,7 @@ KEY = KEYS + "/{key}"
 @serve(
     "GET",
     KEYS,
-    IAM + "ListServiceAccountKeys",
+    IAM,
     gives=list_of("keys", fields.SERVICE_ACCOUNT_KEY),
     parameters=[OpenApiParameter("keyTypes", str, many=True, enum=["USER_MANAGED", "SYSTEM_MANAGED"])],
 )
@@ -38,13 +38,7 @@ def list_service_account_keys(name: str, request: Request) -> Any:
     return {"keys": keys} if keys else {}
 
 
-@serve(
-    "POST",
-    KEYS,
-    IAM + "CreateServiceAccountKey",
-    takes=fields.CREATE_SERVICE_ACCOUNT_KEY,
-    gives=fields.SERVICE_ACCOUNT_KEY,
-)
+@serve("POST", KEYS, IAM, takes=fields.CREATE_SERVICE_ACCOUNT_KEY, gives=fields.SERVICE_ACCOUNT_KEY)
 def create_service_account_key(name: str, body: object) -> Any:
     """Create a key. Only this response has its private half."""
     issued = account_keys.create_service_account_key(name=name, request=body)
@@ -55,13 +49,7 @@ def create_service_account_key(name: str, body: object) -> Any:
     return Response(service_account_key_resource(issued.row) | private, headers=NO_STORE)
 
 
-@serve(
-    "POST",
-    KEYS + ":upload",
-    IAM + "UploadServiceAccountKey",
-    takes=fields.UPLOAD_SERVICE_ACCOUNT_KEY,
-    gives=fields.SERVICE_ACCOUNT_KEY,
-)
+@serve("POST", KEYS + ":upload", IAM, takes=fields.UPLOAD_SERVICE_ACCOUNT_KEY, gives=fields.SERVICE_ACCOUNT_KEY)
 def upload_service_account_key(name: str, body: object) -> Any:
     """Upload the public half of a key."""
     return service_account_key_resource(account_keys.upload_service_account_key(name=name, request=body))
@@ -70,7 +58,7 @@ def upload_service_account_key(name: str, body: object) -> Any:
 @serve(
     "GET",
     KEY,
-    IAM + "GetServiceAccountKey",
+    IAM,
     gives=fields.SERVICE_ACCOUNT_KEY,
     parameters=[OpenApiParameter("publicKeyType", str, enum=["TYPE_X509_PEM_FILE", "TYPE_RAW_PUBLIC_KEY"])],
 )
@@ -81,20 +69,20 @@ def get_service_account_key(name: str, request: Request) -> Any:
     return service_account_key_resource(key) | ({"publicKeyData": data} if data else {})
 
 
-@serve("DELETE", KEY, IAM + "DeleteServiceAccountKey")
+@serve("DELETE", KEY, IAM)
 def delete_service_account_key(name: str) -> None:
     """Delete a key."""
     account_keys.delete_service_account_key(name=name)
 
 
-@serve("POST", KEY + ":disable", IAM + "DisableServiceAccountKey", takes=fields.EMPTY)
+@serve("POST", KEY + ":disable", IAM, takes=fields.EMPTY)
 def disable_service_account_key(name: str, body: object) -> None:
     """Disable a key: its signatures aren't accepted until it is enabled again."""
     fields.DISABLE_KEY.read(body)
     account_keys.disable_service_account_key(name=name)
 
 
-@serve("POST", KEY + ":enable", IAM + "EnableServiceAccountKey", takes=fields.EMPTY)
+@serve("POST", KEY + ":enable", IAM, takes=fields.EMPTY)
 def enable_service_account_key(name: str, body: object) -> None:
     """Enable a key again."""
     fields.EMPTY.read(body)

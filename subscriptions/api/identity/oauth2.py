@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
@@ -12,51 +13,44 @@ from rest_framework.response import Response
 from pushhub.common.errors import InvalidArgument
 from subscriptions.api.base import PublicView
 from subscriptions.api.openapi import ANY_OBJECT, OAUTH_OBJECT
+from subscriptions.api.routes import serve
 from subscriptions.identity import keys, tokens
 from subscriptions.identity.exchange import GRANT_TYPE
 from subscriptions.identity.libraries import jwt
 from subscriptions.identity.rotation import CERTS_MAX_AGE_SECONDS
 
-TAGS = ["tokens"]
+TAG = "tokens"
+TOKEN = OpenApiParameter("id_token", str, required=True)
 
 
-class PemCerts(PublicView):
-    """X.509 certificates by key id."""
-
-    @extend_schema(operation_id="certs_v1", tags=TAGS, responses=ANY_OBJECT)
-    def get(self, request: Request) -> Response:
-        return _cached({key.kid: key.certificate for key in keys.published_keys()})
+@serve("GET", "oauth2/v1/certs", "", operation_id="certs_v1", tag=TAG, gives=ANY_OBJECT, base=PublicView)
+def list_pem_certificates() -> Response:
+    """Return X.509 certificates by key id."""
+    return _cached({key.kid: key.certificate for key in keys.published_keys()})
 
 
-class JwkCerts(PublicView):
-    """The same keys as a JWK set."""
-
-    @extend_schema(operation_id="certs_v3", tags=TAGS, responses=ANY_OBJECT)
-    def get(self, request: Request) -> Response:
-        return _cached({"keys": [_jwk(key.kid, key.certificate) for key in keys.published_keys()]})
+@serve("GET", "oauth2/v3/certs", "", operation_id="certs_v3", tag=TAG, gives=ANY_OBJECT, base=PublicView)
+def list_jwk_certificates() -> Response:
+    """Return the same keys as a JWK set."""
+    return _cached({"keys": [_jwk(key.kid, key.certificate) for key in keys.published_keys()]})
 
 
-class TokenInfo(PublicView):
-    """The claims of a valid token, as text. For receivers that don't verify tokens themselves."""
-
-    @extend_schema(
-        operation_id="tokeninfo",
-        tags=TAGS,
-        parameters=[OpenApiParameter("id_token", str, required=True)],
-        responses=OAUTH_OBJECT,
-    )
-    def get(self, request: Request) -> Response:
-        try:
-            claims = tokens.id_token_claims(request.query_params.get("id_token", ""))
-        except InvalidArgument as error:
-            return _uncached({"error": "invalid_token", "error_description": error.message}, status=400)
-        return _uncached({name: _text(value) for name, value in claims.items()})
+@serve(
+    "GET", "tokeninfo", "", operation_id="tokeninfo", tag=TAG, parameters=[TOKEN], gives=OAUTH_OBJECT, base=PublicView
+)
+def get_token_info(query: Mapping[str, str]) -> Response:
+    """Return the claims of a valid token, as text. For receivers that don't verify tokens themselves."""
+    try:
+        claims = tokens.id_token_claims(query.get("id_token", ""))
+    except InvalidArgument as error:
+        return uncached({"error": "invalid_token", "error_description": error.message}, status=400)
+    return uncached({name: _text(value) for name, value in claims.items()})
 
 
 class OpenidConfiguration(PublicView):
     """OpenID Connect discovery."""
 
-    @extend_schema(operation_id="openid_configuration", tags=TAGS, responses=ANY_OBJECT)
+    @extend_schema(operation_id="openid_configuration", tags=[TAG], responses=ANY_OBJECT)
     def get(self, request: Request) -> Response:
         return _cached(
             {
@@ -87,5 +81,5 @@ def _cached(data: object) -> Response:
     return Response(data, headers={"Cache-Control": f"public, max-age={CERTS_MAX_AGE_SECONDS}, must-revalidate"})
 
 
-def _uncached(data: object, *, status: int = 200) -> Response:
-    return Response(data, status=status, headers={"Cache-Control": "no-store"})
+def uncached(data: object, *, status: int = 200) -> Response:
+    return Response(data, status=status, headers={"Cache-Control": "no-store", "Pragma": "no-cache"})

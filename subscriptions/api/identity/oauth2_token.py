@@ -7,21 +7,20 @@ from collections.abc import Mapping
 from typing import IO, Any
 from urllib.parse import parse_qsl
 
-from drf_spectacular.utils import extend_schema
 from rest_framework.parsers import BaseParser
-from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
 from pushhub.common.errors import InvalidArgument
 from subscriptions.api.base import PublicView
 from subscriptions.api.errors import known_error
+from subscriptions.api.identity.oauth2 import TAG, uncached
 from subscriptions.api.openapi import OAUTH_OBJECT
 from subscriptions.api.parsers import read_body
+from subscriptions.api.routes import serve
 from subscriptions.identity import access_tokens
 from subscriptions.identity.exchange import GrantRefused, grant_token
 
-TAGS = ["tokens"]
 MAX_FORM_BYTES = 32 * 1024
 MAX_FORM_FIELDS = 20
 FORM = {
@@ -30,9 +29,7 @@ FORM = {
         "properties": {"grant_type": {"type": "string"}, "assertion": {"type": "string"}},
     }
 }
-REVOCATION = {
-    "application/x-www-form-urlencoded": {"type": "object", "properties": {"token": {"type": "string"}}},
-}
+REVOCATION = {"application/x-www-form-urlencoded": {"type": "object", "properties": {"token": {"type": "string"}}}}
 
 logger = logging.getLogger(__name__)
 
@@ -66,30 +63,20 @@ class FormView(PublicView):
         return exception_handler
 
 
-class Token(FormView):
-    """The JWT bearer grant: an access token or an id token, for an assertion that a service account's key signed."""
-
-    @extend_schema(operation_id="token", tags=TAGS, request=FORM, responses=OAUTH_OBJECT)
-    def post(self, request: Request) -> Response:
-        return _uncached(grant_token(_form(request)))
+@serve("POST", "token", "", operation_id="token", tag=TAG, takes=FORM, gives=OAUTH_OBJECT, base=FormView)
+def exchange_assertion(body: dict[str, str]) -> Response:
+    """Return an access token or an id token for an assertion that a service account's key signed (RFC 7523)."""
+    return uncached(grant_token(body))
 
 
-class Revoke(FormView):
-    """Revokes an access token (RFC 7009). An unknown token is no error."""
-
-    @extend_schema(operation_id="revoke", tags=TAGS, request=REVOCATION, responses=OAUTH_OBJECT)
-    def post(self, request: Request) -> Response:
-        token = _form(request).get("token") or request.query_params.get("token")
-        if not token:
-            raise GrantRefused("invalid_request", "Missing required parameter: token")
-        access_tokens.revoke_access_token(token=token)
-        return _uncached({})
-
-
-def _form(request: Request) -> dict[str, str]:
-    form = request.data
-    assert isinstance(form, dict), "FormParser returns a dict"
-    return form
+@serve("POST", "revoke", "", operation_id="revoke", tag=TAG, takes=REVOCATION, gives=OAUTH_OBJECT, base=FormView)
+def revoke_token(body: dict[str, str], query: Mapping[str, str]) -> Response:
+    """Revoke an access token (RFC 7009). An unknown token is no error."""
+    token = body.get("token") or query.get("token")
+    if not token:
+        raise GrantRefused("invalid_request", "Missing required parameter: token")
+    access_tokens.revoke_access_token(token=token)
+    return uncached({})
 
 
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response:
@@ -97,10 +84,6 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response:
     set_rollback()
     if isinstance(known, GrantRefused):
         logger.info("/token refused: %s, %s", known.error, known.message)
-        return _uncached({"error": known.error, "error_description": known.message}, status=400)
+        return uncached({"error": known.error, "error_description": known.message}, status=400)
     word = "server_error" if known.http_status >= 500 else "invalid_request"
-    return _uncached({"error": word, "error_description": known.message}, status=known.http_status)
-
-
-def _uncached(data: object, *, status: int = 200) -> Response:
-    return Response(data, status=status, headers={"Cache-Control": "no-store", "Pragma": "no-cache"})
+    return uncached({"error": word, "error_description": known.message}, status=known.http_status)

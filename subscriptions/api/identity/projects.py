@@ -27,7 +27,7 @@ SERVICE = "google.cloudresourcemanager.v1."
 @serve(
     "GET",
     PROJECTS,
-    SERVICE + "ListProjects",
+    SERVICE,
     gives=list_of("projects", fields.PROJECT),
     parameters=[*PAGING, OpenApiParameter("filter", str)],
 )
@@ -39,45 +39,38 @@ def list_projects(query: Mapping[str, str], caller: Principal) -> Any:
     return listed("projects", [projects.project_resource(row) for row in rows], token)
 
 
-@serve("POST", PROJECTS, SERVICE + "CreateProject", takes=fields.PROJECT, gives=fields.OPERATION)
+@serve("POST", PROJECTS, SERVICE, takes=fields.PROJECT, gives=fields.OPERATION)
 def create_project(body: object, caller: Principal) -> Any:
     """Create a project."""
     return _creation(projects.create_project_request(request=body, caller=caller))
 
 
-@serve("GET", PROJECT, SERVICE + "GetProject", gives=fields.PROJECT)
+@serve("GET", PROJECT, SERVICE, gives=fields.PROJECT)
 def get_project(project: str) -> Any:
     """Return a project, by its id or its number."""
     return projects.project_resource(selectors.get_project(project=project))
 
 
-@serve(
-    "PUT",
-    PROJECT,
-    SERVICE + "UpdateProject",
-    operation_id="projects_update",
-    takes=fields.PROJECT,
-    gives=fields.PROJECT,
-)
+@serve("PUT", PROJECT, SERVICE, operation_id="projects_update", takes=fields.PROJECT, gives=fields.PROJECT)
 def update_project(project: str, body: object) -> Any:
     """Replace the name and the labels of a project; its parent stays."""
     return projects.project_resource(projects.update_project(project=project, request=body))
 
 
-@serve("DELETE", PROJECT, SERVICE + "DeleteProject")
+@serve("DELETE", PROJECT, SERVICE)
 def delete_project(project: str) -> None:
     """Delete a project, which can be undeleted."""
     projects.delete_project(project=project)
 
 
-@serve("POST", PROJECT + ":undelete", SERVICE + "UndeleteProject", takes=fields.EMPTY)
+@serve("POST", PROJECT + ":undelete", SERVICE, takes=fields.EMPTY)
 def undelete_project(project: str, body: object) -> None:
     """Undelete a project."""
     fields.EMPTY.read(body)
     projects.undelete_project(project=project)
 
 
-@serve("POST", PROJECT + ":getAncestry", SERVICE + "GetAncestry", takes=fields.EMPTY, gives=fields.ANCESTRY)
+@serve("POST", PROJECT + ":getAncestry", SERVICE, takes=fields.EMPTY, gives=fields.ANCESTRY)
 def get_ancestry(project: str, body: object) -> Any:
     """Return the project and the folders and organization above it, nearest first."""
     fields.EMPTY.read(body)

@@ -31,32 +31,32 @@ DELETED = OpenApiParameter("showDeleted", bool, description="true: with the dele
 OWNERS = {"projects": PROJECT, "organizations": "v1/organizations/{organization}"}
 
 
-def serve_owned(verb: str, address: str, method: str, word: str, **description: Any) -> Callable[[Handler], Handler]:
+def serve_owned(verb: str, address: str, word: str, **description: Any) -> Callable[[Handler], Handler]:
     """Return a decorator that serves a function at the roles of projects and at those of organizations."""
 
     def decorate(handler: Handler) -> Handler:
         for collection, owner in OWNERS.items():
             shared = {"operation_id": f"{collection}_roles_{word}", "tag": "roles", **description}
-            serve(verb, owner + address, IAM + method, **shared)(handler)
+            serve(verb, owner + address, IAM, **shared)(handler)
         return handler
 
     return decorate
 
 
-@serve("GET", "v1/roles", IAM + "ListPredefinedRoles", gives=list_of("roles", ROLE), parameters=[VIEW])
+@serve("GET", "v1/roles", IAM, gives=list_of("roles", ROLE), parameters=[VIEW])
 def list_predefined_roles(query: Mapping[str, str]) -> Any:
     """Return the predefined roles."""
     full = _is_full(query)
     return listed("roles", [role_resource(role, full=full) for role in PREDEFINED.values()], "")
 
 
-@serve("GET", "v1/roles/{role}", IAM + "GetPredefinedRole", gives=ROLE)
+@serve("GET", "v1/roles/{role}", IAM, gives=ROLE)
 def get_predefined_role(role: str) -> Any:
     """Return a predefined role."""
     return role_resource(custom_roles.get_predefined(f"roles/{role}"))
 
 
-@serve_owned("GET", "/roles", "ListRoles", "list", parameters=[*PAGING, VIEW, DELETED], gives=list_of("roles", ROLE))
+@serve_owned("GET", "/roles", "list", parameters=[*PAGING, VIEW, DELETED], gives=list_of("roles", ROLE))
 def list_roles(name: str, query: Mapping[str, str], caller: Principal) -> Any:
     """Return the custom roles of a project or an organization."""
     page = Page.read(query, default=DEFAULT_PAGE, cap=LARGEST_PAGE)
@@ -67,33 +67,33 @@ def list_roles(name: str, query: Mapping[str, str], caller: Principal) -> Any:
     return listed("roles", [role_resource(row, full=full) for row in rows], token)
 
 
-@serve_owned("POST", "/roles", "CreateRole", "create", takes=CREATE_ROLE, gives=ROLE)
+@serve_owned("POST", "/roles", "create", takes=CREATE_ROLE, gives=ROLE)
 def create_role(name: str, body: object, caller: Principal) -> Any:
     """Create a custom role."""
     return role_resource(custom_roles.create_role(_owner(name, caller), body))
 
 
-@serve_owned("GET", "/roles/{role}", "GetRole", "get", gives=ROLE)
+@serve_owned("GET", "/roles/{role}", "get", gives=ROLE)
 def get_role(name: str, caller: Principal) -> Any:
     """Return a custom role."""
     return role_resource(custom_roles.get_role(_with_id(name, caller)))
 
 
-@serve_owned("PATCH", "/roles/{role}", "UpdateRole", "patch", parameters=[MASK], takes=ROLE, gives=ROLE)
+@serve_owned("PATCH", "/roles/{role}", "patch", parameters=[MASK], takes=ROLE, gives=ROLE)
 def update_role(name: str, query: Mapping[str, str], body: object, caller: Principal) -> Any:
     """Change the fields of a custom role that the mask names, or all fields of the body."""
     mask = query.get("updateMask") or query.get("update_mask") or ""
     return role_resource(custom_roles.update_role(_with_id(name, caller), body, mask=mask))
 
 
-@serve_owned("DELETE", "/roles/{role}", "DeleteRole", "delete", parameters=[ETAG], gives=ROLE)
+@serve_owned("DELETE", "/roles/{role}", "delete", parameters=[ETAG], gives=ROLE)
 def delete_role(name: str, query: Mapping[str, str], caller: Principal) -> Any:
     """Delete a custom role, which can be undeleted."""
     etag = query.get("etag", "")
     return role_resource(custom_roles.delete_role(_with_id(name, caller), etag=etag))
 
 
-@serve_owned("POST", "/roles/{role}:undelete", "UndeleteRole", "undelete", takes=UNDELETE_ROLE, gives=ROLE)
+@serve_owned("POST", "/roles/{role}:undelete", "undelete", takes=UNDELETE_ROLE, gives=ROLE)
 def undelete_role(name: str, body: object, caller: Principal) -> Any:
     """Undelete a role."""
     return role_resource(custom_roles.undelete_role(_with_id(name, caller), body))

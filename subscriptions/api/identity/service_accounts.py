@@ -32,13 +32,7 @@ CREDENTIALS = "google.iam.credentials.v1."
 NO_STORE = {"Cache-Control": "no-store"}
 
 
-@serve(
-    "GET",
-    ACCOUNTS,
-    IAM + "ListServiceAccounts",
-    gives=list_of("accounts", fields.SERVICE_ACCOUNT),
-    parameters=PAGING,
-)
+@serve("GET", ACCOUNTS, IAM, gives=list_of("accounts", fields.SERVICE_ACCOUNT), parameters=PAGING)
 def list_service_accounts(project: str, query: Mapping[str, str], caller: Principal) -> Any:
     """Return the service accounts of a project."""
     page = Page.read(query, default=DEFAULT_PAGE, cap=LARGEST_PAGE)
@@ -48,13 +42,7 @@ def list_service_accounts(project: str, query: Mapping[str, str], caller: Princi
     return listed("accounts", [service_account_resource(row) for row in rows], token)
 
 
-@serve(
-    "POST",
-    ACCOUNTS,
-    IAM + "CreateServiceAccount",
-    takes=fields.CREATE_SERVICE_ACCOUNT,
-    gives=fields.SERVICE_ACCOUNT,
-)
+@serve("POST", ACCOUNTS, IAM, takes=fields.CREATE_SERVICE_ACCOUNT, gives=fields.SERVICE_ACCOUNT)
 def create_service_account(project: str, body: object, caller: Principal) -> Any:
     """Create a service account."""
     return service_account_resource(
@@ -62,38 +50,32 @@ def create_service_account(project: str, body: object, caller: Principal) -> Any
     )
 
 
-@serve("GET", ACCOUNT, IAM + "GetServiceAccount", gives=fields.SERVICE_ACCOUNT)
+@serve("GET", ACCOUNT, IAM, gives=fields.SERVICE_ACCOUNT)
 def get_service_account(name: str) -> Any:
     """Return a service account, by its email or its unique id."""
     return service_account_resource(selectors.get_service_account(name=name))
 
 
-@serve(
-    "PATCH",
-    ACCOUNT,
-    IAM + "PatchServiceAccount",
-    takes=fields.PATCH_SERVICE_ACCOUNT,
-    gives=fields.SERVICE_ACCOUNT,
-)
+@serve("PATCH", ACCOUNT, IAM + "PatchServiceAccount", takes=fields.PATCH_SERVICE_ACCOUNT, gives=fields.SERVICE_ACCOUNT)
 def update_service_account(name: str, body: object) -> Any:
     """Change the fields of a service account that the mask names."""
     return service_account_resource(service_accounts.update_service_account(name=name, request=body))
 
 
-@serve("DELETE", ACCOUNT, IAM + "DeleteServiceAccount")
+@serve("DELETE", ACCOUNT, IAM)
 def delete_service_account(name: str) -> None:
     """Delete a service account, which can be undeleted for 30 days."""
     service_accounts.delete_service_account(name=name)
 
 
-@serve("POST", ACCOUNT + ":disable", IAM + "DisableServiceAccount", takes=fields.EMPTY)
+@serve("POST", ACCOUNT + ":disable", IAM, takes=fields.EMPTY)
 def disable_service_account(name: str, body: object) -> None:
     """Disable a service account: it gets no more tokens."""
     fields.EMPTY.read(body)
     service_accounts.disable_service_account(name=name)
 
 
-@serve("POST", ACCOUNT + ":enable", IAM + "EnableServiceAccount", takes=fields.EMPTY)
+@serve("POST", ACCOUNT + ":enable", IAM, takes=fields.EMPTY)
 def enable_service_account(name: str, body: object) -> None:
     """Enable a service account again."""
     fields.EMPTY.read(body)
@@ -111,14 +93,7 @@ class UndeleteView(ApiView):
         super().check_access(request, kwargs)
 
 
-@serve(
-    "POST",
-    ACCOUNT + ":undelete",
-    IAM + "UndeleteServiceAccount",
-    takes=fields.EMPTY,
-    gives=fields.UNDELETE_SERVICE_ACCOUNT,
-    base=UndeleteView,
-)
+@serve("POST", ACCOUNT + ":undelete", IAM, takes=fields.EMPTY, gives=fields.UNDELETE_SERVICE_ACCOUNT, base=UndeleteView)
 def undelete_service_account(name: str, body: object) -> Any:
     """Undelete an account that was deleted in the last 30 days."""
     fields.EMPTY.read(body)
@@ -129,7 +104,7 @@ def undelete_service_account(name: str, body: object) -> Any:
 @serve(
     "POST",
     ACCOUNT + ":generateAccessToken",
-    CREDENTIALS + "GenerateAccessToken",
+    CREDENTIALS,
     takes=fields.GENERATE_ACCESS_TOKEN,
     gives=fields.GENERATE_ACCESS_TOKEN_RESPONSE,
 )
@@ -143,7 +118,7 @@ def generate_access_token(name: str, body: object, caller: Principal) -> Any:
 @serve(
     "POST",
     ACCOUNT + ":generateIdToken",
-    CREDENTIALS + "GenerateIdToken",
+    CREDENTIALS,
     takes=fields.GENERATE_ID_TOKEN,
     gives=fields.GENERATE_ID_TOKEN_RESPONSE,
 )

@@ -17,7 +17,7 @@ from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import configure_lanes
 from deliveries.backlog.records import Lane
 from deliveries.backlog.regions import KEY as UNSERVED_KEY
-from deliveries.client.result import PushResult
+from deliveries.client.request import PushResult
 from deliveries.diagnosis import endpoint
 from deliveries.diagnosis.endpoint import answer_step
 from deliveries.inspection import lanes

@@ -28,16 +28,16 @@ ANYBODY = "*"
 
 #: Views that need no credentials.
 PUBLIC_VIEWS = {
-    "PemCerts",
-    "JwkCerts",
+    "list_pem_certificates",
+    "list_jwk_certificates",
     "list_certificates",
-    "TokenInfo",
+    "get_token_info",
     "OpenidConfiguration",
     "Discovery",
     "MethodNotFound",
 }
 #: Views that need a proof of their own: an assertion, or the token to revoke.
-PUBLIC_VIEWS |= {"Token", "Revoke"}
+PUBLIC_VIEWS |= {"exchange_assertion", "revoke_token"}
 #: Addresses outside of the API, which have permission checks of their own or none.
 OTHER_ADDRESSES = {"", "healthz", "metrics", "readyz", "schema", "docs", "docs/guide/(?P<path>.*)$"}
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from deliveries.client.connection import Connection, PlainConnection
 from deliveries.client.head import HeadScan
 from deliveries.client.options import ClientOptions
-from deliveries.client.request import Request, Shared
-from deliveries.client.result import PushResult
+from deliveries.client.request import PushResult, Request, Shared
 from deliveries.client.wheel import Wheel
 
 CRLF = b"\r\n"

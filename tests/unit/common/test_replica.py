@@ -11,7 +11,7 @@ from django.db import OperationalError, ProgrammingError, connections
 from django.db.models import Model
 from django.http import Http404
 
-from deliveries.inspection.counted import added_up_once
+from deliveries.inspection.counting import added_up_once
 from deliveries.telemetry.export.probes import Component, Status
 from deliveries.telemetry.export.readiness import overall
 from deliveries.telemetry.series.coverage import Counting

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from deliveries.push import transformer as module
-from deliveries.push.sending.delivery import PushDelivery
+from deliveries.push.sending.delivery import PushDelivery, Step, next_step
 from deliveries.push.sending.sender import send
-from deliveries.push.sending.steps import Step, next_step
 from deliveries.push.transformer import Transformer
 from deliveries.rules.outcome import Verdict
 from pushhub.common.errors import ResourceExhausted

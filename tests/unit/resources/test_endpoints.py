@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deliveries.client.endpoint import parse_url
+from deliveries.client.client import parse_url
 from deliveries.client.options import ClientOptions
 from pushhub.common.addresses import AddressGuard
 from pushhub.common.errors import InvalidArgument
