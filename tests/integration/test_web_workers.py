@@ -5,12 +5,9 @@ from __future__ import annotations
 import psutil
 import requests
 
+from tests.ownprocess import is_alive
 from tests.ports import wait_for
 from tests.webservers import WebServer
-
-
-def is_alive(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
 def two_workers(parent: psutil.Process) -> set[psutil.Process]:
