@@ -48,7 +48,7 @@ def spark(*, quick: bool) -> Iterator[SparkSession]:
     if missing := needs.missing():
         raise BenchError(missing)
     extra = {"spark.python.worker.reuse": "false"} if quick else {}
-    session = spark_session("bench", master="local[2]", memory="512m", extra=extra)
+    session = spark_session("bench", master="local[2]", memory="512m", extra=extra, short=quick)
     try:
         yield session
     finally:

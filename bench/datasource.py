@@ -39,7 +39,7 @@ def data_source(quick: bool) -> Row:
         return {
             "data_source_per_second": round(whole),
             "data_source_one_column_per_second": round(pruned),
-        } | _ratios(session, folder)
+        } | _ratios(session, folder, turns=1 if quick else TURNS)
 
 
 def subscription_source(quick: bool) -> Row:
@@ -118,7 +118,7 @@ def _source_rates(session: SparkSession, folder: str, count: int) -> tuple[float
     return whole, pruned
 
 
-def _ratios(session: SparkSession, folder: str) -> Row:
+def _ratios(session: SparkSession, folder: str, *, turns: int) -> Row:
     """Return the time of queries by `read_archive`, as a multiple of that of Spark's reader on the same files."""
     files = [f"{folder}/{file.path}" for file in read_manifest(Store(folder))]
     queries: dict[str, Callable[[DataFrame], Any]] = {
@@ -129,7 +129,7 @@ def _ratios(session: SparkSession, folder: str) -> Row:
     figures: Row = {}
     for name, query in queries.items():
         own, alone = [], []
-        for _ in range(TURNS):  # the first is Java's compiler's
+        for _ in range(turns):  # the first is Java's compiler's
             own.append(_seconds(lambda query=query: query(read_archive(session, folder))))  # type: ignore[misc]
             alone.append(_seconds(lambda query=query: query(session.read.parquet(*files))))  # type: ignore[misc]
         figures[f"archive_{name}_ratio"] = round(min(own) / min(alone), 2)

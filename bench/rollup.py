@@ -27,6 +27,7 @@ from deliveries.telemetry.counting.rollup import FILES_A_TASK
 from deliveries.telemetry.journal import files
 from deliveries.telemetry.journal.columns import event_schema
 from pushhub.celery import SEAL_SECONDS
+from tests.pipeline.quickjava import QUICK_SPARK
 
 BEGIN = 1_795_219_200
 SUBSCRIPTIONS, QUICK_SUBSCRIPTIONS = 50, 5
@@ -76,6 +77,7 @@ def rollup(quick: bool) -> Row:
         folder = stood.folder / "segments"
         _write(folder, segments, rows=rows, subscriptions=subscriptions)
         idle = {"idle_seconds": 1} if quick else {"idle_seconds": 30, "quiet_seconds": QUIET_SECONDS}
+        stood.env |= {"PUSHHUB_SPARK_CONF": QUICK_SPARK} if quick else {}
         spark = _spark(stood, segments, rows=rows, **idle)
         expected = _counted()
     with stand() as stood:

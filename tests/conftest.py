@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator, Iterator
-from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -81,7 +80,7 @@ def pytest_unconfigure() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark each test with its tier, choose those for this database, and let the longest begin first."""
     for item in items:
-        tier = item.path.relative_to(Path(__file__).parent).parts[0]
+        tier = item.nodeid.split("/")[1]
         if tier in TIERS:
             item.add_marker(getattr(pytest.mark, tier))
         elif tier == "pipeline":

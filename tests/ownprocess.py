@@ -6,11 +6,21 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+import psutil
+
 from deliveries.pipeline.service import database_url
 from tests.preloaded import PreloadedProcess
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Return whether a process has not ended; it may be gone between two looks. A zombie has ended."""
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 class OwnProcess:

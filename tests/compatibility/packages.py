@@ -23,6 +23,9 @@ BUILD_SECONDS = 1200
 #: the virtual environment.
 CRATES = Path.home() / ".cache" / "pushhub-rust"
 
+#: In programs of seconds, Java's second compiler takes half of the CPU.
+FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
+
 
 def node_modules(folder: Path) -> Path:
     """Install the packages of the package-lock.json in `folder`; return their `node_modules`."""
@@ -64,12 +67,13 @@ def java_classpath(folder: Path) -> str:
 
     def fetch(target: Path) -> None:
         shutil.copy(pom, target)
-        _run(["mvn", "--batch-mode", "--quiet", "dependency:copy-dependencies"], cwd=target)
+        _run(["mvn", "--batch-mode", "--quiet", "dependency:copy-dependencies"], cwd=target, MAVEN_OPTS=FIRST_COMPILER)
 
     libraries = _cached("java-libraries", [pom], fetch) / "target" / "lib" / "*"
 
     def build(target: Path) -> None:
-        _run(["javac", "-cp", str(libraries), "-d", str(target), *map(str, sources)], cwd=folder)
+        javac = ["javac", f"-J{FIRST_COMPILER}", "-cp", str(libraries), "-d", str(target)]
+        _run([*javac, *map(str, sources)], cwd=folder)
 
     return f"{_cached('java-classes', [pom, *sources], build)}:{libraries}"
 
@@ -80,8 +84,10 @@ def _require(*programs: str) -> None:
             pytest.skip(f"{program} is not installed")
 
 
-def _run(command: Sequence[str], *, cwd: Path) -> None:
-    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)
+def _run(command: Sequence[str], *, cwd: Path, **more: str) -> None:
+    result = subprocess.run(
+        command, cwd=cwd, env=os.environ | more, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
+    )
     assert result.returncode == 0, f"{' '.join(command)}:\n{result.stdout}{result.stderr}"
 
 

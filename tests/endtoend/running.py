@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import requests
 
+from tests.ownprocess import is_alive
 from tests.ports import free_port, wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -99,7 +100,7 @@ def running(
         process.send_signal(stop_with)
         assert process.wait(timeout=60) == 0
         _, alive = psutil.wait_procs(children, timeout=5)
-        assert [child for child in alive if child.status() != psutil.STATUS_ZOMBIE] == []
+        assert list(filter(is_alive, alive)) == []
         assert not (data / "redis.sock").exists()
     except BaseException:
         print(pushhub.printed())

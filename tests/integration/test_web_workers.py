@@ -10,12 +10,9 @@ import requests
 
 from pushhub.common.servers import listen
 from pushhub.runtime.webserver import Workers
+from tests.ownprocess import is_alive
 from tests.ports import wait_for
 from tests.webservers import WebServer
-
-
-def is_alive(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
 def two_workers(parent: psutil.Process) -> set[psutil.Process]:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -32,6 +31,7 @@ from subscriptions.selectors import get_topic
 from subscriptions.services.subscriptions import create_subscription
 from subscriptions.services.topics import create_topic
 from tests.grpcservers import GrpcServer
+from tests.ownprocess import is_alive
 from tests.pipeline.ground import TRIALS, archived_by_duckdb, counted_by_duckdb, metrics_of, segments_make
 from tests.pipeline.killed_stream import write_messages
 from tests.pipeline.quickjava import QUICK_JAVA, QUICK_SPARK, QUICK_SUBMIT
@@ -109,12 +109,6 @@ def kill_when(is_due: Callable[[], bool], process: subprocess.Popen[bytes], kill
             kill(process.pid, signal.SIGKILL)
         process.wait()
     wait_for(lambda: not any(map(is_alive, family)), what="the end of what a driver started")
-
-
-def is_alive(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    return False
 
 
 def count_archived() -> int:
