@@ -196,10 +196,9 @@ def test_executors_of_the_compose_file_have_what_their_driver_has(
     """Executors run the image of their driver, know its secret and have its folders. Each loads native libraries."""
     services = compose["services"]
     worker = services["spark-worker"]
-    loading = ("rollup", "maintenance", "spark-master", "spark-worker")
-    assert all("/tmp:exec" in services[name]["tmpfs"] for name in loading)
     for name in ("rollup", "maintenance"):
         driver = services[name]
+        assert "/tmp:exec" in {*driver["tmpfs"]} & {*worker["tmpfs"]}
         image = driver["image"].replace("${PUSHHUB_WITH_SPARK:+-spark}", "-spark")
         assert image == worker["image"] == services["spark-master"]["image"]
         assert set(driver["volumes"]) <= set(worker["volumes"])
