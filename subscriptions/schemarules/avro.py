@@ -101,6 +101,8 @@ def _check_parts(schema: AvroSchema) -> None:
     while parts:
         part = parts.pop()
         if isinstance(part, list):
+            if any(isinstance(branch, list) for branch in part):
+                raise invalid_definition("a union must not contain a union.")
             parts.extend(part)
         if not isinstance(part, dict):
             continue

@@ -149,6 +149,7 @@ def test_a_definition_may_have_any_type_at_its_top(kind: object, json: bytes, da
         (7, "TypeError"),
         ({"type": "array", "items": "null"}, "must not all be empty"),
         ({"type": "fixed", "name": "F", "size": 1.5}, "impossible size"),
+        ({"type": "map", "values": ["int", ["null"]]}, "must not contain a union"),
         ({"type": "record", "name": "R", "fields": [{"name": {}, "type": "int"}]}, "name must be a string"),
     ],
 )
