@@ -24,7 +24,7 @@ def parser() -> Parser:
     add("--batch", type=_number(1, 1000), default=1, help="messages in a publish request (default 1)")
     add("--kept", type=seconds, default=3600, help="how long messages wait or are retained at most (default 1h)")
     add("--latency-ms", type=_number(0, 600_000), default=100, help="what endpoints take to answer (default 100)")
-    add("--format", choices=["text", "json"], default="text")
+    add("--format", choices=["text", "json"], default="text", help="what is printed (default text)")
     return options
 
 

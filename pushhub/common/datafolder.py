@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
 from pushhub.common import environment as env
-from pushhub.common.stores import lock_file
+from pushhub.common.stores import created_file, lock_file
 
 
 @contextlib.contextmanager
@@ -51,21 +50,14 @@ def load_or_create_secret(path: Path) -> str:
     Raises SettingError if it is empty, as a machine that lost its power may have left it.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    secret = secrets.token_urlsafe(48)
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with created_file(path) as file:
+            file.write(secret.encode())
     except FileExistsError:
         if secret := path.read_text(encoding="utf-8").strip():
             return secret
         raise env.SettingError(
             f"{path} is empty: write the secret key of before into it, or delete it, and a new one is made"
         ) from None
-    secret = secrets.token_urlsafe(48)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(secret)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:  # a disk that is full
-        path.unlink()
-        raise
     return secret

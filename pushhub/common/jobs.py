@@ -110,7 +110,7 @@ class Jobs:
                 del self._waiting[owner]
             self._running[owner] = waiting.since
         try:
-            persistently(waiting.job, stopping=self.stopping, what="a job")
+            repeat_in_outages(waiting.job, stopping=self.stopping, what="a job")
         except Stopped:
             return
         finally:
@@ -128,7 +128,7 @@ class Jobs:
 NEVER = threading.Event()
 
 
-def persistently(call: Callable[[], Result], *, stopping: threading.Event = NEVER, what: str) -> Result:
+def repeat_in_outages(call: Callable[[], Result], *, stopping: threading.Event = NEVER, what: str) -> Result:
     """Repeat a call while the database or Redis is away. Raises Stopped if `stopping` is set meanwhile.
 
     `what` names the call in the log.

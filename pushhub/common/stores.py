@@ -156,6 +156,19 @@ def replaced_file(path: Path) -> Iterator[BinaryIO]:
         yield file
 
 
+@contextmanager
+def created_file(path: Path) -> Iterator[BinaryIO]:
+    """Write a file for its owner alone, which must not exist: it is complete and on the disk, or deleted again."""
+    with open(path, "xb", opener=open_private) as file:
+        try:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        except BaseException:
+            path.unlink()
+            raise
+
+
 def make_folders(folder: Path) -> None:
     """Create a folder and its parents, readable by this user only."""
     for missing in reversed([parent for parent in (folder, *folder.parents) if not parent.exists()]):

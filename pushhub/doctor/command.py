@@ -33,7 +33,7 @@ def parser() -> Parser:
         epilog="The exit status is 1 if something has failed, and 2 if the settings cannot be used.",
     )
     options.add_argument("--endpoint", metavar="URL", help="try the way to a push endpoint too")
-    options.add_argument("--format", choices=["text", "json"], default="text")
+    options.add_argument("--format", choices=["text", "json"], default="text", help="what is printed (default text)")
     return options
 
 

@@ -11,7 +11,7 @@ from django.conf import settings
 from pushhub.common.redisclient import connect_to_redis
 from pushhub.common.rediscluster import Cluster
 from pushhub.doctor.finding import Finding, failed, judge_clock, ok, warning
-from pushhub.runtime.redisversion import UnusableRedisError, other_cells, version_line
+from pushhub.runtime.redisversion import UNMAINTAINED, UnusableRedisError, other_cells, read_version
 
 REDIS_SECONDS = 5.0
 #: Redis' memory beside the messages of backlogs: states of lanes, counters, Celery's queues, fragmentation.
@@ -27,11 +27,11 @@ def redis() -> Iterator[Finding]:
 
 def _judge_url(name: str, url: str, *, budget_bytes: int) -> Iterator[Finding]:
     try:
-        line = version_line(url)
+        text, is_maintained = read_version(url)
     except UnusableRedisError as error:
         yield failed(name, str(error), "Give the setting a Redis or Valkey that PushHub can use.")
         return
-    yield warning(name, line.partition(";")[0], "Use 7.2 or newer.") if ":" in line else ok(name, line)
+    yield ok(name, text) if is_maintained else warning(name, f"{text}: {UNMAINTAINED}", "Use 7.2 or newer.")
     with connect_to_redis(url, seconds=REDIS_SECONDS, redis_connect_func=None) as client:
         why = other_cells(client) if url == settings.REDIS_URL else ""
         if why:

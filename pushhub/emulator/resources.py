@@ -46,7 +46,8 @@ def read_resources(*, projects: Iterable[tuple[str, str]], path: Path | None) ->
 
 def _add_short_form(resources: StartResources, source: str, text: str) -> None:
     project, *topics = [word.strip() for word in text.split(",")]
-    if not project or not all(topics):
+    has_topic = ":" in project and "." not in project  # a domain's project is example.com:shop
+    if not project or has_topic or not all(topics):
         raise ResourcesError(f"{source}={text}: give PROJECT,TOPIC:SUBSCRIPTION:SUBSCRIPTION,TOPIC,...")
     resources.add_project(project)
     for word in topics:

@@ -14,6 +14,7 @@ from pushhub.common.redisurls import is_cluster
 OLDEST_VERSION = (7, 0)
 #: Older servers of Redis and Valkey get no security fixes any more.
 OLDEST_MAINTAINED_VERSION = (7, 2)
+UNMAINTAINED = "it works, but gets no security fixes any more"
 #: Modes of servers whose URLs have another scheme.
 OTHER_MODES = {
     "cluster": "a Cluster: give redis+cluster://host:port,host2:port in PUSHHUB_REDIS_URL, and PUSHHUB_BROKER_URL",
@@ -31,6 +32,15 @@ class UnusableRedisError(RuntimeError):
 
 def version_line(url: str) -> str:
     """Return one line on the version of the server at `url`; UnusableRedisError if PushHub can't use it."""
+    text, is_maintained = read_version(url)
+    return text if is_maintained else f"{text}: {UNMAINTAINED}; use 7.2 or newer"
+
+
+def read_version(url: str) -> tuple[str, bool]:
+    """Return the version of the server at `url`, such as `Redis 8.2.3`, and whether it gets security fixes.
+
+    Raises UnusableRedisError if PushHub can't use it.
+    """
     name = "PUSHHUB_BROKER_URL" if url == settings.BROKER_URL else "PUSHHUB_REDIS_URL"
     # Not claimed: a Cluster or a Sentinel would refuse that.
     with connect_to_redis(url, seconds=INFO_SECONDS, redis_connect_func=None) as client:
@@ -48,9 +58,7 @@ def version_line(url: str) -> str:
     version = tuple(int(part) for part in re.findall(r"\d+", text)[:2])
     if version < OLDEST_VERSION:
         raise UnusableRedisError(f"{name} {text} is too old: PushHub needs 7.0 or newer")
-    if version < OLDEST_MAINTAINED_VERSION:
-        return f"{name} {text}: it works, but gets no security fixes any more; use 7.2 or newer"
-    return f"{name} {text}"
+    return f"{name} {text}", version >= OLDEST_MAINTAINED_VERSION
 
 
 def check_redis() -> str:

@@ -58,7 +58,7 @@ def guide(request: HttpRequest, path: str) -> HttpResponseBase:
     name = f"{path}index.html" if path.endswith("/") or not path else path
     try:
         return serve(request, name, str(settings.GUIDE))
-    except SuspiciousFileOperation:
+    except (SuspiciousFileOperation, OSError):  # a path above the guide, or one that is too long
         raise Http404 from None
 
 

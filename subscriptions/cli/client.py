@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from pushhub.common import environment as env
 from pushhub.common.errors import first_line
+from pushhub.common.keyfiles import OF_GOOGLE, is_of_google
 from subscriptions.cli.errors import CliError
 from subscriptions.cli.expressions import parse_filter
 
@@ -121,7 +122,9 @@ def _url(options: Mapping[str, Any]) -> str:
 
 def _token(options: Mapping[str, Any]) -> str:
     path = options.get("access_token_file")
-    if options.get("key_file") and not path:
+    if path and options.get("key_file"):
+        raise CliError("give either --access-token-file or --key-file")
+    if options.get("key_file"):
         return _token_of_key(options["key_file"])
     source, token = "PUSHHUB_TOKEN", os.environ.get("PUSHHUB_TOKEN", "").strip()
     if path:
@@ -136,18 +139,20 @@ def _token(options: Mapping[str, Any]) -> str:
 
 
 def _token_of_key(path: str) -> str:
-    """Return a token that the key file's account signs itself, as Google's libraries do."""
+    """Return a token that the key file's account signs itself, for the PushHub that made the key."""
     import time
 
     import jwt
 
     try:
         key = json.loads(Path(path).read_text(encoding="utf-8"))
+        if is_of_google(key):
+            raise CliError(f"--key-file={path}: {OF_GOOGLE}")
         now = int(time.time())
-        email = key["client_email"]
-        claims = {"iss": email, "sub": email, "aud": "https://pubsub.googleapis.com/", "iat": now, "exp": now + 3600}
+        email, audience = key["client_email"], key["token_uri"].removesuffix("/token")
+        claims = {"iss": email, "sub": email, "aud": audience, "iat": now, "exp": now + 3600}
         return jwt.encode(claims, key["private_key"], "RS256", headers={"kid": key["private_key_id"]})
     except OSError as error:
         raise CliError(f"--key-file={path}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, jwt.PyJWTError):
+    except (ValueError, KeyError, TypeError, AttributeError, jwt.PyJWTError):
         raise CliError(f"--key-file={path}: not a service account's key file") from None

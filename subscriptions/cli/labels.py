@@ -21,5 +21,5 @@ def are_changed(options: Options) -> bool:
 
 def changed(present: Mapping[str, str], options: Options) -> dict[str, str]:
     """Return the labels after an update."""
-    labels = {} if options["clear_labels"] else {**present, **(options["update_labels"] or {})}
+    labels = {**({} if options["clear_labels"] else present), **(options["update_labels"] or {})}
     return {key: value for key, value in labels.items() if key not in (options["remove_labels"] or [])}

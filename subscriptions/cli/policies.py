@@ -44,7 +44,8 @@ def _get(client: Client, name: str, read: str) -> Any:
 
 
 def _set(client: Client, name: str, policy: Any) -> Any:
-    return client.call("POST", f"{name}:setIamPolicy", {"policy": policy})
+    mask = {"updateMask": "bindings,etag,auditConfigs"} if "auditConfigs" in policy else {}  # which are left otherwise
+    return client.call("POST", f"{name}:setIamPolicy", {"policy": policy, **mask})
 
 
 def _edit(client: Client, options: Options, name: str, read: str, change: Callable[..., None]) -> Result:

@@ -48,7 +48,7 @@ def run_verb(options: dict[str, Any]) -> int:
             sys.stderr.write(result.note + "\n")
         text = _text(result, options, client)
         if text:
-            sys.stdout.write(text + "\n")
+            sys.stdout.write((harmless(text) if sys.stdout.isatty() else text) + "\n")
     except CliError as error:
         sys.stderr.write(f"ERROR: ({'.'.join(options['path'])}) {harmless(str(error))}\n")
         return 1

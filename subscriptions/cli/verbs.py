@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,6 +70,20 @@ def check_needs(options: Options, name: str, flags: Sequence[Flag], *, why: str 
     for other in flags:
         if options[other.key] is not None:
             raise CliError(f"{other.name} needs {name}{why}")
+
+
+def check_either(options: Options, flags: Sequence[Flag], others: Sequence[Flag]) -> None:
+    """Raise CliError if one of these flags is given together with one of the others: one would be ignored."""
+    first, second = ([flag.name for flag in each if options[flag.key]] for each in (flags, others))
+    if first and second:
+        raise CliError(f"give either {first[0]} or {second[0]}")
+
+
+def cleared_by(options: Options, flags: Mapping[str, tuple[Flag, Sequence[Flag]]]) -> list[str]:
+    """Return the fields that flags clear: by field, the flag for that, and those that set it."""
+    for clear, setting in flags.values():
+        check_either(options, [clear], setting)
+    return [field for field, (clear, _) in flags.items() if options[clear.key]]
 
 
 def mask_of(fields: Sequence[str]) -> str:

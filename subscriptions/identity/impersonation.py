@@ -25,6 +25,8 @@ def generate_id_token(*, name: str, request: object, caller: Principal = OPERATO
     token_request = fields.GENERATE_ID_TOKEN.read(request)
     if not token_request.get("audience"):
         raise InvalidArgument("The audience must be set.", field="audience")
+    if token_request.get("organizationNumberIncluded"):
+        raise Unimplemented("Tokens without the organization's number only: leave organizationNumberIncluded out.")
     account = _impersonated(name, token_request.get("delegates", []), GET_OPEN_ID_TOKEN, caller)
     return tokens.sign_id_token(
         account,

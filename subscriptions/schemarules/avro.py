@@ -16,6 +16,8 @@ from subscriptions.schemarules.limits import MAX_DEFINITION_BYTES, MAX_DEFINITIO
 Part = Any
 PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 COMPLEX = ("record", "error", "enum", "fixed", "array", "map")
+#: Where a definition has this, fastavro believes that it was parsed before, and takes all that it has as it is.
+PARSED = "__fastavro_parsed"
 #: What fastavro raises besides its own error, as it assumes that a definition is well-formed.
 PARSE_ERRORS = (ValueError, TypeError, LookupError, AttributeError, AssertionError, RecursionError)
 
@@ -41,7 +43,7 @@ class AvroSchema:
 
 
 def parse_avro(definition: str) -> AvroSchema:
-    """Return the schema of an Avro definition, whose top must be a record; else InvalidArgument.
+    """Return the schema of an Avro definition, which has one type at its top and no union; else InvalidArgument.
 
     Raises FailedPrecondition if the parser is missing.
     """
@@ -53,8 +55,10 @@ def parse_avro(definition: str) -> AvroSchema:
     except orjson.JSONDecodeError as error:
         raise invalid_definition(f"not valid JSON: {error}") from None
     _check_depth(parsed)
-    if not isinstance(parsed, dict) or parsed.get("type") != "record":
-        raise invalid_definition("an Avro definition must be a record.")
+    if isinstance(parsed, list):
+        raise invalid_definition("an Avro definition must have one type at its top, and not a union.")
+    if isinstance(parsed, dict):
+        parsed.pop(PARSED, None)
     named: dict[str, Part] = {}
     try:
         schema = AvroSchema(parse_schema(parsed, named, _write_hint=False), named)
@@ -97,14 +101,19 @@ def _check_parts(schema: AvroSchema) -> None:
     while parts:
         part = parts.pop()
         if isinstance(part, list):
+            if any(isinstance(branch, list) for branch in part):
+                raise invalid_definition("a union must not contain a union.")
             parts.extend(part)
         if not isinstance(part, dict):
             continue
-        if part["type"] == "fixed" and not 0 <= part["size"] <= MAX_DEFINITION_BYTES:
+        if part["type"] == "fixed" and (type(part["size"]) is not int or not 0 <= part["size"] <= MAX_DEFINITION_BYTES):
             raise invalid_definition("a fixed type has an impossible size.")
         if part["type"] == "array" and not _takes_room(schema, part["items"], known):
             raise invalid_definition("the items of an array must not all be empty.")
-        parts.extend(field["type"] for field in part.get("fields", ()))
+        fields = part.get("fields", ())
+        if not all(isinstance(field["name"], str) for field in fields):
+            raise invalid_definition("a field's name must be a string.")
+        parts.extend(field["type"] for field in fields)
         parts.extend(part[inside] for inside in ("items", "values") if inside in part)
         if isinstance(part["type"], (dict, list)):
             parts.append(part["type"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from time import thread_time
 from typing import Any
 
 from django.db import transaction
@@ -34,6 +35,8 @@ from subscriptions.services.projects import ensure_project
 from subscriptions.services.rows import check_free, check_name, insert
 
 ENCODINGS = ("JSON", "BINARY")
+#: The CPU time that the messages of a publish have: a thousand of the dearest, with twenty revisions, would take hours.
+CHECK_SECONDS = 10.0
 #: Compiled validators take ten to twenty times the bytes of their definition (6.7 MB for 297 KB), and at least a few
 #: kilobytes. A number of them bounds nothing, as one tenant can have hundreds of the largest.
 KEPT_DEFINITION_BYTES = 4 << 20
@@ -201,6 +204,7 @@ def _matches(messages: Sequence[bytes], revisions: Sequence[tuple[int, str]], en
     Each revision is compared with all messages that are left, as compiled ones may not all be kept until the next
     message.
     """
+    ends = thread_time() + CHECK_SECONDS
     left = dict(enumerate(messages))
     matched: dict[int, str] = {}
     reasons: dict[int, str] = {}
@@ -209,6 +213,12 @@ def _matches(messages: Sequence[bytes], revisions: Sequence[tuple[int, str]], en
             break
         check = _validators(pk, revision_id)[encoding]
         for index, data in [*left.items()]:
+            if thread_time() > ends:
+                raise InvalidArgument(
+                    f"To check the messages against the topic's schema takes longer than {CHECK_SECONDS:.0f} s. "
+                    "Publish fewer messages in one request.",
+                    field="messages",
+                )
             try:
                 check(data)
             except Mismatch as error:

@@ -149,7 +149,7 @@ def test_the_guide_is_served_with_the_consoles_headers(served: None) -> None:
     assert Client().get("/docs/guide").headers["Location"] == "/docs/guide/"
 
 
-@pytest.mark.parametrize("path", ["../../manage.py", "%2e%2e/site.css", "nothing.html", "_static/"])
+@pytest.mark.parametrize("path", ["../../manage.py", "%2e%2e/site.css", "nothing.html", "_static/", "x" * 300])
 def test_what_is_not_in_the_guide_is_not_found(served: None, path: str) -> None:
     assert Client().get(f"/docs/guide/{path}").status_code == 404
 

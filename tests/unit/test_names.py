@@ -32,7 +32,7 @@ GIVEN = frozenset(("db_for_read", "db_for_write", "call_with_retry"))
 
 
 def verb_last(source: str) -> list[str]:
-    """Return the public functions of a module whose verb is their last word."""
+    """Return the public functions of a module whose verb is their last word, or that are called by an adverb alone."""
     functions = [
         node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
@@ -41,7 +41,9 @@ def verb_last(source: str) -> list[str]:
 
 def _is_verb_last(name: str) -> bool:
     first, *others = name.split("_")
-    if not first or not others or others[-1] not in VERBS:
+    if not others:
+        return first.endswith("ly") and first not in VERBS  # an adverb
+    if not first or others[-1] not in VERBS:
         return False
     return first not in VERBS | QUESTIONS and JOINING.isdisjoint(others)
 
@@ -54,4 +56,4 @@ def test_a_function_begins_with_its_verb(unit: str) -> None:
 
 def test_a_verb_at_the_end_is_found_and_a_private_name_or_a_noun_is_not() -> None:
     source = "def topic_create(): ...\ndef create_topic(): ...\ndef topic_name(): ...\ndef _topic_create(): ..."
-    assert verb_last(source) == ["topic_create"]
+    assert verb_last(source + "\ndef gladly(): ...\ndef apply(): ...") == ["topic_create", "gladly"]

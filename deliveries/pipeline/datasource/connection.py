@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pushhub.common.errors import InvalidArgument
+from pushhub.common.keyfiles import OF_GOOGLE, is_of_google
 
 if TYPE_CHECKING:
     from google.api_core.retry import Retry
@@ -132,4 +133,6 @@ def _parsed(text: str) -> Mapping[str, str]:
         key = None
     if not isinstance(key, dict):
         raise InvalidArgument("This is not the key file of a service account.", field="credentialsFile")
+    if is_of_google(key):
+        raise InvalidArgument(f"The key file can't be used: {OF_GOOGLE}.", field="credentialsFile")
     return key

@@ -24,7 +24,7 @@ from deliveries.push.results.storing import store_results, write_results
 from deliveries.push.sending.delivery import Batch, PushDelivery
 from deliveries.rules.outcome import Reason, Verdict
 from pushhub.common.background import IDLE_SECONDS, BackgroundThread
-from pushhub.common.jobs import LAST_PAUSE_SECONDS, Stopped, persistently
+from pushhub.common.jobs import LAST_PAUSE_SECONDS, Stopped, repeat_in_outages
 
 if TYPE_CHECKING:
     from deliveries.push.worker import PushWorker
@@ -179,7 +179,7 @@ class Settler:
                 self._renew()
         _withdraw_late_nacks(deliveries)
         try:
-            self._persistently(lambda: store_results(lanes), count=len(deliveries))
+            self._repeat_in_outages(lambda: store_results(lanes), count=len(deliveries))
         except Stopped:
             raise
         except Exception:
@@ -189,7 +189,7 @@ class Settler:
             logger.exception("%d results cannot be stored; their messages are sent again", len(deliveries))
             _make_nacks(deliveries)
         try:
-            flows, taken = self._persistently(lambda: self._give_back(lanes, finished), count=len(deliveries))
+            flows, taken = self._repeat_in_outages(lambda: self._give_back(lanes, finished), count=len(deliveries))
         except Stopped:
             raise
         except Exception:
@@ -262,9 +262,9 @@ class Settler:
             # An error of the listener must not make the deliveries settle again.
             logger.exception("%d settled deliveries could not be reported in full", len(deliveries))
 
-    def _persistently(self, call: Callable[[], Result], *, count: int) -> Result:
+    def _repeat_in_outages(self, call: Callable[[], Result], *, count: int) -> Result:
         """Repeat the call while the database or Redis is away. Raises Stopped if the thread is asked to stop."""
-        return persistently(call, stopping=self._thread.stopping, what=f"to settle {count} results")
+        return repeat_in_outages(call, stopping=self._thread.stopping, what=f"to settle {count} results")
 
 
 def next_turn(waiting: Sequence[PushDelivery]) -> tuple[list[PushDelivery], list[PushDelivery]]:

@@ -32,7 +32,7 @@ from deliveries.telemetry.counting.segments import hours, remove_counted, segmen
 from deliveries.telemetry.journal import files, sealing, shipping
 from pushhub.common.background import BackgroundThread
 from pushhub.common.errors import FailedPrecondition, first_line
-from pushhub.common.jobs import persistently
+from pushhub.common.jobs import repeat_in_outages
 from pushhub.common.stores import lock_file
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Rollup:
         """Count until no segment waits. A bucket may have more when those that were copied are counted."""
         look()
         while self._counter.waiting and not self._is_told_to_stop:
-            added = persistently(self._counter.count_next, what="to count segments")
+            added = repeat_in_outages(self._counter.count_next, what="to count segments")
             self._lag.progressed()
             self._counted(added.rows)
             if not self._counter.waiting:
@@ -198,7 +198,7 @@ def backfill(folder: Path, *, session: SparkSession, since: datetime, until: dat
         if settings.JOURNAL_BUCKET:
             shipping.fetch(folder / shipping.FETCHED / BACKFILL, [path.name for path in batch])
         if paths := [path for path in batch if counter.segments.check(path)]:
-            total += persistently(partial(counter.count, paths), what="to count segments")
+            total += repeat_in_outages(partial(counter.count, paths), what="to count segments")
         if settings.JOURNAL_BUCKET:
             remove_counted(folder / shipping.FETCHED / BACKFILL)
     return total

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-import os
 from pathlib import Path
 
-from subscriptions.cli.client import Client
+from pushhub.common.stores import created_file
+from subscriptions.cli.client import Client, Fields
 from subscriptions.cli.errors import CliError
 from subscriptions.cli.policies import policy_verbs
 from subscriptions.cli.resources import LIMIT, describe_by
@@ -14,7 +14,7 @@ from subscriptions.cli.verbs import Options, Result, Verb, flag, mask_of
 
 ACCOUNT = flag("account", "the account's email, or its unique id", metavar="IAM_ACCOUNT")
 OF_ACCOUNT = flag("--iam-account", "the account's email", required=True, metavar="EMAIL")
-TEXTS = (flag("--display-name"), flag("--description"))
+TEXTS = (flag("--display-name", "its name for people"), flag("--description", "what it is for"))
 
 
 def account_name(options: Options) -> str:
@@ -59,13 +59,15 @@ def disable(client: Client, options: Options) -> Result:
 
 def create_key(client: Client, options: Options) -> Result:
     path = Path(options["output_file"])
-    key = client.call("POST", f"projects/-/serviceAccounts/{options['iam_account']}/keys")
+    key: Fields = {}
     try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        with created_file(path) as file:
+            key = client.call("POST", f"projects/-/serviceAccounts/{options['iam_account']}/keys")
             file.write(base64.b64decode(key["privateKeyData"]))
     except OSError as error:
-        client.call("DELETE", key["name"])
-        raise CliError(f"{path}: {error.strerror}; the key was deleted again") from None
+        if key:
+            client.call("DELETE", key["name"])
+        raise CliError(f"{path}: {error.strerror}") from None
     key_id = key["name"].rpartition("/")[2]
     return Result(note=f"created key [{key_id}] of type [json] as [{path}] for [{options['iam_account']}]")
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from subscriptions.cli.client import Client
 from subscriptions.cli.policies import policy_verbs
 from subscriptions.cli.resources import LIMIT, describe_by
-from subscriptions.cli.verbs import Options, Result, Verb, flag
+from subscriptions.cli.verbs import Options, Result, Verb, check_either, flag
 
 PROJECT = flag("project_id", "the project's id or number", metavar="PROJECT_ID")
+NAME = flag("--name", "its name for people")
+ORGANIZATION = flag("--organization", "the number of the organization that it belongs to")
+FOLDER = flag("--folder", "the number of the folder that it belongs to")
 
 
 def project_name(options: Options) -> str:
@@ -15,6 +18,7 @@ def project_name(options: Options) -> str:
 
 
 def create(client: Client, options: Options) -> Result:
+    check_either(options, [ORGANIZATION], [FOLDER])
     body = {"projectId": options["project_id"], "name": options["name"] or ""}
     for kind in ("organization", "folder"):
         if options[kind]:
@@ -39,9 +43,7 @@ def undelete(client: Client, options: Options) -> Result:
 
 
 VERBS = {
-    "create": Verb(
-        "create a project", create, (PROJECT, flag("--name"), flag("--organization", "its number"), flag("--folder"))
-    ),
+    "create": Verb("create a project", create, (PROJECT, NAME, ORGANIZATION, FOLDER)),
     "describe": Verb("show a project", describe_by(project_name), (PROJECT,)),
     "list": Verb("show the projects that you may see", list_all, (LIMIT,)),
     "delete": Verb("mark a project as deleted", delete, (PROJECT,)),

@@ -39,7 +39,7 @@ VERBS = {
         (
             SNAPSHOT,
             flag("--subscription", "the subscription with the backlog", required=True),
-            flag("--subscription-project", metavar="PROJECT"),
+            flag("--subscription-project", "the project of --subscription", metavar="PROJECT"),
             *labels.ON_CREATE,
         ),
     ),

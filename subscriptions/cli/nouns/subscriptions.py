@@ -16,7 +16,7 @@ from subscriptions.cli.formats import harmless, table
 from subscriptions.cli.policies import policy_verbs
 from subscriptions.cli.resources import call_each, create_each, delete_each, list_all, name_by, names_in
 from subscriptions.cli.values import NEVER, count, duration, duration_or_never, full_name, pairs, seconds, words
-from subscriptions.cli.verbs import Options, Result, Verb, check_needs, flag, mask_of, switch
+from subscriptions.cli.verbs import Options, Result, Verb, check_needs, cleared_by, flag, mask_of, switch
 
 SUBSCRIPTION = flag("subscription", "an id such as worker, or projects/shop/subscriptions/worker")
 SUBSCRIPTIONS = flag("subscriptions", "ids, or full names", nargs="+", metavar="subscription")
@@ -29,8 +29,13 @@ PUSH = (
     WRITE_METADATA,
     flag("--push-attributes", "such as x-goog-version or x-pushhub-rate", type=pairs, metavar="KEY=VALUE,..."),
 )
+RETRY_SETTINGS = (
+    flag("--min-retry-delay", "minimum backoff of a message", type=duration, metavar="DURATION"),
+    flag("--max-retry-delay", "maximum backoff of a message", type=duration, metavar="DURATION"),
+)
+DEAD_LETTER_TOPIC = flag("--dead-letter-topic", "where messages go after the last attempt", metavar="TOPIC")
 DEAD_LETTER_SETTINGS = (
-    flag("--dead-letter-topic-project", metavar="PROJECT"),
+    flag("--dead-letter-topic-project", "the project of --dead-letter-topic", metavar="PROJECT"),
     flag("--max-delivery-attempts", "5 to 100", type=int),
 )
 SETTINGS = (
@@ -38,9 +43,8 @@ SETTINGS = (
     flag("--message-retention-duration", "10m to 31d", type=duration, metavar="DURATION"),
     switch("--retain-acked-messages", "keep acknowledged messages for seeks"),
     flag("--expiration-period", "delete it after this time without use: 1d or more, or never", type=duration_or_never),
-    flag("--min-retry-delay", "minimum backoff of a message", type=duration, metavar="DURATION"),
-    flag("--max-retry-delay", "maximum backoff of a message", type=duration, metavar="DURATION"),
-    flag("--dead-letter-topic", "where messages go after the last attempt", metavar="TOPIC"),
+    *RETRY_SETTINGS,
+    DEAD_LETTER_TOPIC,
     *DEAD_LETTER_SETTINGS,
     transforms.FILE,
 )
@@ -51,11 +55,16 @@ ON_CREATE = (
     switch("--enable-exactly-once-delivery", "for pull subscriptions"),
     flag("--message-filter", 'for example: attributes.kind = "order"', metavar="FILTER"),
 )
-CLEAR = (
-    flag("--clear-retry-policy", "use the default backoff again", action="store_true"),
-    flag("--clear-dead-letter-policy", "stop forwarding dead letters", action="store_true"),
-    transforms.CLEAR,
-)
+#: By field, the flag that clears it, and those that set it.
+CLEARED = {
+    "retryPolicy": (flag("--clear-retry-policy", "use the default backoff again", action="store_true"), RETRY_SETTINGS),
+    "deadLetterPolicy": (
+        flag("--clear-dead-letter-policy", "stop forwarding dead letters", action="store_true"),
+        [DEAD_LETTER_TOPIC],
+    ),
+    "messageTransforms": (transforms.CLEAR, [transforms.FILE]),
+}
+CLEAR = tuple(clear for clear, _ in CLEARED.values())
 #: A duration as a diagnosis tells it, such as 400 ms or 12 s.
 DURATION = r"\d+(\.\d+)? (ms|s|min|h|d)\b"
 ACK_IDS = flag("--ack-ids", "from pull, separated by commas", type=words, required=True, metavar="ACK_ID,...")
@@ -120,17 +129,11 @@ def update(client: Client, options: Options) -> Result:
     name = subscription_name(options)
     present = _checked(client, options, name)
     fields = fields_of(options)
-    cleared = {
-        "retryPolicy": options["clear_retry_policy"],
-        "deadLetterPolicy": options["clear_dead_letter_policy"],
-        "messageTransforms": options["clear_message_transforms"],
-    }
     if _names_push(options):
         fields["pushConfig"] = push_config(options)
     if labels.are_changed(options):
         fields["labels"] = labels.changed(present.get("labels", {}), options)
-    mask = [*fields, *(field for field, is_cleared in cleared.items() if is_cleared and field not in fields)]
-    body = {"subscription": fields, "updateMask": mask_of(mask)}
+    body = {"subscription": fields, "updateMask": mask_of([*fields, *cleared_by(options, CLEARED)])}
     return Result(client.call("PATCH", name, body), note=f"Updated subscription [{name}].")
 
 
@@ -318,7 +321,7 @@ VERBS = {
             SUBSCRIPTION,
             flag("--time", "2026-11-21T12:00:00Z"),
             flag("--snapshot", "an id, or a full name"),
-            flag("--snapshot-project", metavar="PROJECT"),
+            flag("--snapshot-project", "the project of --snapshot", metavar="PROJECT"),
         ),
     ),
     **policy_verbs(SUBSCRIPTION, subscription_name),

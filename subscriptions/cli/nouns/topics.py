@@ -12,10 +12,13 @@ from subscriptions.cli.client import Client
 from subscriptions.cli.policies import policy_verbs
 from subscriptions.cli.resources import LIMIT, create_each, delete_each, describe_by, list_all, name_by, names_in
 from subscriptions.cli.values import duration, full_name, pairs, words
-from subscriptions.cli.verbs import Options, Result, Verb, check_needs, flag, mask_of
+from subscriptions.cli.verbs import Options, Result, Verb, check_needs, cleared_by, flag, mask_of
 
 TOPIC = flag("topic", "an id such as orders, or projects/shop/topics/orders")
 TOPICS = flag("topics", "ids, or full names", nargs="+", metavar="topic")
+SUBSCRIPTION = flag("subscription", "an id such as worker, or projects/shop/subscriptions/worker")
+RETENTION = flag("--message-retention-duration", "how long messages are kept for seeks: 10m to 31d", type=duration)
+SCHEMA = flag("--schema", "what messages must fit: an id, or a full name")
 SCHEMA_SETTINGS = (
     flag("--schema-project", "the project of --schema", metavar="PROJECT"),
     flag("--message-encoding", "of messages with a schema: json or binary", type=str.upper, metavar="ENCODING"),
@@ -23,27 +26,26 @@ SCHEMA_SETTINGS = (
     flag("--last-revision-id", "the newest revision of --schema that messages may fit", metavar="REVISION"),
 )
 SETTINGS = (
-    flag("--message-retention-duration", "how long messages are kept for seeks: 10m to 31d", type=duration),
-    flag("--schema", "what messages must fit: an id, or a full name"),
+    RETENTION,
+    SCHEMA,
     *SCHEMA_SETTINGS,
     flag("--message-storage-policy-allowed-regions", "where messages may be stored", type=words, metavar="REGION,..."),
     transforms.FILE,
 )
-#: By their option, the flags that clear a field.
+#: By field, the flag that clears it, and those that set it.
 CLEARED = {
-    "clear_message_retention_duration": "messageRetentionDuration",
-    "clear_schema_settings": "schemaSettings",
-    "clear_message_transforms": "messageTransforms",
-}
-CLEAR = (
-    flag(
-        "--clear-message-retention-duration",
-        "keep messages only until all subscriptions have them",
-        action="store_true",
+    "messageRetentionDuration": (
+        flag(
+            "--clear-message-retention-duration",
+            "keep messages only until all subscriptions have them",
+            action="store_true",
+        ),
+        [RETENTION],
     ),
-    flag("--clear-schema-settings", "accept messages of any form", action="store_true"),
-    transforms.CLEAR,
-)
+    "schemaSettings": (flag("--clear-schema-settings", "accept messages of any form", action="store_true"), [SCHEMA]),
+    "messageTransforms": (transforms.CLEAR, [transforms.FILE]),
+}
+CLEAR = tuple(clear for clear, _ in CLEARED.values())
 topic_name = name_by("topic")
 
 
@@ -77,8 +79,7 @@ def update(client: Client, options: Options) -> Result:
     fields = fields_of(options)
     if labels.are_changed(options):
         fields["labels"] = labels.changed(client.call("GET", name).get("labels", {}), options)
-    cleared = {field for option, field in CLEARED.items() if options[option]}
-    body = {"topic": fields, "updateMask": mask_of([*fields, *sorted(cleared - fields.keys())])}
+    body = {"topic": fields, "updateMask": mask_of([*fields, *cleared_by(options, CLEARED)])}
     return Result(client.call("PATCH", name, body), note=f"Updated topic [{name}].")
 
 
@@ -120,6 +121,6 @@ VERBS = {
             flag("--ordering-key", "messages of a key are delivered in order"),
         ),
     ),
-    "detach-subscription": Verb("detach a subscription from its topic", detach, (flag("subscription"),)),
+    "detach-subscription": Verb("detach a subscription from its topic", detach, (SUBSCRIPTION,)),
     **policy_verbs(TOPIC, topic_name),
 }

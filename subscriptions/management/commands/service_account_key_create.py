@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from pushhub.common import names
 from pushhub.common.commands import OperatorCommand
+from pushhub.common.stores import created_file
 from subscriptions.identity import account_keys
 
 
@@ -22,16 +22,14 @@ class Command(OperatorCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         path: Path = options["out"]
+        issued = None
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except OSError as error:
-            raise CommandError(f"{path}: {error.strerror}") from None
-        try:
-            with os.fdopen(descriptor, "wb") as file:
+            with created_file(path) as file:
                 name = names.service_account_name("-", options["email"])
                 issued = account_keys.create_service_account_key(name=name, request={})
                 file.write(issued.key_file)
-        except Exception:
-            path.unlink()
-            raise
+        except OSError as error:
+            if issued is not None:
+                issued.row.delete()
+            raise CommandError(f"{path}: {error.strerror}") from None
         self.stdout.write(f"{path}: key {issued.row.key_id} of {issued.row.account.email}")

@@ -194,3 +194,13 @@ def test_a_policy_grants_what_its_bindings_say(shop: Shop) -> None:
         iam_policy_pb2.GetIamPolicyRequest(resource=TOPIC, options=options_pb2.GetPolicyOptions())
     )
     assert got.etag == stored.etag and got.bindings == stored.bindings
+
+
+@pytest.mark.parametrize(("mask", "kept"), [([], False), (["bindings", "etag", "audit_configs"], True)])
+def test_audit_configurations_are_kept_if_the_mask_names_them(shop: Shop, mask: list[str], kept: bool) -> None:
+    """Without a mask, policy.proto says, a policy's bindings and its etag count."""
+    config = policy_pb2.AuditConfig(service="allServices", audit_log_configs=[policy_pb2.AuditLogConfig(log_type=2)])
+    request = iam_policy_pb2.SetIamPolicyRequest(
+        resource=TOPIC, policy=policy_pb2.Policy(audit_configs=[config]), update_mask={"paths": mask}
+    )
+    assert list(shop.publisher.set_iam_policy(request).audit_configs) == ([config] if kept else [])

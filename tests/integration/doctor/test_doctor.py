@@ -112,6 +112,15 @@ def test_a_redis_that_forgets_is_found(settings: Any, tmp_path: Path) -> None:
     assert "67 MB" in findings[1].text
 
 
+@pytest.mark.parametrize(("version", "level"), [("7.0.15", Level.WARNING), ("8.2.3:fork", Level.OK)])
+def test_a_redis_without_security_fixes_is_found(
+    version: str, level: Level, redis_url: str, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redis.Redis.info", lambda self, section="": {"redis_version": version})
+    finding = next(redis.redis())
+    assert (finding.level, finding.text.partition(": it works")[0]) == (level, f"Redis {version}")
+
+
 def test_a_replica_is_found(settings: Any, tmp_path: Path) -> None:
     with RedisServer(tmp_path, "--replicaof", f"127.0.0.1 {free_port()}") as server:
         settings.REDIS_URL = server.url

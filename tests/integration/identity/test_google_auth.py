@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from pushhub.common.principals import Principal
 from subscriptions.iam import access, grants
 from subscriptions.identity import account_keys
 from subscriptions.models import Project, ServiceAccount
+from subscriptions.models.credentials import ServiceAccountKey
 from subscriptions.services import service_accounts
 from subscriptions.services.projects import create_project
 
@@ -302,6 +305,10 @@ def test_a_key_file_is_not_written_over_another_nor_left_behind(
     with pytest.raises(CommandError):
         call_command("service_account_key_create", "nobody@shop.iam.gserviceaccount.com", "--out", str(path))
     assert not path.exists()
+    with monkeypatch.context() as full, pytest.raises(CommandError, match=f"^{path}: No space left on device$"):
+        full.setattr("os.fsync", Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
+        call_command("service_account_key_create", EMAIL, "--out", str(path))
+    assert not path.exists() and not ServiceAccountKey.objects.exists()
     monkeypatch.setattr(account_keys, "create_service_account_key", Mock(side_effect=OperationalError("down")))
     with pytest.raises(CommandError):
         call_command("service_account_key_create", EMAIL, "--out", str(path))

@@ -73,6 +73,7 @@ def test_an_access_token_has_the_lifetime_that_is_asked_for(api: Api, account: d
         ("generateIdToken", {"audience": "x" * 2049}, 400),
         ("generateIdToken", {"audience": "x", "colour": 1}, 400),
         ("generateIdToken", {"audience": "x", "delegates": [NAME]}, 501),
+        ("generateIdToken", {"audience": "x", "organizationNumberIncluded": True}, 501),
         ("generateAccessToken", {}, 400),
         ("generateAccessToken", {"scope": []}, 400),
         ("generateAccessToken", {"scope": ["a b"]}, 200),

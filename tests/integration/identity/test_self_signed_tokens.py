@@ -67,7 +67,7 @@ def test_scopes_that_do_not_cover_the_api_are_refused(key: dict[str, Any], scope
         caller_of(signed(key, bearer_claims(aud=None, scope=scope)))
 
 
-OWN = ["https://hub.example", "http://127.0.0.1:8000"]
+OWN = ["https://hub.example", "http://127.0.0.1:8000", "https://proxy.example/hub"]
 
 
 @pytest.mark.parametrize(
@@ -76,6 +76,8 @@ OWN = ["https://hub.example", "http://127.0.0.1:8000"]
         "https://hub.example",
         "https://hub.example/",
         "http://127.0.0.1:8000/google.pubsub.v1.Publisher",
+        "https://proxy.example/hub",
+        "https://proxy.example/hub/google.pubsub.v1.Publisher",
         "https://pubsub.googleapis.com/",
         "https://pubsub.googleapis.com/google.pubsub.v1.Subscriber",
         "https://us-east1-pubsub.googleapis.com/",
@@ -100,6 +102,9 @@ def test_an_audience_of_pushhub(audience: str) -> None:
         "https://hub.example:444/",
         "http://hub.example/",
         "https://hub.example/token",
+        "https://proxy.example/",
+        "https://proxy.example/hubs",
+        "https://proxy.example/hub/token",
         "https://hub.example/?a=b",
         "https://hub.example/#a",
         "https://user@hub.example/",

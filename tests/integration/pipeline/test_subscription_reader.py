@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -305,6 +306,14 @@ def test_a_wrong_option_is_named(options: dict[str, str], words: str, monkeypatc
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
     with pytest.raises(InvalidArgument, match=words):
         source(**options).streamReader(SCHEMA)
+
+
+def test_a_key_file_of_google_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable often names one, for other services. What it signs would be good at Google."""
+    (file := tmp_path / "key.json").write_text('{"token_uri": "https://oauth2.googleapis.com/token"}')
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
+    with pytest.raises(InvalidArgument, match="a key of Google Cloud"):
+        source(endpoint="pubsub:443").streamReader(SCHEMA)
 
 
 def test_a_column_that_a_subscription_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

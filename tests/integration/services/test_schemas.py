@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -218,7 +219,7 @@ def test_a_project_has_a_bound_on_its_schemas(api: Api, monkeypatch: pytest.Monk
     [
         "",
         "{",
-        '"string"',
+        '["null","string"]',
         '{"type":"record","name":"A","fields":[{"name":"b","type":"missing"}]}',
         '{"type":"record","name":"A","fields":[{"name":"b","type":'
         + '{"type":"array","items":' * 80
@@ -393,6 +394,19 @@ def test_a_single_mismatching_message_refuses_the_request(api: Api) -> None:
         "Invalid data in message: Message failed schema validation. message.id must be long."
     )
     assert api.post("subscriptions/all:pull", {"maxMessages": 9, "returnImmediately": True}).body == {}
+
+
+def test_the_check_of_a_publish_has_a_bound_on_its_time(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message has one of its own, and a publish a thousand messages, each of which was compared with 20 revisions."""
+    created(api), committed(api)
+    topic_with(api)
+    monkeypatch.setattr(schemas, "thread_time", itertools.count(0, schemas.CHECK_SECONDS / 4).__next__)
+    assert publish(api, GOOD, b'{"id":7}').status == 200
+    answer = publish(api, GOOD, GOOD, b'{"id":7}', b'{"id":7}')
+    assert (answer.error["status"], answer.fields) == ("INVALID_ARGUMENT", ["messages"])
+    assert answer.error["message"].endswith("takes longer than 10 s. Publish fewer messages in one request.")
+    received = api.post("subscriptions/all:pull", {"maxMessages": 9, "returnImmediately": True}).body
+    assert len(received["receivedMessages"]) == 2
 
 
 def test_the_newest_revision_of_the_range_that_matches_is_named(api: Api) -> None:

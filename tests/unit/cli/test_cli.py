@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
+import resource
 from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pushhub.cli import USAGE
+from pushhub.cli import PARSERS, USAGE
 from subscriptions.cli import values
 from subscriptions.cli.client import Client, Fields
 from subscriptions.cli.errors import CliError
 from subscriptions.cli.expressions import parse_filter
 from subscriptions.cli.formats import parse_format, rendered, table
-from subscriptions.cli.main import PUBSUB, WORDS
+from subscriptions.cli.main import PUBSUB, WORDS, tree_of
 from subscriptions.cli.nouns import accounts, projects, schemas, snapshots, subscriptions, topics
 from subscriptions.cli.verbs import Verb
 
@@ -140,6 +144,26 @@ def test_flags_of_a_new_subscription(flags: list[str], fields: Fields) -> None:
         ),
         (snapshots.VERBS, ["update", "before"], "nothing to change"),
         (accounts.VERBS, ["update", "pusher@p.iam.gserviceaccount.com"], "nothing to change"),
+        (
+            projects.VERBS,
+            ["create", "shop", "--organization=1", "--folder=2"],
+            "give either --organization or --folder$",
+        ),
+        (
+            subscriptions.VERBS,
+            ["update", "worker", "--max-retry-delay=9s", "--clear-retry-policy"],
+            "give either --clear-retry-policy or --max-retry-delay$",
+        ),
+        (
+            subscriptions.VERBS,
+            ["update", "worker", "--dead-letter-topic=t", "--clear-dead-letter-policy"],
+            "give either --clear-dead-letter-policy or --dead-letter-topic$",
+        ),
+        (
+            topics.VERBS,
+            ["update", "orders", "--schema=s", "--clear-schema-settings"],
+            "give either --clear-schema-settings or --schema$",
+        ),
     ],
 )
 def test_a_flag_that_would_be_ignored_is_refused(verbs: dict[str, Verb], words: list[str], said: str) -> None:
@@ -157,6 +181,7 @@ def test_a_flag_that_would_be_ignored_is_refused(verbs: dict[str, Verb], words: 
         (["--update-labels=b=3,c=4"], {"labels": {"a": "1", "b": "3", "c": "4"}}, "labels"),
         (["--remove-labels=a"], {"labels": {"b": "2"}}, "labels"),
         (["--clear-labels"], {"labels": {}}, "labels"),
+        (["--clear-labels", "--update-labels=c=4"], {"labels": {"c": "4"}}, "labels"),
         (
             ["--topic=orders", "--expiration-period=2d", "--no-enable-exactly-once-delivery"],
             {"enableExactlyOnceDelivery": False, "expirationPolicy": {"ttl": "172800s"}},
@@ -327,6 +352,48 @@ def test_bindings_are_added_and_removed() -> None:
     assert removed["bindings"] == [{"role": "roles/viewer", "members": ["user:a@x"]}]
     with pytest.raises(CliError, match="not found"):
         run(topics.VERBS, "remove-iam-policy-binding", *words, bindings=[])
+
+
+@pytest.mark.parametrize("audit", [{}, {"auditConfigs": [{"service": "allServices"}]}])
+def test_a_policy_of_a_file_replaces_all_that_it_has(audit: Fields, tmp_path: Path) -> None:
+    """Without a mask, the API leaves the audit configuration as it is."""
+    (file := tmp_path / "policy").write_text(json.dumps({"bindings": [], "etag": "x", **audit}))
+    [(_, path, sent)] = run(topics.VERBS, "set-iam-policy", "t", str(file))
+    assert path == "projects/p/topics/t:setIamPolicy"
+    assert sent.get("updateMask") == ("bindings,etag,auditConfigs" if audit else None)
+
+
+def test_a_key_file_that_cannot_be_written_whole_is_deleted_with_its_key(tmp_path: Path) -> None:
+    """Given a disk that is full after 100 bytes, then neither the beginning of a file stays nor the key."""
+    path, client = tmp_path / "key.json", Recorder(name="k", privateKeyData="eHh4" * 1000)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(CliError, match=f"^{path}: File too large$"):
+            accounts.create_key(client, {"output_file": str(path), "iam_account": "e@x"})  # type: ignore[arg-type]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert client.calls[1:] == [("DELETE", "k", {})] and not path.exists()
+
+
+def test_a_key_is_made_only_if_its_file_can_be(tmp_path: Path) -> None:
+    client = Recorder()
+    for path, said in ((tmp_path, "File exists"), (tmp_path / "none" / "key.json", "No such file or directory")):
+        with pytest.raises(CliError, match=f"^{path}: {said}$"):
+            accounts.create_key(client, {"output_file": str(path), "iam_account": "e@x"})  # type: ignore[arg-type]
+    assert client.calls == []
+
+
+def test_each_flag_has_a_help_text() -> None:
+    flags = [flag for word in WORDS for verb in _verbs_of(tree_of(word)) for flag in verb.flags]
+    actions = [action for module in PARSERS.values() for action in import_module(module).parser()._actions]
+    assert [flag.name for flag in flags if not flag.help] == []
+    assert [action.dest for action in actions if not action.help] == []
+
+
+def _verbs_of(tree: Any) -> Iterator[Verb]:
+    for node in tree.values():
+        yield from [node] if isinstance(node, Verb) else _verbs_of(node)
 
 
 @pytest.mark.parametrize(

@@ -14,18 +14,21 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
 from django.core.management import get_commands
 
 from pushhub import __version__
 from pushhub.cli import main as pushhub_main
 from pushhub.cli import manage, management_commands
-from subscriptions.cli.client import Client, Fields
+from subscriptions.cli.client import Client, Fields, client_of
 from subscriptions.cli.errors import CliError
 from subscriptions.cli.expressions import parse_filter
 from subscriptions.cli.formats import Format, parse_format, rendered
 from subscriptions.cli.main import SCRIPTS, candidates, main
 from subscriptions.cli.nouns import schemas, subscriptions, topics
+from subscriptions.identity.pairs import private_pem
 
 ROOT = Path(__file__).parents[3]
 ROWS = [
@@ -63,6 +66,59 @@ def test_nothing_that_somebody_else_wrote_steers_the_terminal(
     assert main(diagnose) == 1
     for text in (out, err, capsys.readouterr().err):
         assert not {"\x1b", "\x9b"} & {*text} and (text == out or shown in text)
+
+
+@pytest.mark.parametrize(("is_terminal", "shown"), [(True, "a\\u001b[2J\n"), (False, "a\x1b[2J\n")])
+def test_values_are_shown_at_a_terminal_without_what_steers_it(
+    is_terminal: bool, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Client, "call", lambda *_, **__: {"name": "a\x1b[2J"})
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    assert main(["topics", "describe", "orders", "--project=shop", "--format=value(name)"]) == 0
+    assert capsys.readouterr().out == shown
+
+
+@pytest.mark.parametrize(
+    "token_uri", ["https://oauth2.googleapis.com/token", "https://accounts.google.com/o/oauth2/token"]
+)
+def test_a_key_of_google_signs_nothing(token_uri: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What it signed for Google's audience was good at Google for an hour, and went to any --url."""
+    path = key_file(tmp_path, token_uri=token_uri)
+    assert main(["topics", "list", "--project=p", f"--key-file={path}"]) == 1
+    assert capsys.readouterr().err == (
+        f"ERROR: (pubsub.topics.list) --key-file={path}: this is a key of Google Cloud, and what it signs would be "
+        "good there: give one that PushHub has made\n"
+    )
+
+
+def test_a_key_signs_for_the_pushhub_that_made_it(tmp_path: Path) -> None:
+    path = key_file(tmp_path, token_uri="https://proxy.example/hub/token")
+    client = client_of({"url": "http://127.0.0.1:1", "key_file": str(path)})
+    claims = jwt.decode(client._headers["Authorization"].split()[1], options={"verify_signature": False})
+    assert (claims["iss"], claims["sub"], claims["aud"]) == ("a@x", "a@x", "https://proxy.example/hub")
+    assert claims["exp"] - claims["iat"] == 3600
+
+
+def key_file(folder: Path, **fields: str) -> Path:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    content = {"client_email": "a@x", "private_key_id": "1", "private_key": private_pem(key), **fields}
+    (path := folder / "key.json").write_text(json.dumps(content))
+    return path
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"token_uri": 1}', '{"token_uri": "x", "client_email": "a"}', "x"])
+def test_what_is_no_key_file_is_refused_in_one_line(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (path := tmp_path / "key.json").write_text(content)
+    assert main(["topics", "list", "--project=p", f"--key-file={path}"]) == 1
+    said = f"ERROR: (pubsub.topics.list) --key-file={path}: not a service account's key file\n"
+    assert capsys.readouterr().err == said
+
+
+def test_two_credentials_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["topics", "list", "--project=p", "--key-file=a", "--access-token-file=b"]) == 1
+    assert "give either --access-token-file or --key-file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

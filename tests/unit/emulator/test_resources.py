@@ -13,9 +13,9 @@ ORDERS = "projects/demo/topics/orders"
 
 def test_a_short_form_lists_a_project_its_topics_and_their_subscriptions() -> None:
     resources = read_resources(
-        projects=[("--project", "demo,orders:billing:mail,returns"), ("--project", "empty")], path=None
+        projects=[("--project", "demo,orders:billing:mail,returns"), ("--project", "example.com:empty")], path=None
     )
-    assert resources.projects == ["demo", "empty"]
+    assert resources.projects == ["demo", "example.com:empty"]
     assert resources.topics == {ORDERS: {}, "projects/demo/topics/returns": {}}
     assert resources.subscriptions == {
         "projects/demo/subscriptions/billing": {"topic": ORDERS},
@@ -53,8 +53,8 @@ def test_a_file_has_the_bodies_of_rest_and_may_shorten_names_of_its_project(tmp_
     }
 
 
-@pytest.mark.parametrize("text", ["", ",orders", "demo,", "demo,,orders"])
-def test_a_short_form_with_a_gap_is_refused(text: str) -> None:
+@pytest.mark.parametrize("text", ["", ",orders", "demo,", "demo,,orders", "demo:orders", "demo:orders,returns"])
+def test_a_short_form_with_a_gap_or_without_its_comma_is_refused(text: str) -> None:
     with pytest.raises(ResourcesError, match=f"PUBSUB_PROJECT1={text}: give PROJECT,TOPIC"):
         read_resources(projects=[("PUBSUB_PROJECT1", text)], path=None)
 

@@ -112,6 +112,52 @@ def test_few_bytes_must_not_stand_for_billions_of_items(empty: object) -> None:
         avro(hostile)
 
 
+def test_a_definition_that_says_it_was_parsed_is_parsed_all_the_same() -> None:
+    """The parser believed it. Two names that stand for each other then kept a thread for ever."""
+    items = {"type": "array", "items": "A"}
+    hostile = {"type": "record", "name": "R", "fields": [{"name": "x", "type": items}], "__fastavro_parsed": True}
+    with pytest.raises(InvalidArgument, match="UnknownType: A"):
+        avro({**hostile, "__named_schemas": {"A": "B", "B": "A"}})
+    avro({**EVERYTHING, "__fastavro_parsed": True, "__named_schemas": 7})["BINARY"](binary(VALUE))
+
+
+@pytest.mark.parametrize(
+    ("kind", "json", "data", "wrong"),
+    [
+        ("string", b'"a"', b"\x02a", b"7"),
+        ({"type": "long", "logicalType": "timestamp-millis"}, b"7", b"\x0e", b'"7"'),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, b'"A"', b"\0", b'"B"'),
+        ({"type": "fixed", "name": "F", "size": 2}, b'"ab"', b"ab", b'"a"'),
+        ({"type": "array", "items": ["null", "int"]}, b'[null,{"int":1}]', b"\x04\0\x02\x02\0", b"[1]"),
+        ({"type": "map", "values": "int"}, b'{"a":1}', b"\x02\x02a\x02\0", b'{"a":"1"}'),
+    ],
+)
+def test_a_definition_may_have_any_type_at_its_top(kind: object, json: bytes, data: bytes, wrong: bytes) -> None:
+    checks = avro(kind)
+    checks["JSON"](json)
+    checks["BINARY"](data)
+    for encoding, refused in (("JSON", wrong), ("BINARY", data + b"\0"), ("BINARY", b"")):
+        with pytest.raises(Mismatch):
+            checks[encoding](refused)
+
+
+@pytest.mark.parametrize(
+    ("definition", "why"),
+    [
+        (["null", "string"], "one type at its top, and not a union"),
+        ("missing", "UnknownType"),
+        (7, "TypeError"),
+        ({"type": "array", "items": "null"}, "must not all be empty"),
+        ({"type": "fixed", "name": "F", "size": 1.5}, "impossible size"),
+        ({"type": "map", "values": ["int", ["null"]]}, "must not contain a union"),
+        ({"type": "record", "name": "R", "fields": [{"name": {}, "type": "int"}]}, "name must be a string"),
+    ],
+)
+def test_a_definition_that_cannot_be_used_is_refused(definition: object, why: str) -> None:
+    with pytest.raises(InvalidArgument, match=why):
+        avro(definition)
+
+
 def test_a_record_to_which_many_arrays_refer_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A definition of 280 KB took 4.6 s."""
     looks = Mock(side_effect=avro_definitions._takes_room)
