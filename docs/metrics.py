@@ -27,6 +27,9 @@ from deliveries.telemetry.kinds import Kind  # noqa: E402
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 #: The labels that choose the series of a resource.
 CHOSEN = {"subscription": ("project", "subscription"), "topic": ("project",), "snapshot": ("project",)}
+#: The labels that name a resource: projects may have subscriptions of the same id.
+NAMES = ("project", *CHOSEN)
+OF_SUBSCRIPTION = ("project", "subscription")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +78,12 @@ PANELS = (
             "subscription_dead_letter_message_count": "dead letters",
             "subscription_expired_ack_deadlines_count": "expired",
         },
-        by=("subscription",),
+        by=OF_SUBSCRIPTION,
     ),
     Panel(
         "Latency of pulled messages",
         {"subscription_ack_latency_seconds": "ack", "subscription_mod_ack_latency_seconds": "modack"},
-        by=("subscription",),
+        by=OF_SUBSCRIPTION,
     ),
     Panel(
         "Pull, acknowledge, modify and seek requests",
@@ -131,8 +134,9 @@ def panels() -> list[Panel]:
         if panel not in (*STATS, *drawn):
             drawn.append(panel)
         if kind is kinds.PUSH_REQUESTS:
-            acks = _rate(kind, ("subscription",), match='outcome="ack"')
-            share = {f"{acks} / {_rate(kind, ('subscription',))}": "{{subscription}}"}
+            acks, pushes = _rate(kind, OF_SUBSCRIPTION, match='outcome="ack"'), _rate(kind, OF_SUBSCRIPTION)
+            # An endpoint that has never acknowledged anything has no counter of acks.
+            share = {f"({acks} or 0 * {pushes}) / {pushes}": "{{project}}/{{subscription}}"}
             drawn.append(Panel("Share of acks", {}, unit="percentunit", others=share))
     return drawn
 
@@ -146,8 +150,8 @@ def expressions(panel: Panel) -> Iterator[tuple[str, str]]:
     for name, word in panel.targets.items():
         kind = by_field()[name]
         by = panel.by if panel.by is not None else (*_resource(kind), *_exported_labels(kind))
-        legend = " ".join(part for part in (*_marks(by, ("subscription", "topic", "snapshot")), word) if part)
-        legend = " ".join([legend, *_marks(by, _exported_labels(kind))]).strip()
+        resource = "/".join(_marks(by, NAMES))
+        legend = " ".join(filter(None, [resource, word, *_marks(by, _exported_labels(kind))]))
         if kind.exported_type == "histogram":
             for quantile, text in panel.quantiles.items():
                 rate = _rate(kind, ("le", *by), suffix="_bucket")
@@ -157,7 +161,7 @@ def expressions(panel: Panel) -> Iterator[tuple[str, str]]:
         elif kind.exported_type == "counter":
             yield _rate(kind, by), legend
         elif kind.region_gauge and kind.unit == "s":
-            yield f"max by ({kind.resource}) ({_selected(kind)})", f"{{{{{kind.resource}}}}}"
+            yield f"max by ({', '.join(_resource(kind))}) ({_selected(kind)})", resource
         elif kind.region_gauge:
             yield f"sum by ({', '.join(by)}) ({_selected(kind)})", legend
         else:
@@ -179,7 +183,7 @@ def _exported_labels(kind: Kind) -> tuple[str, ...]:
 
 
 def _resource(kind: Kind) -> tuple[str, ...]:
-    return (kind.resource,) if kind.resource in CHOSEN else ()
+    return ("project", kind.resource) if kind.resource in CHOSEN else ()
 
 
 def _selected(kind: Kind, *, suffix: str = "", match: str = "") -> str:
@@ -217,11 +221,13 @@ def dashboard() -> str:
             for number, panel in enumerate(panels())
         ),
     ]
-    topics = "label_values(pushhub_topic_send_message_operation_count, project)"
-    subscriptions = 'label_values(pushhub_subscription_num_undelivered_messages{project=~"$project"}, subscription)'
+    undelivered = "pushhub_subscription_num_undelivered_messages"
+    # The topic of a subscription may be in another project.
+    projects = f'label_values({{__name__=~"{undelivered}|pushhub_topic_send_message_operation_count"}}, project)'
+    subscriptions = f'label_values({undelivered}{{project=~"$project"}}, subscription)'
     variables = [
         {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"},
-        _variable("project", "Project", topics),
+        _variable("project", "Project", projects),
         _variable("subscription", "Subscription", subscriptions),
     ]
     document = {
@@ -265,6 +271,7 @@ def _variable(name: str, label: str, query: str) -> dict[str, Any]:
         "query": {"query": query, "refId": name},
         "refresh": 2,
         "includeAll": True,
+        "allValue": ".*",
         "multi": True,
         "current": {"text": "All", "value": "$__all"},
     }
@@ -291,7 +298,7 @@ def exported() -> str:
             f"`{kind.exported}`",
             kind.help.rstrip("."),
             kind.exported_type,
-            ", ".join(f"`{label}`" for label in (*_resource(kind), *_exported_labels(kind))),
+            ", ".join(f"`{label}`" for label in (*_resource(kind)[1:], *_exported_labels(kind))),
         )
         for kind in kinds.EXPORTED
     ]

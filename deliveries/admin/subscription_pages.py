@@ -113,7 +113,7 @@ def _seek(request: HttpRequest, row: Subscription) -> str:
     moment, snapshot = request.POST.get("time", ""), request.POST.get("snapshot", "")
     if len(moment) == len("2026-11-22T05:32"):  # a browser leaves out seconds that are zero
         moment += ":00"
-    target = {"snapshot": snapshot} if snapshot else {"time": f"{moment}Z"} if moment else {}
+    target = ({"snapshot": snapshot} if snapshot else {}) | ({"time": f"{moment}Z"} if moment else {})
     authorize(caller_of(request), SEEK, {"subscription": row.name, "snapshot": snapshot})
     seek_subscription(name=row.name, request={"subscription": row.name, **target})
     sought = {"target": snapshot or f"{moment} UTC"}
@@ -202,7 +202,7 @@ class SubscriptionPages:
                 *([("diagnose", gettext_lazy("Diagnose"))] if may_call(caller, DIAGNOSE, row) else []),
                 *((name, action.label) for name, action in offered(caller, row).items() if not action.question),
             ],
-            "snapshot_action": may(caller, ACTIONS["snapshot"], row) and not row.detached,
+            "snapshot_action": may(caller, ACTIONS["snapshot"], row) and not row.detached and row.topic is not None,
             "seek_action": may(caller, ACTIONS["seek"], row) and not row.detached,
             "detach_action": may(caller, ACTIONS["detach"], row) and not row.detached,
             "delete_action": may(caller, ACTIONS["delete"], row),

@@ -64,7 +64,7 @@ def disks() -> Iterator[Finding]:
         free_mb = usage.free // 1_000_000
         text = f"{free_mb:,} MB of {usage.total // 1_000_000:,} are free for {what} ({folder})"
         if free_mb < settings.JOURNAL_FREE_MB:
-            yield failed("disk", text, f"Make room before it is full: then {stops}.")
+            yield failed("disk", text, f"Make room: while it is full, {stops}.")
         elif usage.free < usage.total * (1 - USED_SHARE):
             yield warning("disk", text, "Make room, or move the folder to a larger disk.")
         else:

@@ -131,10 +131,11 @@ def create_resources(resources: StartResources) -> None:
 
 
 def reset_resources(resources: StartResources) -> None:
-    """Delete every snapshot, subscription, topic and schema, then create the initial resources again."""
-    from subscriptions.models import Snapshot, Subscription, Topic
+    """Delete every snapshot, subscription, topic, schema and account, then create the initial resources again."""
+    from subscriptions.models import ServiceAccount, Snapshot, Subscription, Topic
     from subscriptions.models.schemas import Schema
     from subscriptions.services.schemas import delete_schema
+    from subscriptions.services.service_accounts import delete_service_account
     from subscriptions.services.snapshots import delete_snapshot
     from subscriptions.services.subscriptions import delete_subscription
     from subscriptions.services.topics import delete_topic
@@ -147,4 +148,6 @@ def reset_resources(resources: StartResources) -> None:
         delete_topic(name=topic.name)
     for schema in Schema.objects.select_related("project"):
         delete_schema(name=schema.name)
+    for account in ServiceAccount.objects.filter(deleted_at=None).select_related("project"):
+        delete_service_account(name=account.name)
     create_resources(resources)

@@ -52,6 +52,8 @@ PUSH_FIELDS = (
     "grant_act_as",
 )
 PULL_FIELDS = ("enable_exactly_once_delivery",)
+#: Those that make the dead letter policy.
+DEAD_LETTER_FIELDS = frozenset({"dead_letter_topic", "new_dead_letter_topic", "max_delivery_attempts"})
 ACCOUNT_USER = "roles/iam.serviceAccountUser"
 
 
@@ -230,7 +232,10 @@ class SubscriptionForm(TransformsForm):
             self.add_error("push_endpoint", _("Enter the URL that messages are pushed to, or choose pull."))
         self._check_choice("topic", "new_topic", is_required="topic" in self.fields)
         self._check_choice("service_account", "new_service_account")
-        self._check_choice("dead_letter_topic", "new_dead_letter_topic")
+        if delivery_type == PUSH:
+            self._check_account_kept()
+        has_attempts = "max_delivery_attempts" in self.changed_data and bool(entered.get("max_delivery_attempts"))
+        self._check_choice("dead_letter_topic", "new_dead_letter_topic", is_required=has_attempts)
         return entered
 
     def _check_choice(self, chosen: str, new: str, *, is_required: bool = False) -> None:
@@ -239,6 +244,15 @@ class SubscriptionForm(TransformsForm):
             self.add_error(new, _("Choose one above or name a new one, and not both."))
         elif is_required and not (self.cleaned_data.get(chosen) or self.cleaned_data.get(new) or chosen in self.errors):
             self.add_error(chosen, _("Choose a topic, or name a new one."))
+
+    def _check_account_kept(self) -> None:
+        """Refuse to drop an account that was deleted, which no choice shows: pushes would go out without a token."""
+        email, entered = self.instance.oidc_service_account_email, self.cleaned_data
+        is_replaced = entered.get("service_account") or entered.get("new_service_account")
+        if email and not is_replaced and not ServiceAccount.objects.filter(email=email).exists():
+            self.add_error(
+                "service_account", _("The account %(email)s was deleted. Choose another.") % {"email": email}
+            )
 
     def refusals(self) -> Iterator[PushHubError]:
         entered = self.cleaned_data
@@ -311,6 +325,7 @@ class SubscriptionForm(TransformsForm):
         values = self.values_entered(
             service_account=account.email if account else "",
             dead_letter_topic=dead_letter_topic.name if dead_letter_topic else "",
+            max_delivery_attempts=entered.get("max_delivery_attempts") if dead_letter_topic else None,
             wrapper={"writeMetadata": form == "metadata"} if form else None,
         )
         # An empty policy is not the same as none: it says that the subscription never expires.
@@ -329,7 +344,10 @@ class SubscriptionForm(TransformsForm):
 
     def _update(self, values: Fields) -> Subscription:
         name = self.instance.name
-        request = {"subscription": values, "updateMask": ",".join(FIELDS.stored_mutable)}
+        mask = {*FIELDS.stored_mutable}
+        if DEAD_LETTER_FIELDS.isdisjoint(self.changed_data):  # the topic may be deleted, which no field shows
+            mask.remove("deadLetterPolicy")
+        request = {"subscription": values, "updateMask": ",".join(sorted(mask))}
         authorize(self.caller, "google.pubsub.v1.Subscriber.UpdateSubscription", {"subscription.name": name})
         return update_subscription(name=name, request=request, caller=self.caller)
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import runpy
 import signal
@@ -55,6 +56,9 @@ ANSWER_BYTES = 32_000_000
 FLUSH_SECONDS = 0.001
 #: Characters of an error's text.
 ERROR_CHARACTERS = 300
+#: A call in the stack of an error, and where code that doesn't compile has its error.
+CALLED = re.compile(r"^    at (\S+) \(<input>:(\d+):", re.MULTILINE)
+PARSED = re.compile(r"^    at <input>:(\d+):", re.MULTILINE)
 
 #: Makes `call(function, message, metadata)` from JSON texts, and removes what ECMAScript doesn't have. It keeps the
 #: built-ins that it needs, so that it works whatever the user's code does to them.
@@ -69,7 +73,7 @@ PROLOGUE = """
                       "std", "os", "bjson", "scriptArgs"]) {
     delete globalThis[name];
   }
-  return (transform, text, metadata) => {
+  return function transformed(transform, text, metadata) {
     const result = transform(parse(text), freeze(parse(metadata)));
     if (result === null) return null;
     if (typeof result !== "object" || isArray(result)) {
@@ -96,6 +100,8 @@ PROLOGUE = """
 })()
 """
 
+#: The name of that function in stacks. Its lines are not those of a user's code.
+OURS = "transformed"
 Call = Callable[[str, str], "str | None"]
 
 
@@ -232,10 +238,15 @@ def lines(chain: Sequence[Compiled], pairs: Sequence[tuple[str, str]]) -> Iterat
 def failure(error: Exception) -> bytes:
     """Return the line of an error: what a function threw, or which limit it met."""
     words = str(error).partition("\n")[0] or type(error).__name__
+    called, parsed = CALLED.search(str(error)), PARSED.search(str(error))
     if words == "InternalError: interrupted":
         words = f"The function took longer than {CALL_SECONDS * 1000:.0f} ms."
     elif words == "InternalError: out of memory" or isinstance(error, MemoryError):
         words = f"The function needs more than {HEAP_BYTES // 1024 // 1024} MB of memory."
+    elif called is not None and called[1] != OURS:
+        words = f"{words} (line {called[2]})"
+    elif called is None and parsed is not None:
+        words = f"{words} (line {parsed[1]})"
     return b"!" + json.dumps(words[:ERROR_CHARACTERS]).encode() + b"\n"
 
 

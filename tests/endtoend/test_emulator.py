@@ -120,6 +120,18 @@ def test_a_reset_keeps_the_resources_named_at_the_start(emulator: Emulator) -> N
         assert [item.message.data for item in pulled] == [b"new"]
 
 
+def test_a_reset_makes_the_service_accounts_of_the_start_anew(emulator: Emulator) -> None:
+    accounts = f"http://{emulator.host_port}/v1/projects/demo/serviceAccounts"
+    pusher = f"{accounts}/pusher@demo.iam.gserviceaccount.com"
+    assert requests.post(f"{pusher}:disable", timeout=30).status_code == 200
+    assert requests.post(accounts, json={"accountId": "another"}, timeout=30).status_code == 200
+
+    emulator.reset()
+
+    [account] = requests.get(accounts, timeout=30).json()["accounts"]
+    assert (account["email"], "disabled" in account) == ("pusher@demo.iam.gserviceaccount.com", False)
+
+
 def test_a_page_of_another_site_cannot_reset_it(emulator: Emulator) -> None:
     address = f"http://{emulator.host_port}/emulator/reset"
     assert requests.post(address, headers={"Origin": "https://evil.example"}, timeout=30).status_code == 403

@@ -301,6 +301,47 @@ def test_a_missing_permission_to_forward_is_shown_and_an_admin_can_grant_it_on_t
     assert grant not in amy.get(change).content.decode()
 
 
+def test_a_policy_whose_dead_letter_topic_was_deleted_is_kept_until_somebody_changes_it(
+    api: Api, client: Client
+) -> None:
+    api.create("topics/letters")
+    policy = {"deadLetterTopic": "projects/shop/topics/letters", "maxDeliveryAttempts": 7}
+    api.create("subscriptions/hello", {"topic": TOPIC, "deadLetterPolicy": policy})
+    api.delete("topics/letters")
+    change = f"/admin/subscriptions/subscription/{Subscription.objects.get().pk}/change/"
+    assert client.post(change, form(max_delivery_attempts=7, ack_deadline_seconds=33)).status_code == 302
+    body = api.get("subscriptions/hello").body
+    assert body["ackDeadlineSeconds"] == 33
+    assert body["deadLetterPolicy"] == {"deadLetterTopic": "_deleted-topic_", "maxDeliveryAttempts": 7}
+    refused = errors(client.post(change, form(max_delivery_attempts=8)))
+    assert refused == {"dead_letter_topic": ["Choose a topic, or name a new one."]}
+    assert client.post(change, form()).status_code == 302
+    assert "deadLetterPolicy" not in api.get("subscriptions/hello").body
+
+
+def test_a_policy_goes_with_its_dead_letter_topic(api: Api, client: Client) -> None:
+    api.create("topics/letters")
+    policy = {"deadLetterTopic": "projects/shop/topics/letters", "maxDeliveryAttempts": 7}
+    api.create("subscriptions/hello", {"topic": TOPIC, "deadLetterPolicy": policy})
+    change = f"/admin/subscriptions/subscription/{Subscription.objects.get().pk}/change/"
+    assert client.post(change, form(dead_letter_topic="", max_delivery_attempts=7)).status_code == 302
+    assert "deadLetterPolicy" not in api.get("subscriptions/hello").body
+
+
+def test_a_deleted_service_account_is_not_dropped_without_a_word(api: Api, client: Client) -> None:
+    config = {"pushEndpoint": "https://example.com/", "oidcToken": {"serviceAccountEmail": EMAIL}}
+    api.create("subscriptions/hello", {"topic": TOPIC, "pushConfig": config})
+    api.delete(f"serviceAccounts/{EMAIL}")
+    change = f"/admin/subscriptions/subscription/{Subscription.objects.get().pk}/change/"
+    sent = form(delivery_type="push", push_endpoint="https://example.com/", ack_deadline_seconds=33)
+    assert errors(client.post(change, sent)) == {
+        "service_account": [f"The account {EMAIL} was deleted. Choose another."]
+    }
+    assert client.post(change, sent | {"new_service_account": "another"}).status_code == 302
+    token = api.get("subscriptions/hello").body["pushConfig"]["oidcToken"]
+    assert token["serviceAccountEmail"] == "another@shop.iam.gserviceaccount.com"
+
+
 def test_the_endpoint_check_needs_the_permission_to_use_an_endpoint(api: Api) -> None:
     project = Project.objects.get()
     assert person("vera", ("roles/pubsub.viewer", project)).get(CHECK, {"url": "https://x/"}).status_code == 403

@@ -160,6 +160,24 @@ def test_destructive_actions_count_what_they_drop_and_ask_first(api: Api, client
     assert not Subscription.objects.exists()
 
 
+def test_a_seek_to_a_time_and_to_a_snapshot_is_refused(api: Api, client: Client) -> None:
+    row = push_subscription(api, "http://127.0.0.1:40009/")
+    publish(api, 1)
+    act(client, row, "snapshot", snapshot_id="before")
+    both = {"time": "2100-01-01T00:00:00", "snapshot": "projects/shop/snapshots/before"}
+    assert not act(client, row, "seek", **both).startswith("The backlog is now that of")
+    assert Delivery.objects.count() == 1
+
+
+def test_no_snapshot_is_offered_once_the_topic_is_deleted(api: Api, client: Client) -> None:
+    row = push_subscription(api, "http://127.0.0.1:40009/")
+    address = f"/admin/deliveries/delivery/state/{row.pk}/"
+    assert client.get(address).context["snapshot_action"]
+    api.delete("topics/orders")
+    page = client.get(address)
+    assert (page.context["snapshot_action"], page.context["seek_action"]) == (False, True)
+
+
 def test_a_reader_is_offered_those_snapshots_to_which_it_may_seek(api: Api, client: Client) -> None:
     # Given snapshots of a topic, and somebody who may consume one subscription of it
     row = push_subscription(api, "http://127.0.0.1:40009/")

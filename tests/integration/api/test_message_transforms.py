@@ -127,7 +127,7 @@ def test_a_test_ends_with_the_transform_that_filters_or_fails(api: Api) -> None:
     filters = udf("filters", "function filters() { return null; }")
 
     assert tried(api, messageTransforms={"messageTransforms": [fails, udf("mark", MARK)]}) == [
-        {"messageTransformFailure": {"description": "TypeError: no"}}
+        {"messageTransformFailure": {"description": "TypeError: no (line 1)"}}
     ]
     assert tried(api, messageTransforms={"messageTransforms": [filters, udf("mark", MARK)]}) == [
         {"messageFiltered": {}}

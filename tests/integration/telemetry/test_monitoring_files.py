@@ -64,6 +64,13 @@ def test_the_dashboard_shows_every_exported_metric_and_no_other(exported: set[st
     assert set(METRIC.findall(" ".join(dashboard_expressions()))) == exported
 
 
+def test_no_line_of_the_dashboard_adds_up_resources_of_two_projects() -> None:
+    for expression in dashboard_expressions():
+        for labels in re.findall(r" by \(([^)]*)\)", expression):
+            named = set(labels.split(", "))
+            assert not {"subscription", "topic", "snapshot"} & named or "project" in named, expression
+
+
 def test_tables_and_dashboard_are_what_the_script_writes(script: ModuleType) -> None:
     assert {path: path.read_text(encoding="utf-8") for path in script.files()} == script.files()
 
@@ -82,5 +89,5 @@ def test_a_new_metric_is_in_the_tables_and_has_a_panel(script: ModuleType, monke
     assert row in files[FOLDER / "README.md"]
     panel = json.loads(files[FOLDER / "dashboard.json"])["panels"][-1]
     assert (panel["title"], panel["fieldConfig"]["defaults"]["unit"]) == ("Age of the oldest thing", "s")
-    expected = 'max by (topic) (pushhub_topic_oldest_thing_age_seconds{project=~"$project"})'
+    expected = 'max by (project, topic) (pushhub_topic_oldest_thing_age_seconds{project=~"$project"})'
     assert [target["expr"] for target in panel["targets"]] == [expected]

@@ -98,7 +98,7 @@ def test_functions_run_one_after_the_other_until_one_filters_or_fails(sandboxes:
 
     assert sandboxes.run("shop", chain, inputs, seconds=SECONDS) == [
         FILTERED,
-        Failed("Error: two"),
+        Failed("Error: two (line 1)"),
         Transformed(b"3ab", {}),
     ]
 
@@ -137,8 +137,21 @@ def test_a_thrown_error_fails_its_message_alone(sandboxes: Sandboxes) -> None:
 
     results = run(sandboxes, code, *(message(str(number).encode()) for number in range(4)))
 
-    assert why(results[2]) == "RangeError: no two"
+    assert why(results[2]) == "RangeError: no two (line 1)"
     assert [isinstance(result, Transformed) for result in results] == [True, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("function f(m) {\n  const order = {};\n  return order.card.number;\n}", "of undefined (line 3)"),
+        ("const f = m =>\n  parse(m);\nconst parse = m => JSON.parse('no');", "(line 3)"),
+        ("function f(m) {\n  return null;\n", "(line 3)"),
+        ("function f(m) {\n  return {};\n}", "The data of the returned message must be a string."),
+    ],
+)
+def test_an_error_names_the_line_of_the_users_code(sandboxes: Sandboxes, code: str, words: str) -> None:
+    assert why(run(sandboxes, code, message(b"x"))[0]).endswith(words)
 
 
 def test_more_messages_than_one_group_come_back_in_order(sandboxes: Sandboxes) -> None:
