@@ -11,15 +11,16 @@
 local function attempts_of(worker) return PREFIX .. 'stock:' .. worker end
 local function record_of(worker) return PREFIX .. 'work:' .. worker end
 
--- Notes that a worker gives a delivery back. `batch` is "<worker>/<batch>", or "" for a delivery without a record. Returns whether
--- the worker had it: after a lost reply, it says the same again.
+-- Notes that a worker gives a delivery back. `batch` is "<worker>/<batch>", "<worker>/#<attempt>" for a stock worker, or "" for a
+-- delivery without a record. Returns whether the worker had it: after a lost reply, it says the same again.
 local function give_back(batch, lane, id)
   local worker, name = string.match(batch, '^(.+)/(.+)$')
   if not worker then return true end
+  local identity = id .. '.' .. string.gsub(lane, ':', '.', 1)
+  if string.sub(name, 1, 1) == '#' then return redis.call('SREM', attempts_of(worker), identity .. name) == 1 end
   if redis.call('HEXISTS', record_of(worker), name) == 0 then return false end
   local packed = redis.call('HGET', record_of(worker), name .. '-')
   local given_back = packed and cmsgpack.unpack(packed) or {}
-  local identity = id .. '.' .. string.gsub(lane, ':', '.', 1)
   for _, other in ipairs(given_back) do
     if other == identity then return false end
   end
@@ -49,8 +50,11 @@ end
 local function forget_batch(worker, batch) redis.call('HDEL', record_of(worker), batch, batch .. '-') end
 
 -- Takes up to `count` messages from a queue and `low_count` of the lowest priority, records them as a batch of a worker, and
--- returns them. A worker whose lease has lapsed gets none (beat.lua); `lease` is nil for a worker that needs none.
+-- returns them; the same again for a call that is repeated after a lost reply. A worker whose lease has lapsed gets none (beat.lua);
+-- `lease` is nil for a worker that needs none.
 local function take_batch(queue, region, work, batch, count, low_count, lease, now)
+  local taken = redis.call('HGET', work, batch)
+  if taken then return cmsgpack.unpack(taken) end
   if lease and not redis.call('ZSCORE', PREFIX .. 'leases', lease) then return {} end
   local low = low_of(queue)
   local messages = count > 0 and redis.call('RPOP', queue, count) or {}
