@@ -64,6 +64,17 @@ local function is_surplus(id)
     and redis.call('ZCARD', key .. ':z') >= HANDFUL
 end
 
+-- What each record is to have no more, and then what of that it had.
+local returned = {}
+for i, id in ipairs(ids) do
+  local verdict, batch = string.lower(string.sub(letters, i, i)), batches[i] or batches[1]
+  if verdict == NACK or verdict == RELEASE then
+    returned[batch] = returned[batch] or {}
+    table.insert(returned[batch], id)
+  end
+end
+for batch, its in pairs(returned) do returned[batch] = give_back(batch, lane, its) end
+
 local gone, gone_from, late, back, back_ids, settled, more_bytes = {}, {}, {}, {}, {}, 0, 0
 local extra = 10
 for i, id in ipairs(ids) do
@@ -73,7 +84,7 @@ for i, id in ipairs(ids) do
   if verdict == NACK or verdict == RELEASE then
     delay, message = tonumber(ARGV[extra]), ARGV[extra + 1]
     extra = extra + 2
-    if not give_back(batches[i] or batches[1], lane, id) then place = false end
+    if not returned[batches[i] or batches[1]][id] then place = false end
   end
   local is_final = verdict == ACK or verdict == DROP or verdict == DEAD_LETTER
   local generation = generations[i] or generations[1]
