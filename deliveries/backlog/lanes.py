@@ -77,7 +77,7 @@ def lanes_of(subscription_id: int) -> list[Lane]:
 
 
 def configure_lanes(subscription_id: int, *, action: Action) -> None:
-    """Pass the settings of a subscription on to all its lanes, unless it is deleted, and newer ones that it has by then.
+    """Pass the settings of a subscription on to all its lanes, and newer ones if it has some then. Skip a deleted one.
 
     Another change may be passed on between this function's read and write; the older settings would win.
     """
