@@ -77,9 +77,12 @@ def lanes_of(subscription_id: int) -> list[Lane]:
 
 
 def configure_lanes(subscription_id: int, *, action: Action) -> None:
-    """Pass the settings of a subscription on to all its lanes, unless it is deleted."""
-    settings = push_settings_of(subscription_id)
-    if settings is None:
-        return
-    for lane in lanes_of(subscription_id):
-        configure_lane(lane, settings, action=action)
+    """Pass the settings of a subscription on to all its lanes, and newer ones if it has some then. Skip a deleted one.
+
+    Another change may be passed on between this function's read and write; the older settings would win.
+    """
+    settings, told = push_settings_of(subscription_id), None
+    while settings is not None and settings != told:
+        for lane in lanes_of(subscription_id):
+            configure_lane(lane, settings, action=action)
+        settings, told = push_settings_of(subscription_id), settings

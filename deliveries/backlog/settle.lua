@@ -21,7 +21,7 @@
 --   ARGV[7]  the generation that each result is of, joined by commas; one, if it is the same for all
 --   ARGV[8]  the worker's lease at the time of the fetch, likewise, or "": if it has lapsed, messages of an ordered lane are
 --            with another worker (beat.lua), and only what makes them no longer owed counts, once they wait again
---   ARGV[9]  where the worker's record has it, likewise: "<worker>/<batch>", or "" for no record
+--   ARGV[9]  where the worker's record has it, likewise (give_back in record.lua)
 --   ARGV[10..] for each NACK and RELEASE in order: delay in ms, and the Celery message of the next attempt
 -- Owns every key of the lane (common.lua), and what workers have given back (record.lua).
 
@@ -51,9 +51,10 @@ local dice = tonumber(ARGV[2])
 tells_queue = ARGV[3] == '1'
 local was_down = is_down(state)
 
+-- By delivery, as two attempts at one may end together: its worker had been given up before the second.
 local places = {}
 each_chunk(ids, function(part)
-  for _, place in ipairs(redis.call('HMGET', key .. ':d', unpack(part))) do places[#places + 1] = place end
+  for i, place in ipairs(redis.call('HMGET', key .. ':d', unpack(part))) do places[part[i]] = place end
 end)
 
 -- Returns whether a message that failed may be left to the database: the lane in backoff has a handful of retries already, and
@@ -63,35 +64,49 @@ local function is_surplus(id)
     and redis.call('ZCARD', key .. ':z') >= HANDFUL
 end
 
+-- What each record is to have no more, and then what of that it had.
+local returned = {}
+for i, id in ipairs(ids) do
+  local verdict, batch = string.lower(string.sub(letters, i, i)), batches[i] or batches[1]
+  if verdict == NACK or verdict == RELEASE then
+    returned[batch] = returned[batch] or {}
+    table.insert(returned[batch], id)
+  end
+end
+for batch, its in pairs(returned) do returned[batch] = give_back(batch, lane, its) end
+
 local gone, gone_from, late, back, back_ids, settled, more_bytes = {}, {}, {}, {}, {}, 0, 0
 local extra = 10
 for i, id in ipairs(ids) do
   local letter = string.sub(letters, i, i)
   local verdict = string.lower(letter)
-  local delay, message
+  local place, delay, message = places[id]
   if verdict == NACK or verdict == RELEASE then
     delay, message = tonumber(ARGV[extra]), ARGV[extra + 1]
     extra = extra + 2
-    if not give_back(batches[i] or batches[1], lane, id) then places[i] = false end
+    if not returned[batches[i] or batches[1]][id] then place = false end
   end
   local is_final = verdict == ACK or verdict == DROP or verdict == DEAD_LETTER
   local generation = generations[i] or generations[1]
   if generation ~= '' and generation ~= state.generation then
-    if is_final and is_waiting(places[i]) then late[#late + 1] = id end
-    places[i] = false
+    if is_final and is_waiting(place) then late[#late + 1] = id end
+    place = false
   end
-  if places[i] == OUTSTANDING and has_lapsed[leases[i] or leases[1]] then places[i] = false end
-  if places[i] == OUTSTANDING then
+  if place == OUTSTANDING and has_lapsed[leases[i] or leases[1]] then place = false end
+  if place == OUTSTANDING then
     settled = settled + 1
     rules_return(state, letter ~= verdict)
-    places[i] = false
+    places[id] = false
     if verdict == ACK or verdict == NACK or verdict == DEAD_LETTER then
       rules_result(state, verdict == ACK, latencies[i], now, dice, letter ~= verdict)
     end
     if verdict == NACK and is_surplus(id) then
       gone[#gone + 1] = id
       gone_from[#gone] = false
+      -- A page on its way left it out.
+      spill(key, state, id)
     elseif verdict == NACK then
+      places[id] = RETRYING
       redis.call('HSET', key .. ':d', id, RETRYING)
       redis.call('ZADD', key .. ':z', now + delay, id)
       redis.call('HSET', key .. ':m', id, message)
@@ -103,11 +118,11 @@ for i, id in ipairs(ids) do
       gone[#gone + 1] = id
       gone_from[#gone] = false
     end
-  elseif places[i] and is_final then
+  elseif place and is_final then
     -- A late result of a delivery that already waits again: it is no longer owed.
     gone[#gone + 1] = id
-    gone_from[#gone] = places[i]
-    places[i] = false
+    gone_from[#gone] = place
+    places[id] = false
   end
 end
 forget_deliveries(key, state, gone, gone_from)

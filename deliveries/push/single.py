@@ -9,6 +9,7 @@ from functools import cache
 from typing import NamedTuple
 
 from deliveries.backlog.records import Lane
+from deliveries.push import waker
 from deliveries.push.preparer import with_payloads
 from deliveries.push.results.attempts import attempts_of
 from deliveries.push.results.settler import settle_now
@@ -59,7 +60,8 @@ def deliver_one(task: DeliverTask, *, task_id: str) -> Attempts:
     except Exception:
         logger.exception("push of message %d failed", delivery.message_id)
         delivery.settle_as(Verdict.NACK, Reason.INTERNAL)
-    flows = persistently(lambda: settle_now([delivery]), stopping=NEVER, what="to settle a push")
+    record = f"{waker.here.name}/#{task.attempt}" if waker.here is not None else ""
+    flows = persistently(lambda: settle_now([delivery], record=record), stopping=NEVER, what="to settle a push")
     [event] = attempts_of([delivery], flows, worker="single")
     observe([event])
     return event

@@ -15,7 +15,10 @@ from deliveries.rules.retry import countdown_ms
 from deliveries.rules.taskmessage import TaskTemplate, escape_message, reference
 
 
-def settlement_of(deliveries: Sequence[PushDelivery], dice: random.Random, *, worker: str) -> Settlement:
+def settlement_of(
+    deliveries: Sequence[PushDelivery], dice: random.Random, *, worker: str = "", record: str = ""
+) -> Settlement:
+    """Return what Redis gets of results of a push worker, or of one whose `record` is as record.lua says."""
     settlement = Settlement()
     for delivery in deliveries:
         settlement.add(
@@ -25,7 +28,7 @@ def settlement_of(deliveries: Sequence[PushDelivery], dice: random.Random, *, wo
             attempt=delivery.task.attempt,
             generation=delivery.generation,
             lease=delivery.batch.lease.name if delivery.batch is not None else "",
-            batch=f"{worker}/{delivery.batch.name}" if delivery.batch is not None else "",
+            batch=f"{worker}/{delivery.batch.name}" if delivery.batch is not None else record,
         )
         if delivery.verdict is Verdict.NACK:
             delivery.retry_in_ms = _countdown_ms(delivery, dice)

@@ -283,12 +283,12 @@ def next_turn(waiting: Sequence[PushDelivery]) -> tuple[list[PushDelivery], list
     return turn, left
 
 
-def settle_now(deliveries: Sequence[PushDelivery]) -> dict[Lane, LaneFlow]:
+def settle_now(deliveries: Sequence[PushDelivery], *, record: str = "") -> dict[Lane, LaneFlow]:
     """Settle once, in the caller's thread. Raises the errors of the database and of Redis."""
     lanes = grouped(deliveries, attrgetter("lane"))
     write_results(lanes)
     dice = random.Random()  # noqa: S311 - jitter
-    settlements = {lane: settlement_of(deliveries, dice, worker="") for lane, deliveries in lanes.items()}
+    settlements = {lane: settlement_of(deliveries, dice, record=record) for lane, deliveries in lanes.items()}
     flows = Backlog().settle(settlements, dice=dice.random(), finished={})
     _forget_ended(flows)
     return flows

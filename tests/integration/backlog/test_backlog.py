@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -27,6 +28,7 @@ from deliveries.backlog.records import (
     work_key,
 )
 from deliveries.backlog.scripts import call_all
+from deliveries.backlog.stocknotes import Attempt, note_attempt
 from deliveries.rules.flow import Flow
 from deliveries.rules.ids import EPOCH_MS, first_id_at
 from deliveries.rules.limits import Limits
@@ -67,7 +69,11 @@ def offer(backlog: Backlog, *ids: int, lane: Lane = LANE, ordered: bool = False)
     backlog.offer([Offer(lane.region, lanes, [OfferedMessage(i, text(i)) for i in ids])])
 
 
-def fetch(backlog: Backlog, *, worker: str = "w", batch: str = "1", count: int = 100) -> list[Any]:
+_batches = itertools.count()
+
+
+def fetch(backlog: Backlog, *, worker: str = "w", batch: str = "", count: int = 100) -> list[Any]:
+    batch = batch or f"batch {next(_batches)}"
     reply: list[Any] = backlog.scripts.fetch(
         keys=[queue_name(LANE.region), work_key(worker)], args=[LANE.region, batch, count, backlog.limit]
     )
@@ -150,6 +156,22 @@ def test_settling_twice_is_harmless(backlog: Backlog) -> None:
     assert lane_state(backlog, LANE).window == 4
 
 
+@pytest.mark.parametrize("first", [Verdict.ACK, Verdict.NACK])
+def test_two_attempts_at_a_message_that_end_together_give_one_token_back(backlog: Backlog, first: Verdict) -> None:
+    # Given three messages that are out
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    offer(backlog, *ids(3))
+    fetch(backlog)
+    # When one of them has two results, as its worker had been given up and got it again
+    settlement = Settlement()
+    settlement.add(str(FIRST), first, 1.0)
+    settlement.add(str(FIRST), Verdict.ACK, 1.0)
+    settlement.returned += [0, task(FIRST, attempt=2)] if first is Verdict.NACK else []
+    backlog.settle({LANE: settlement}, dice=0.5, finished={})
+    # Then the other two hold their tokens, and it does not come again
+    assert (held(backlog), fetched_ids(backlog)) == (2, [])
+
+
 @pytest.mark.parametrize("verdict", [Verdict.NACK, Verdict.RELEASE])
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_result_that_is_told_again_does_not_end_the_next_attempt(
@@ -170,6 +192,20 @@ def test_a_result_that_is_told_again_does_not_end_the_next_attempt(
     # Then it is not fetched once more
     assert fetched_ids(backlog, batch="3") == []
     assert held(backlog) == count
+
+
+def test_a_nack_that_a_stock_worker_tells_again_does_not_end_the_next_attempt(backlog: Backlog) -> None:
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    offer(backlog, FIRST)
+    fetch(backlog)
+    note_attempt(backlog.client, Attempt("stock", LANE, FIRST, 1))
+    settlement = Settlement()
+    settlement.add(str(FIRST), Verdict.NACK, 1.0, batch="stock/#1")
+    settlement.returned += [0, task(FIRST, attempt=2)]
+    backlog.settle({LANE: settlement}, dice=0.5, finished={})
+    assert fetched_ids(backlog) == [FIRST]
+    backlog.settle({LANE: settlement}, dice=0.5, finished={})
+    assert (held(backlog), fetched_ids(backlog)) == (1, [])
 
 
 def test_a_nack_waits_its_countdown_and_comes_back_before_the_backlog(backlog: Backlog) -> None:
@@ -366,6 +402,15 @@ def test_a_living_worker_puts_back_a_batch_that_never_arrived(backlog: Backlog) 
     assert sorted(fetched_ids(backlog, batch="next")) == ids(2, start=1)
     assert held(backlog) == 2
     assert backlog.client.hkeys(work_key("w")) == [b"next"]
+
+
+def test_a_fetch_that_is_repeated_after_a_lost_reply_gets_the_same_messages(backlog: Backlog) -> None:
+    """Redis' client repeats a call whose connection broke. What the first one took would be with nobody."""
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    offer(backlog, *ids(3))
+    assert [fetched_ids(backlog, batch="lost", count=2) for _ in range(2)] == [ids(2), ids(2)]
+    assert fetched_ids(backlog, batch="next") == ids(1, start=2)
+    assert backlog.put_back("w", ["lost", "next"]) == 3
 
 
 def test_a_finished_batch_is_no_longer_recorded(backlog: Backlog) -> None:
@@ -732,7 +777,7 @@ def test_scripts_that_redis_lost_are_loaded_again_in_the_middle_of_a_batch(backl
     backlog.client.function_flush()
     backlog.offer([Offer("here", [OfferedLane(lane, Mode.PUSH)], pairs) for lane in (LANE, other)])
     assert [backlog.known(lane, ids(1)) for lane in (LANE, other)] == [[True], [True]]
-    fetch(backlog)
+    fetch(backlog, batch="1")
     backlog.client.function_flush()
     settle(backlog, Verdict.ACK, *ids(1), batch="1")
     assert backlog.known(LANE, ids(1)) == [False]

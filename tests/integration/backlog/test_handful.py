@@ -240,6 +240,27 @@ def test_probes_that_fail_do_not_pile_up(backlog: Backlog) -> None:
     assert sorted(places(backlog)) == ids(HANDFUL), "the row is read again from the cursor on"
 
 
+def test_a_probe_that_fails_is_read_again_though_a_page_on_its_way_lacks_it(backlog: Backlog) -> None:
+    # Given a probe that is out, and a page that was read meanwhile and so lacks its message
+    backing_off_with_retries(backlog, HANDFUL, level=5)
+    wake(backlog)
+    nack(backlog, FIRST)
+    [request] = page_requests(backlog, region=LANE.region)
+    offer_rows(backlog, request, failed=[], fresh=[FIRST + 50], is_last=False)
+    assert wake(backlog) == [FIRST + 50]
+    lane_change(backlog, LANE, backoff_level=0, resume_ms=9e15)
+    backlog.configure(LANE, mode=Mode.PUSH, action="known")
+    [late] = page_requests(backlog, region=LANE.region)
+    # When the probe fails, and the page arrives
+    lane_change(backlog, LANE, backoff_level=5)
+    nack(backlog, FIRST + 50)
+    assert FIRST + 50 not in places(backlog)
+    offer_rows(backlog, late, failed=[FIRST + 60], fresh=[], is_last=True)
+    # Then the next page begins with that message
+    state = lane_state(backlog, LANE)
+    assert (state.spilled, state.cursor) == (True, FIRST + 50)
+
+
 def test_a_handful_stays_where_it_is(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(3 + HANDFUL))

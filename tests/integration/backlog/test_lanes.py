@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from deliveries.backlog import lanes
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.paging import page_in
@@ -50,6 +51,22 @@ def test_a_change_reaches_a_lane_in_which_nothing_waits(lane: Lane, api: Api) ->
     Delivery.objects.all().delete()
     assert mode_of(lane) is Mode.PUSH
     assert api.post("subscriptions/push:modifyPushConfig", {"pushConfig": {}}).status == 200
+    assert mode_of(lane) is Mode.PULL
+
+
+def test_of_two_changes_at_once_the_later_one_counts(lane: Lane, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a change whose settings were read, when another one is stored and passed on before they are passed on
+    configure_lane = lanes.configure_lane
+
+    def configure_late(*args: Any, **more: Any) -> None:
+        monkeypatch.setattr(lanes, "configure_lane", configure_lane)
+        assert api.post("subscriptions/push:modifyPushConfig", {"pushConfig": {}}).status == 200
+        configure_lane(*args, **more)
+
+    monkeypatch.setattr(lanes, "configure_lane", configure_late)
+    config = {"pushConfig": {"pushEndpoint": "https://shop.example/other"}}
+    assert api.post("subscriptions/push:modifyPushConfig", config).status == 200
+    # Then the lane has the settings of the later one
     assert mode_of(lane) is Mode.PULL
 
 
