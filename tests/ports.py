@@ -14,6 +14,8 @@ T = TypeVar("T")
 PORTS = (10_000, 32_000)
 #: The least and the most that is waited before a condition is looked at again, and how much more than a look takes.
 LEAST_PAUSE_SECONDS, MOST_PAUSE_SECONDS, LOOKS_TO_PAUSES = 0.01, 0.5, 4
+#: How late the end of a wait may be noticed, as a share of the wait and at most.
+LATE_SHARE, MOST_LATE_SECONDS = 0.04, 0.1
 _dice = random.SystemRandom()
 
 
@@ -38,18 +40,22 @@ def free_port() -> int:
 
 def wait_for(condition: Callable[[], T], *, timeout_seconds: float = 600, what: str = "the condition") -> T:
     """Return the first true result of `condition`, which is called again and again; fail after `timeout_seconds`."""
-    give_up = time.monotonic() + timeout_seconds
+    started = time.monotonic()
     while True:
         began = time.monotonic()
         answer = condition()
         if answer:
             return answer
         ended = time.monotonic()
-        if ended > give_up:
+        if ended > started + timeout_seconds:
             raise AssertionError(f"{what} did not come true in {timeout_seconds} s")
-        time.sleep(pause_after(ended - began))
+        time.sleep(pause_after(ended - began, waited=ended - started))
 
 
-def pause_after(seconds: float) -> float:
-    """Return the pause after a look that took so many seconds: a look that computes takes a fifth of a core at most."""
-    return min(max(LEAST_PAUSE_SECONDS, seconds * LOOKS_TO_PAUSES), MOST_PAUSE_SECONDS)
+def pause_after(look: float, *, waited: float) -> float:
+    """Return the pause after a look that took so many seconds, of a wait that has taken so many.
+
+    A look that computes takes a fifth of a core at most, and long waits need few looks.
+    """
+    late = min(waited * LATE_SHARE, MOST_LATE_SECONDS)
+    return min(max(LEAST_PAUSE_SECONDS, look * LOOKS_TO_PAUSES, late), MOST_PAUSE_SECONDS)

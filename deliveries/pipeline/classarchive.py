@@ -31,14 +31,14 @@ def options() -> list[str]:
 
 def make_archive() -> bool:
     """Make the archive, in place of an older one, of the classes that a small job loads; return whether Java could."""
-    from deliveries.pipeline.session import spark_session
+    from deliveries.pipeline.session import COLLECTOR, SHORT_JOB, spark_session
 
     ARCHIVE.parent.mkdir(parents=True, exist_ok=True)
     # Java would add to an older archive. Running sessions keep what they have opened.
     for old in ARCHIVE.parent.glob(f"{ARCHIVE.stem}.*"):
         old.unlink()
     unfinished = ARCHIVE.with_suffix(f".{os.getpid()}")
-    words = " ".join([f'"-XX:ArchiveClassesAtExit={unfinished}"', *QUIET])
+    words = " ".join([f'"-XX:ArchiveClassesAtExit={unfinished}"', *QUIET, COLLECTOR, SHORT_JOB])
     session = spark_session("classes", master="local[2]", extra={"spark.driver.extraJavaOptions": words})
     gateway = session.sparkContext._gateway
     assert gateway is not None

@@ -53,6 +53,9 @@ def test_the_system_gives_none_of_these_ports_to_connections() -> None:
     assert ports.PORTS[1] <= first
 
 
-@pytest.mark.parametrize(("look", "pause"), [(0.0001, 0.01), (0.02, 0.08), (60, 0.5)])
-def test_a_condition_that_takes_long_is_looked_at_less_often(look: float, pause: float) -> None:
-    assert ports.pause_after(look) == pytest.approx(pause)
+@pytest.mark.parametrize(
+    ("look", "waited", "pause"),
+    [(0.0001, 0.1, 0.01), (0.02, 0.1, 0.08), (60, 60, 0.5), (0.0001, 1, 0.04), (0.0001, 60, 0.1), (0.1, 60, 0.4)],
+)
+def test_what_takes_long_is_looked_at_less_often(look: float, waited: float, pause: float) -> None:
+    assert ports.pause_after(look, waited=waited) == pytest.approx(pause)
