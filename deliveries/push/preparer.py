@@ -16,7 +16,7 @@ from deliveries.push.sending.engine import Engine
 from deliveries.rules.outcome import Reason, Verdict
 from deliveries.store import statements
 from deliveries.store.payloads import read_payloads
-from pushhub.common.jobs import Job, Jobs, Stopped, persistently
+from pushhub.common.jobs import Job, Jobs, Stopped, repeat_in_outages
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class Preparer:
         if not deliveries:
             return
         try:
-            persistently(
+            repeat_in_outages(
                 partial(step, deliveries), stopping=self._jobs.stopping, what=f"to prepare {len(deliveries)} pushes"
             )
         except Stopped:

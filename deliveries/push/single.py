@@ -22,7 +22,7 @@ from deliveries.rules.outcome import Reason, Verdict
 from deliveries.rules.taskmessage import DeliverTask
 from deliveries.telemetry.events import Attempts
 from deliveries.telemetry.sinks.observing import observe
-from pushhub.common.jobs import persistently
+from pushhub.common.jobs import repeat_in_outages
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def deliver_one(task: DeliverTask, *, task_id: str) -> Attempts:
     except Exception:
         logger.exception("push of message %d failed", delivery.message_id)
         delivery.settle_as(Verdict.NACK, Reason.INTERNAL)
-    flows = persistently(lambda: settle_now([delivery]), stopping=NEVER, what="to settle a push")
+    flows = repeat_in_outages(lambda: settle_now([delivery]), stopping=NEVER, what="to settle a push")
     [event] = attempts_of([delivery], flows, worker="single")
     observe([event])
     return event
@@ -71,7 +71,7 @@ def _take_step(delivery: PushDelivery, ended: threading.Event) -> bool:
     plan = delivery.plan
     step = next_step(delivery, plan)
     if step is Step.PLAN or plan is None:
-        persistently(lambda: _prepare(delivery), stopping=NEVER, what="to prepare a push")
+        repeat_in_outages(lambda: _prepare(delivery), stopping=NEVER, what="to prepare a push")
     elif step is Step.TRANSFORM:
         _transform(delivery, ended)
     else:
