@@ -20,6 +20,7 @@ from subscriptions.iam.requests import (
 )
 from subscriptions.iam.tree import Resource, get_resource
 from subscriptions.services.projects import ensure_project
+from subscriptions.services.rows import check_body_name
 
 SERVICE = "google.iam.v1.IAMPolicy."
 VERSION = OpenApiParameter("options.requestedPolicyVersion", int, description="0, 1 or 3")
@@ -48,17 +49,20 @@ def read_policy(name: str, query: Mapping[str, str], caller: Principal) -> Any:
 
 def get_policy(name: str, query: Mapping[str, str], body: object, caller: Principal) -> Any:
     """Read a policy, by POST as in IAM and Resource Manager v1."""
+    check_body_name(body, name, field="resource")
     options = GET_IAM_POLICY.read(body).get("options") or _options(query)
     return grants.get_policy(find_resource(name, caller), options=options)
 
 
 def set_policy(name: str, body: object, caller: Principal) -> Any:
     """Replace a policy."""
+    check_body_name(body, name, field="resource")
     return grants.set_policy(find_resource(name, caller), body, caller=caller)
 
 
 def list_held_permissions(name: str, body: object, caller: Principal) -> Any:
     """Test which of some permissions the caller holds."""
+    check_body_name(body, name, field="resource")
     return grants.list_held_permissions(name, body, caller=caller)
 
 

@@ -18,6 +18,7 @@ from subscriptions.resources import fields
 from subscriptions.resources.render import schema_resource
 from subscriptions.services import schemas
 from subscriptions.services.projects import ensure_project
+from subscriptions.services.rows import check_body_name
 
 SCHEMA = PROJECT + "/schemas/{schema}"
 SERVICE = "google.pubsub.v1.SchemaService."
@@ -89,6 +90,7 @@ def list_schema_revisions(name: str, query: Mapping[str, str]) -> Any:
 def validate_schema(name: str, body: object) -> None:
     """Check that a schema could be created."""
     names.parse_project(name, field="parent")
+    check_body_name(body, name, field="parent")
     schemas.validate_schema(schema=body)
 
 
@@ -96,6 +98,7 @@ def validate_schema(name: str, body: object) -> None:
 def validate_message(name: str, body: object) -> None:
     """Check that a message matches a schema."""
     names.parse_project(name, field="parent")
+    check_body_name(body, name, field="parent")
     schemas.validate_message(request=body)
 
 

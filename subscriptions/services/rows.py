@@ -22,6 +22,12 @@ def check_name(values: Mapping[str, Any], name: str, *, field: str = "name") -> 
         )
 
 
+def check_body_name(body: object, name: str, *, field: str) -> None:
+    """Do as `check_name`, for a request that wasn't read yet and may have any form."""
+    if isinstance(body, Mapping) and isinstance(body.get(field), str):
+        check_name(body, name, field=field)
+
+
 def update_request(
     request: object, name: str, kind: Message, resource: str, mutable: frozenset[str]
 ) -> tuple[dict[str, Any], list[masks.Path]]:

@@ -159,6 +159,24 @@ def test_a_bad_policy_is_refused_by_field(api: Api, body: Any, field: str) -> No
     assert api.get("topics/orders:getIamPolicy").body == {"etag": "ACAB"}
 
 
+@pytest.mark.parametrize(
+    ("path", "field", "request_body"),
+    [
+        ("topics/orders:setIamPolicy", "resource", {"policy": {}}),
+        ("topics/orders:testIamPermissions", "resource", {"permissions": ["pubsub.topics.get"]}),
+        ("/v1/projects/shop:getIamPolicy", "resource", {}),
+        ("schemas:validate", "parent", {"schema": {"type": "AVRO", "definition": '"int"'}}),
+        ("schemas:validateMessage", "parent", {"schema": {"type": "AVRO", "definition": '"int"'}, "message": "MQ=="}),
+    ],
+)
+def test_a_body_that_names_another_resource_is_refused(api: Api, path: str, field: str, request_body: Any) -> None:
+    """As with all other methods; what the body named here was ignored."""
+    api.create("topics/orders")
+    answer = api.post(path, {**request_body, field: "projects/other/topics/orders"})
+    assert (answer.status, answer.fields) == (400, [field])
+    assert "must agree with the one in the URL" in answer.error["message"]
+
+
 def test_audit_configs_are_kept_if_the_mask_names_them(api: Api) -> None:
     api.create("topics/orders")
     config = {"service": "pubsub.googleapis.com", "auditLogConfigs": [{"logType": "DATA_READ"}]}
