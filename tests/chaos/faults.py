@@ -50,18 +50,23 @@ def kill_all(storm: Storm, target: str) -> Iterator[str]:
         member.wait_until_ready()
 
 
-@fault(*MEMBERS, seconds=(2.0, 20.0))
+@fault(*MEMBERS, "all", seconds=(2.0, 20.0))
 @contextmanager
 def freeze(storm: Storm, target: str) -> Iterator[str]:
-    member = storm.stand.members[target]
-    wait_for(member.is_running, timeout_seconds=HIT_SECONDS, what=f"{target} running")
-    pid = member.pid
-    member.send(signal.SIGSTOP)
+    """Stop a process for a while, or all of them, as a machine does that is suspended."""
+    members = [member for name, member in storm.stand.members.items() if target in ("all", name)]
+    wait_for(lambda: all(it.is_running() for it in members), timeout_seconds=HIT_SECONDS, what=f"{target} running")
+    pids = [member.pid for member in members]
     try:
-        wait_for(lambda: state_of(pid) == "T", timeout_seconds=HIT_SECONDS, what=f"{target} in state T")
-        yield f"process {pid} is stopped"
+        for member in members:
+            member.send(signal.SIGSTOP)
+        wait_for(
+            lambda: {state_of(pid) for pid in pids} == {"T"}, timeout_seconds=HIT_SECONDS, what=f"{target} in state T"
+        )
+        yield f"processes {pids} are stopped"
     finally:
-        member.send(signal.SIGCONT)
+        for member in members:
+            member.send(signal.SIGCONT)
 
 
 @fault(*MEMBERS, seconds=(4.0, 8.0), felt=30.0)

@@ -24,7 +24,7 @@ from tests.redisserver import RedisServer
 from tests.restapi import Api
 from tests.workers import Worker
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 TOPIC = "projects/shop/topics/orders"
 KEYS = "abcd"
