@@ -271,6 +271,8 @@ def database_connections_cut(storm: Storm, target: str) -> Iterator[str]:
 @contextmanager
 def network_cut(storm: Storm, target: str) -> Iterator[str]:
     proxy = storm.stand.proxies[target]
+    passed = proxy.passed
+    wait_for(lambda: proxy.passed > passed, timeout_seconds=HIT_SECONDS, what="a connection of host b")
     count = proxy.cut()
     try:
         assert count, "no connection of host b was open"
