@@ -82,7 +82,8 @@ def client_of(url: str) -> redis.Redis:
 def impatient_client_of(url: str, asker: str) -> redis.Redis:
     """Return the process' client for an `asker`. One that gave up makes no other fail.
 
-    People wait for a `page`, load balancers for a `check`, and on SQLite all who write for an `ack`.
+    People wait for a `page`, load balancers for a `check`, publishers for an `offer` while Redis is silent, and on
+    SQLite all who write for an `ack`.
     """
     return connect_to_redis(url, seconds=IMPATIENT_SECONDS, retry=_Impatience())
 

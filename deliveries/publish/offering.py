@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 from typing import Any
 
 import redis
 
-from deliveries.backlog.default import default_backlog
+from deliveries.backlog.default import default_backlog, impatient_backlog
 from deliveries.backlog.lanes import lane_offered
 from deliveries.backlog.records import Lane, Offer, OfferedMessage, key_digest
 from deliveries.models import LostOffer
@@ -22,6 +23,9 @@ from deliveries.telemetry.sinks.observing import observe
 from subscriptions.selectors import PushSettings
 
 logger = logging.getLogger(__name__)
+
+#: Set while Redis gives no answer: not every publish waits as long as the first one.
+_is_silent = threading.Event()
 
 
 def offer_all(requests: Sequence[Published]) -> None:
@@ -47,9 +51,16 @@ def _offer_all(requests: Sequence[Published]) -> None:
         if owed.indices
     )
     requests = list(compress(requests, are_held))
+    offers = list(_offers(requests))
+    if not offers:
+        return
+    backlog = impatient_backlog(asker="offer") if _is_silent.is_set() else default_backlog()
     try:
-        default_backlog().offer(_offers(requests))
+        backlog.offer(offers)
+        _is_silent.clear()
     except redis.RedisError as error:
+        if isinstance(error, redis.TimeoutError):
+            _is_silent.set()
         logger.warning("the audit will offer messages", exc_info=error)
         note_lost(
             LostOffer(**lane._asdict(), message_id=first_id) for lane, first_id in _first_of_ordered(requests).items()

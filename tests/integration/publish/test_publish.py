@@ -7,9 +7,11 @@ import gzip
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
+from unittest.mock import Mock
 
 import orjson
 import pytest
+import redis
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
@@ -17,6 +19,7 @@ from deliveries.backlog.default import default_backlog
 from deliveries.backlog.paging import page_in
 from deliveries.backlog.records import Lane
 from deliveries.models import Delivery, Message
+from deliveries.publish import offering
 from deliveries.rules.ids import publish_time_ms
 from tests.integration.publish.directapi import direct_api
 from tests.lanes import lane_state, low_queue, page_requests
@@ -247,3 +250,15 @@ def test_a_publish_whose_ids_collide_draws_new_ids(api: Api, monkeypatch: pytest
     monkeypatch.setattr(storing._message_ids, "take", lambda *a, **k: clash.pop() if clash else real(*a, **k))
     assert publish(api, {"data": HELLO}).status == 200
     assert Message.objects.count() == 2
+
+
+def test_only_the_first_publish_waits_long_for_a_redis_that_is_silent(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent, gone = redis.TimeoutError("silent"), redis.ConnectionError("gone")
+    patient = Mock(offer=Mock(side_effect=[silent, gone]))
+    impatient = Mock(offer=Mock(side_effect=[silent, gone, None]))
+    monkeypatch.setattr(offering, "default_backlog", lambda: patient)
+    monkeypatch.setattr(offering, "impatient_backlog", lambda asker: impatient)
+    assert {publish(api, {"data": HELLO}).status for _ in range(5)} == {200}
+    assert (patient.offer.call_count, impatient.offer.call_count) == (2, 3)
