@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+
 import pytest
 from kombu.transport.redis import Channel
 
@@ -32,8 +34,8 @@ def offer(backlog: Backlog, lane: Lane, count: int) -> list[str]:
 
 
 def fetch(backlog: Backlog, count: int) -> list[int]:
-    """Return the subscriptions of the messages that a worker fetches."""
-    arguments = ["here", str(count), count, backlog.limit]
+    """Return the subscriptions of the messages that a worker fetches, as a batch of its own."""
+    arguments = ["here", secrets.token_hex(3), count, backlog.limit]
     messages = backlog.scripts.fetch(keys=[queue_name("here"), work_key("w")], args=arguments)[0]
     parts = [parse_own(message) for message in messages]
     return [int(task_id.split(".")[1]) for task_id, _ in filter(None, parts)]

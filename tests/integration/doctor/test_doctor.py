@@ -139,7 +139,7 @@ def test_a_full_disk_is_found(settings: Any) -> None:
     assert faults(machine.disks()) == []
     settings.JOURNAL_FREE_MB = 10**9
     assert {finding.level for finding in machine.disks()} == {Level.FAILED}
-    assert ("then nothing is stored" in next(machine.disks()).remedy) == settings.IS_SQLITE
+    assert ("nothing is stored" in next(machine.disks()).remedy) == settings.IS_SQLITE
 
 
 def test_a_short_secret_is_found(settings: Any) -> None:
