@@ -12,7 +12,8 @@ for i, key in ipairs(KEYS) do
   local rate, capacity, cost = tonumber(ARGV[3 * i - 1]), tonumber(ARGV[3 * i]), tonumber(ARGV[3 * i + 1])
   local bucket = redis.call('HMGET', key, 'b', 'bt')
   local tokens, at = tonumber(bucket[1] or capacity), tonumber(bucket[2] or now)
-  tokens = math.min(tokens + math.max(now - at, 0) * rate / 1000, capacity)
+  -- A bucket from the future says that the clock was set back, perhaps by hours, for which it would gain nothing.
+  tokens = at > now and capacity or math.min(tokens + (now - at) * rate / 1000, capacity)
   if ARGV[1] ~= '1' and tokens < math.min(cost, capacity) then return i end
   left[i] = tokens - cost
 end
