@@ -91,7 +91,7 @@ def describe(ledger: Ledger, message: Published) -> str:
 def _check_duplicates(
     findings: Findings, ledger: Ledger, contract: Contract, deliveries: list[Delivery], published: dict[str, Published]
 ) -> None:
-    """Count the deliveries after an ack, and find those that no fault explains.
+    """Count the deliveries after an ack, and find those that neither a fault nor a late answer explains.
 
     A puller of an ordered subscription gets the messages after one that it refuses again, whether it acked them or not.
     """
@@ -100,6 +100,9 @@ def _check_duplicates(
         again = [delivery for delivery in group if acked and delivery.at > min(acked)]
         findings.figures["duplicates"] += len(again)
         if contract.is_ordered and not contract.is_push:
+            continue
+        if (contract.name, message_id) in ledger.missed_deadlines:
+            findings.figures["messages with a missed deadline"] += 1
             continue
         for delivery in again:
             sought = any(group[0].at <= seek + 1 and seek <= delivery.at for seek in contract.seeks)

@@ -70,6 +70,8 @@ class Ledger:
     failed_publishes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     #: What a publisher or subscriber saw that must never be, such as a push without a valid token.
     outrages: list[str] = field(default_factory=list)
+    #: Pushes whose answer came too late for PushHub: subscription, message. Endpoints share the cores with a storm.
+    missed_deadlines: set[tuple[str, str]] = field(default_factory=set)
     #: From here on, no fault is felt any more.
     calm_since: float = float("inf")
     #: What the times in texts count from.

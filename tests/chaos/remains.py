@@ -10,7 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
 import requests
+from pyarrow.dataset import dataset
 
 from tests.ports import wait_for
 
@@ -131,6 +133,14 @@ def check_stop(storm: Storm) -> None:
             storm.findings.add("end", f"{member.name} ended with {status}")
     for key in storm.redis().scan_iter(b"ph:work:*"):
         storm.findings.add("key", f"Redis has {key!r} although every worker has ended")
+
+
+def missed_deadlines(storm: Storm) -> set[tuple[str, str]]:
+    """Return the subscription and message of each push whose answer came too late, from the journal."""
+    rows = dataset(storm.folder / "data" / "segments" / "sealed", format="parquet").to_table(
+        columns=["subscription", "message_id"], filter=pc.field("reason") == "deadline_exceeded"
+    )
+    return {(row["subscription"].rpartition("/")[2], str(row["message_id"])) for row in rows.to_pylist()}
 
 
 def keys_left(storm: Storm) -> list[bytes]:

@@ -121,9 +121,10 @@ class Storm:
                     self.say("the counters are compared")
                     remains.check_keys(self)
                     self.say("everything is deleted")
-                check(self.findings, self.ledger, self.world.contracts.values(), longest_wait=options.longest_wait)
             remains.check_stop(self)
             self.say("every process has ended")
+        self.ledger.missed_deadlines = remains.missed_deadlines(self)
+        check(self.findings, self.ledger, self.world.contracts.values(), longest_wait=options.longest_wait)
         remains.check_logs(self)
         left = max((it.rows.get(LEFT, 0) for it in self.samples), default=0)
         self.findings.figures[f"most {LEFT}"] = left
