@@ -76,7 +76,7 @@ class Limit:
 def topic_subscriptions(count: int) -> Figures:
     """Publish to all push subscriptions of one topic, also after a loss of Redis' data; then create one too many."""
     with running(1) as (deployment, endpoint, _):
-        _clone_subscriptions(count - 1, topic=TOPIC)
+        deployment.clone_subscriptions(count - 1, topic=TOPIC)
 
         def publish() -> tuple[float, float]:
             """Return the seconds until the answer, and until all have it."""
@@ -110,7 +110,7 @@ def subscriptions(count: int) -> Figures:
         for number in range(-(-count // OF_A_PROJECT)):
             topic = f"projects/bench{number or ''}/topics/idle"
             create_topic(name=topic, topic={})
-            _clone_subscriptions(min(count - number * OF_A_PROJECT, OF_A_PROJECT) - (not number), topic=topic)
+            deployment.clone_subscriptions(min(count - number * OF_A_PROJECT, OF_A_PROJECT) - (not number), topic=topic)
         execute("ANALYZE", [])
         publisher, received = Publisher(deployment.http_port, 1), endpoint.received()
         publisher.publish()
@@ -306,26 +306,6 @@ def _sizes(noun: str) -> tuple[int, int]:
     table = {"messages": "deliveries_message", "deliveries": "deliveries_delivery"}[noun]
     [(rows, indexes)] = database_rows(f"SELECT pg_table_size('{table}'), pg_indexes_size('{table}')")
     return rows, indexes
-
-
-def _clone_subscriptions(count: int, *, topic: str) -> None:
-    """Add subscriptions like the first one to a topic, of the topic's project, with their lanes."""
-    from deliveries.backlog.default import default_backlog
-    from deliveries.backlog.lanes import lane_configuration
-    from deliveries.backlog.reconcile import settings_of
-    from deliveries.backlog.records import Lane
-    from subscriptions.models import Subscription
-    from subscriptions.selectors import get_topic
-
-    first, row = Subscription.objects.earliest("pk"), get_topic(name=topic)
-    values = {field.attname: getattr(first, field.attname) for field in first._meta.concrete_fields}
-    values |= {"id": None, "topic_id": row.pk, "project_id": row.project_id}
-    clones = (Subscription(**values | {"subscription_id": f"clone-{number}"}) for number in range(count))
-    created = Subscription.objects.bulk_create(clones, batch_size=2000)
-    default_backlog().configure_all(
-        lane_configuration(Lane(pk, "local"), settings, action="new")
-        for pk, settings in settings_of(clone.pk for clone in created).items()
-    )
 
 
 def _create(deployment: Stand) -> str:

@@ -255,6 +255,9 @@ ROWS = {
         "the drain of an ordered push subscription with 10,000, 100 keys and one, beside a plain one",
         ("ordered_push_10000_keys_ratio", "ordered_push_100_keys_ratio", "ordered_push_one_key_per_second"),
     ),
+    "audit": Row(
+        "costs", "audit", "the CPU of an audit of 10,000 lanes", ("audit_cpu_seconds",), most={"audit_cpu_seconds": 2.0}
+    ),
     "idle": Row(
         "costs",
         "idle",

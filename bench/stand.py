@@ -21,13 +21,15 @@ from django.db import connection
 from bench.message import ATTRIBUTES, HELLO, TOPIC
 from bench.processes import Started, answers, clean_environment, process, wait_until
 from deliveries.backlog.connection import client_of
-from deliveries.backlog.lanes import configure_lanes
+from deliveries.backlog.default import default_backlog
+from deliveries.backlog.lanes import configure_lanes, lane_configuration
+from deliveries.backlog.reconcile import settings_of
 from deliveries.backlog.records import Lane
 from deliveries.models import Delivery
 from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
 from subscriptions.identity.tokens import mint_id_token
-from subscriptions.models import ServiceAccount, Topic
+from subscriptions.models import ServiceAccount, Subscription, Topic
 from subscriptions.selectors import get_topic
 from subscriptions.services.service_accounts import create_service_account
 from subscriptions.services.subscriptions import create_subscription, modify_push_config
@@ -127,6 +129,18 @@ class Stand:
             subscription={"topic": topic, "pushConfig": {**push_config(url), **(push or {})}, **more},
         )
         return int(row.pk)
+
+    def clone_subscriptions(self, count: int, *, topic: str = TOPIC) -> None:
+        """Add subscriptions like the first one to a topic, of the topic's project, with their lanes."""
+        first, row = Subscription.objects.earliest("pk"), get_topic(name=topic)
+        values = {field.attname: getattr(first, field.attname) for field in first._meta.concrete_fields}
+        values |= {"id": None, "topic_id": row.pk, "project_id": row.project_id}
+        clones = (Subscription(**values | {"subscription_id": f"clone-{number}"}) for number in range(count))
+        created = Subscription.objects.bulk_create(clones, batch_size=2000)
+        default_backlog().configure_all(
+            lane_configuration(Lane(pk, "local"), settings, action="new")
+            for pk, settings in settings_of(clone.pk for clone in created).items()
+        )
 
     def push_to(self, url: str, *, name: str = "bench") -> None:
         """Make a subscription push to another URL, or turn it into a pull subscription."""
