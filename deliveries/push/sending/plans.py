@@ -27,6 +27,8 @@ RIGHT_SECONDS = 5.0
 RENEWED_SECONDS = 2.0
 #: A token is replaced this long before it expires, so that the receiver never sees an expired one.
 TOKEN_MARGIN_SECONDS = 300.0
+#: After a larger step of the clock no token is used again: it may have expired, or receivers may find it too new.
+CLOCK_STEP_SECONDS = 5.0
 #: Tokens kept for reuse. Users choose the audiences, so the number of tokens must be bounded.
 MAX_TOKENS = 20_000
 #: Names kept, also of subscriptions that have been deleted.
@@ -80,7 +82,8 @@ class PlanBook:
         self._tokens: dict[tuple[str, str, str], IdToken] = {}
         #: The last known name of each subscription, deleted or not.
         self._names: dict[int, str] = {}
-        self._monotonic = time.monotonic
+        self._monotonic, self._time = time.monotonic, time.time
+        self._clock_ahead = self._time() - self._monotonic()
         self._denials = Repeats()
 
     def get(self, subscription_id: int, *, now: float) -> PushPlan | None:
@@ -116,12 +119,21 @@ class PlanBook:
         That takes a query for all settings, a query for all accounts, and a signature per new token. It may raise their
         errors. A subscription that changes meanwhile has no plan afterwards. Only one thread may load.
         """
+        self._follow_clock()
         now = self._monotonic()
         ids = set(subscription_ids)
         plans = [plan for plan in map(self._plans.get, ids) if plan is not None and plan.right is not None]
         self._renew_rights({plan.settings.service_account_email for plan in plans if plan.settings}, now=now)
         self._make_all({id_ for id_ in ids if not self._is_good(id_, until=now + RENEWED_SECONDS)})
         self._renewing -= ids
+
+    def _follow_clock(self) -> None:
+        """Forget everything with a token if the clock was set, or the machine was suspended."""
+        step = self._time() - self._monotonic() - self._clock_ahead
+        if abs(step) > CLOCK_STEP_SECONDS:
+            self._clock_ahead += step
+            self._tokens.clear()
+            self.forget_all()
 
     def _is_good(self, subscription_id: int, *, until: float) -> bool:
         plan = self._plans.get(subscription_id)
@@ -185,7 +197,7 @@ class PlanBook:
         email, audience = settings.service_account_email, settings.audience
         key = (right.unique_id if right is not None else "", email, audience)
         cached = self._tokens.get(key)
-        if cached is not None and right is not None and cached.expires_at - time.time() > TOKEN_MARGIN_SECONDS:
+        if cached is not None and right is not None and cached.expires_at - self._time() > TOKEN_MARGIN_SECONDS:
             return cached
         self._tokens.pop(key, None)
         if len(self._tokens) >= MAX_TOKENS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import jwt
 import pytest
@@ -14,6 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from deliveries.push.sending import plans
 from deliveries.push.sending.httpclient import push_client
 from deliveries.push.sending.plans import PlanBook
+from subscriptions.identity import tokens
 from subscriptions.models import ServiceAccount, Subscription
 from subscriptions.selectors import PushSettings
 from tests.restapi import Api
@@ -108,8 +110,8 @@ def signed(api: Api) -> list[int]:
 
 
 def test_plans_of_one_account_are_renewed_by_one_look_at_the_account(book: PlanBook, signed: list[int]) -> None:
-    now = time.monotonic()
-    book._monotonic = lambda: now
+    now = time.time()
+    book._monotonic = book._time = lambda: now
     book.load(signed)
     now += plans.RIGHT_SECONDS
     assert [book.get(pk, now=now) for pk in signed] == [None] * 20
@@ -125,8 +127,8 @@ def test_plans_of_one_account_are_renewed_by_one_look_at_the_account(book: PlanB
 
 def test_a_revoked_right_ends_the_plans_of_all_subscriptions_of_the_account(book: PlanBook, signed: list[int]) -> None:
     """Within the time for which rights are kept. A right that is granted again counts as soon."""
-    now = time.monotonic()
-    book._monotonic = lambda: now
+    now = time.time()
+    book._monotonic = book._time = lambda: now
     book.load(signed)
     ServiceAccount.objects.update(disabled=True)
     assert book.get(signed[0], now=now + plans.RIGHT_SECONDS) is None
@@ -147,11 +149,11 @@ def test_a_revoked_right_ends_the_plans_of_all_subscriptions_of_the_account(book
 def test_an_account_made_anew_pushes_with_no_token_of_the_one_that_was_deleted(
     book: PlanBook, signed: list[int], api: Api
 ) -> None:
-    now = time.monotonic()
-    book._monotonic = lambda: now
+    now = time.time()
+    book._monotonic = book._time = lambda: now
     book.load(signed[:1])
     before = ServiceAccount.objects.get()
-    assert subject(book, signed[0], now=now) == before.unique_id
+    assert claims(book, signed[0], now=now)["sub"] == before.unique_id
 
     assert api.delete(f"serviceAccounts/{before.email}").status == 200
     assert api.post("serviceAccounts", {"accountId": "pusher"}).status == 200
@@ -160,23 +162,39 @@ def test_an_account_made_anew_pushes_with_no_token_of_the_one_that_was_deleted(
     book.load(signed[:1])
 
     assert again.unique_id != before.unique_id
-    assert subject(book, signed[0], now=now) == again.unique_id
+    assert claims(book, signed[0], now=now)["sub"] == again.unique_id
 
 
-def subject(book: PlanBook, subscription_id: int, *, now: float) -> str:
-    """Return whose token a subscription pushes with."""
+@pytest.mark.parametrize("step", [3600, -3600], ids=["asleep", "set-back"])
+def test_after_a_step_of_the_clock_all_plans_have_tokens_of_the_new_time(
+    book: PlanBook, signed: list[int], monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    now = shown = time.time()
+    book._monotonic, book._time = lambda: now, lambda: shown
+    monkeypatch.setattr(tokens.time, "time", lambda: shown)
+    book.load(signed)
+    now, shown = now + plans.RIGHT_SECONDS, shown + plans.RIGHT_SECONDS + step
+    book.load(signed[:1])
+    assert [book.get(pk, now=now) for pk in signed[1:]] == [None] * 19, "they have the old token"
+    book.load(signed)
+    assert {claims(book, pk, now=now)["iat"] for pk in signed} == {int(shown) - tokens.BACKDATE_SECONDS}
+
+
+def claims(book: PlanBook, subscription_id: int, *, now: float) -> dict[str, Any]:
+    """Return what the token says that a subscription pushes with."""
     plan = book.get(subscription_id, now=now)
     assert plan is not None
     assert plan.endpoint is not None
     headers = plan.endpoint.headers.decode()  # type: ignore[attr-defined]
     token = headers.partition("Bearer ")[2].partition("\r")[0]
-    return str(jwt.decode(token, options={"verify_signature": False})["sub"])
+    said: dict[str, Any] = jwt.decode(token, options={"verify_signature": False})
+    return said
 
 
 def test_settings_are_read_again_however_often_rights_are_renewed(book: PlanBook, signed: list[int]) -> None:
     """The notice of a change may have got lost."""
-    began = now = time.monotonic()
-    book._monotonic = lambda: now
+    began = now = time.time()
+    book._monotonic = book._time = lambda: now
     book.load(signed)
     Subscription.objects.update(push_endpoint=NEW)
     while now < began + plans.PLAN_SECONDS:
