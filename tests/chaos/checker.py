@@ -93,10 +93,12 @@ def _check_duplicates(
 ) -> None:
     """Count the deliveries after an ack, and find those that neither a fault nor a late answer explains.
 
+    With exactly-once delivery an ack that was not confirmed explains them, too.
     A puller of an ordered subscription gets the messages after one that it refuses again, whether it acked them or not.
     """
     for message_id, group in by_message(deliveries):
-        acked = [delivery.acked for delivery in group if delivery.acked is not None]
+        taken = (delivery for delivery in group if delivery.certain or not contract.is_exactly_once)
+        acked = [delivery.acked for delivery in taken if delivery.acked is not None]
         again = [delivery for delivery in group if acked and delivery.at > min(acked)]
         findings.figures["duplicates"] += len(again)
         if contract.is_ordered and not contract.is_push:
