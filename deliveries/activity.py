@@ -24,8 +24,8 @@ _noted: dict[int, float] = {}
 
 def note_activity(subscription_ids: Iterable[int]) -> None:
     """Note a pull or an acknowledged push. A process writes at most once per subscription and hour."""
-    now = time.monotonic()
-    due = [pk for pk in subscription_ids if now - _noted.get(pk, -NOTED_SECONDS) >= NOTED_SECONDS]
+    now = time.time()  # the monotonic clock leaves out what a machine sleeps, which may be most of its days
+    due = [pk for pk in subscription_ids if abs(now - _noted.get(pk, 0)) >= NOTED_SECONDS]
     if due:
         with write_transaction(durable=False):
             # A clock that was behind for a while must not make a subscription seem unused for so long.

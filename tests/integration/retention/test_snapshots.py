@@ -546,6 +546,19 @@ def test_a_pull_while_the_clock_is_behind_makes_no_subscription_seem_unused(
     assert activity.delete_expired_subscriptions() == 0
 
 
+def test_a_use_is_noted_again_after_an_hour_of_which_the_machine_slept_most(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(activity, "_noted", {})
+    subscribe(api)
+    assert taken(api) == []
+    Subscription.objects.update(active_at=utcnow() - DAY * 2)
+    awake = time.time() + activity.NOTED_SECONDS
+    monkeypatch.setattr(activity.time, "time", lambda: awake)
+    assert taken(api) == []
+    assert Subscription.objects.get().active_at > utcnow() - DAY
+
+
 def test_an_acknowledged_push_keeps_a_subscription(api: Api, redis_url: str) -> None:
     with Receiver() as receiver, Worker(redis_url):
         subscribe(api, pushConfig={"pushEndpoint": receiver.url})
