@@ -59,11 +59,6 @@ class Lease(NamedTuple):
     is_new: bool = False
 
 
-def fields_of(batches: Sequence[str]) -> list[str]:
-    """Return the fields of batches in a worker's record (record.lua)."""
-    return [field for batch in batches for field in (batch, f"{batch}-")]
-
-
 class WorkerVerbs:
     """The part of a backlog for workers."""
 
@@ -185,7 +180,7 @@ class WorkerVerbs:
 
     def finish(self, worker: str, batch: str, *, cell: int = 0) -> None:
         """Remove the record of a batch without anything to settle."""
-        self.client.hdel(work_key(worker, cell=cell), *fields_of([batch]))
+        self.scripts.finish(keys=[work_key(worker, cell=cell)], args=[batch])
 
     def held(self, regions: Iterable[str]) -> set[str]:
         """Return all deliveries in a queue or with a worker (held.lua). This is slow, for the audit only."""
