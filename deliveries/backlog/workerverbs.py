@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from math import inf
 from typing import Any, NamedTuple, cast
 
 import orjson
 from django.conf import settings
+from redis.exceptions import ResponseError
 
 from deliveries.backlog.connection import Steps, server_ms
 from deliveries.backlog.records import (
@@ -198,13 +200,22 @@ class WorkerVerbs:
         members = self.client.zrangebyscore(cell_key(cell, "changed"), f"({epoch}", "+inf")
         return [int(cast(bytes, member)) for member in members]
 
-    def mark_alive(self, cells: Iterable[int] | None = None) -> None:
-        """Mark that Redis knows all lanes of cells, and the number of all cells. A wipe of Redis removes the marks."""
-        marks = {cell_key(cell, "alive"): 1 for cell in (all_cells() if cells is None else cells)}
+    @contextmanager
+    def rebuilding(self, cells: Collection[int] | None = None) -> Iterator[None]:
+        """Mark that Redis knows all lanes of cells, of which the block tells it, and the number of all cells.
+
+        A wipe of Redis removes the marks, also one during the block.
+        """
         steps = Steps()
-        for key, value in {CELLS_KEY: len(all_cells()), **marks}.items():
+        for cell in all_cells() if cells is None else cells:
             with steps:
-                self.client.set(key, value)
+                self.client.set(cell_key(cell, "rebuilding"), 1)
+        yield
+        with steps:
+            self.client.set(CELLS_KEY, len(all_cells()))
+        for cell in all_cells() if cells is None else cells:
+            with steps, suppress(ResponseError):  # it is gone
+                self.client.rename(cell_key(cell, "rebuilding"), cell_key(cell, "alive"))
         steps.end()
 
     def disown_cells(self) -> None:
