@@ -32,6 +32,7 @@ from deliveries.backlog.records import (
     Settlement,
     Take,
     Taken,
+    cell_of_key,
     cell_prefix,
     draw_generation,
     own_limits,
@@ -40,7 +41,7 @@ from deliveries.backlog.records import (
     settings_text,
 )
 from deliveries.backlog.scripts import Call, Clients, answered, call_all, call_each, try_each
-from deliveries.backlog.workerverbs import WorkerVerbs, fields_of
+from deliveries.backlog.workerverbs import WorkerVerbs
 from deliveries.rules.shards import is_in
 from deliveries.rules.taskmessage import task_parts
 
@@ -158,8 +159,11 @@ class Backlog(WorkerVerbs):
             for lane, settlement in settlements.items()
         ]
         calls += [(self.scripts.take, [queue_key(take.region, cell=take.cell), take.work], take[1:5]) for take in takes]
-        done = [("HDEL", work, *fields_of(batches)) for work, batches in finished.items() if batches]
-        replies = try_each(self.clients, calls, then=done, together=LANES_AT_ONCE)
+        works = [work for work, batches in finished.items() if batches]
+        calls += [(self.scripts.finish, [work], finished[work]) for work in works]
+        replies = try_each(self.clients, calls, together=LANES_AT_ONCE)
+        done = dict(answered(works, replies[len(settlements) + len(takes) :]))
+        away = {cell_of_key(work) for work in works if work not in done}
         flows = {
             lane: LaneFlow(
                 int(window), int(pause), int(spare), int(now_ms), Late.parse(names, generation), bool(is_prompt)
@@ -167,6 +171,7 @@ class Backlog(WorkerVerbs):
             for lane, (_settled, _page, window, pause, spare, now_ms, names, generation, is_prompt) in answered(
                 settlements, replies
             )
+            if lane.cell not in away
         }
         taken = [
             Taken(take.batch, messages, int(epoch), take.cell)

@@ -62,6 +62,10 @@ for _, worker in ipairs(redis.call('ZRANGEBYSCORE', PREFIX .. 'workers', '-inf',
   redis.call('DEL', record_of(worker), attempts_of(worker))
   redis.call('ZREM', PREFIX .. 'workers', worker)
   redis.call('HDEL', PREFIX .. 'jobs', worker)
+  -- Its lease has not lapsed if everything stood still.
+  for _, lease in ipairs(redis.call('ZRANGE', leases, 0, -1)) do
+    if string.match(lease, '^(.+)/') == worker then redis.call('ZREM', leases, lease) end
+  end
 end
 if ARGV[7] ~= '' then redis.call('SET', PREFIX .. 'others', ARGV[7], 'PX', OTHERS_MS) end
 for i = 8, #ARGV do redis.call('ZADD', PREFIX .. 'regions', now, ARGV[i]) end

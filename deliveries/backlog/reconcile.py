@@ -41,13 +41,13 @@ SUSPECTS_SECONDS = 90
 
 def rebuild(cells: Collection[int] | None = None) -> int:
     """Tell Redis about every lane with waiting deliveries, after a wipe of these cells or all. Return how many."""
-    lanes = _settings_of_lanes(lane for lane in _lanes_waiting() if cells is None or lane.cell in cells)
-    # A lane that a publisher has used since the wipe already reads the database. It must not read it twice, or its
-    # messages would come twice.
-    _lanes_tell(lanes)
-    with beside_an_outage():
-        default_backlog().note_regions({lane.region for lane in lanes})
-    default_backlog().mark_alive(cells)
+    with default_backlog().rebuilding(cells):
+        lanes = _settings_of_lanes(lane for lane in _lanes_waiting() if cells is None or lane.cell in cells)
+        # A lane that a publisher has used since the wipe already reads the database. It must not read it twice, or its
+        # messages would come twice.
+        _lanes_tell(lanes)
+        with beside_an_outage():
+            default_backlog().note_regions({lane.region for lane in lanes})
     logger.info("Redis rebuilt from the database: %d backlogs", len(lanes))
     return len(lanes)
 

@@ -144,19 +144,17 @@ def call_each(clients: Clients, calls: Sequence[Call], *, together: int | None =
     return replies
 
 
-def try_each(
-    clients: Clients, calls: Sequence[Call], *, then: Sequence[Sequence[Any]] = (), together: int | None = None
-) -> list[Any]:
+def try_each(clients: Clients, calls: Sequence[Call], *, together: int | None = None) -> list[Any]:
     """Do as `call_each`, but return the errors of calls to nodes of a Cluster in place of their replies.
 
-    Commands in `then` follow. A single Redis gets `together` commands in a round trip, if that is given.
+    A single Redis gets `together` calls in a round trip, if that is given.
     """
-    commands = [*(("FCALL", verb.function, len(keys), *keys, *args) for verb, keys, args in calls), *then]
+    commands = [("FCALL", verb.function, len(keys), *keys, *args) for verb, keys, args in calls]
     if isinstance(clients.cells, Cluster):
         replies = _send_to_nodes(clients.cells, calls, commands)
     else:
         replies = _send_together(clients.cells, commands, together=together or len(commands))
-    return replies[: len(calls)] if settings.CELLS == 1 else _rung(clients.shared, calls, replies)
+    return replies if settings.CELLS == 1 else _rung(clients.shared, calls, replies)
 
 
 def answered(asked: Iterable[Item], replies: Iterable[Any]) -> Iterator[tuple[Item, Any]]:
@@ -191,29 +189,23 @@ def _send_together(client: redis.Redis, commands: Sequence[Sequence[Any]], *, to
 
 
 def _send_to_nodes(cluster: Any, calls: Sequence[Call], commands: Sequence[Sequence[Any]]) -> list[Any]:
-    """Send commands to the nodes of their cells. An error of one that follows the calls is that of its cell's calls."""
-    sent = [Command(keys[-1], words) for (_, keys, _), words in zip(calls, commands, strict=False)]
-    after = [Command(words[1], words) for words in commands[len(calls) :]]
-    replies = cluster.send_each([*sent, *after])
+    """Send commands to the nodes of their cells. Return the errors of those that fail in place of their replies."""
+    sent = [Command(keys[-1], words) for (_, keys, _), words in zip(calls, commands, strict=True)]
+    replies: list[Any] = cluster.send_each(sent)
     if lacking := [index for index, reply in enumerate(replies) if lacks_library(reply)]:
         for node in cluster.primaries().values():
             with suppress(redis.RedisError):  # the calls to this node fail, too
                 load_library(node)
         for index, reply in zip(lacking, cluster.send_each([sent[index] for index in lacking]), strict=True):
             replies[index] = reply
-    errors = {
-        cell_of_key(command.key): reply
-        for command, reply in zip(after, replies[len(calls) :], strict=True)
-        if isinstance(reply, Exception)
-    }
-    return [errors.get(cell_of_key(command.key), reply) for command, reply in zip(sent, replies, strict=False)]
+    return replies
 
 
 def _rung(shared: redis.Redis, calls: Sequence[Call], replies: Sequence[Any]) -> list[Any]:
     """Ring the bells that the replies ask for, and return the replies of the verbs."""
     cells: dict[str, list[int]] = {}
     own: list[Any] = []
-    for (_, keys, _), reply in zip(calls, replies, strict=False):
+    for (_, keys, _), reply in zip(calls, replies, strict=True):
         if isinstance(reply, Exception):
             own.append(reply)
             continue

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from math import inf
 from typing import Any, NamedTuple, cast
 
 import orjson
 from django.conf import settings
+from redis.exceptions import ResponseError
 
 from deliveries.backlog.connection import Steps, server_ms
 from deliveries.backlog.records import (
@@ -57,11 +59,6 @@ class Lease(NamedTuple):
 
     name: str = ""
     is_new: bool = False
-
-
-def fields_of(batches: Sequence[str]) -> list[str]:
-    """Return the fields of batches in a worker's record (record.lua)."""
-    return [field for batch in batches for field in (batch, f"{batch}-")]
 
 
 class WorkerVerbs:
@@ -185,7 +182,7 @@ class WorkerVerbs:
 
     def finish(self, worker: str, batch: str, *, cell: int = 0) -> None:
         """Remove the record of a batch without anything to settle."""
-        self.client.hdel(work_key(worker, cell=cell), *fields_of([batch]))
+        self.scripts.finish(keys=[work_key(worker, cell=cell)], args=[batch])
 
     def held(self, regions: Iterable[str]) -> set[str]:
         """Return all deliveries in a queue or with a worker (held.lua). This is slow, for the audit only."""
@@ -203,13 +200,22 @@ class WorkerVerbs:
         members = self.client.zrangebyscore(cell_key(cell, "changed"), f"({epoch}", "+inf")
         return [int(cast(bytes, member)) for member in members]
 
-    def mark_alive(self, cells: Iterable[int] | None = None) -> None:
-        """Mark that Redis knows all lanes of cells, and the number of all cells. A wipe of Redis removes the marks."""
-        marks = {cell_key(cell, "alive"): 1 for cell in (all_cells() if cells is None else cells)}
+    @contextmanager
+    def rebuilding(self, cells: Collection[int] | None = None) -> Iterator[None]:
+        """Mark that Redis knows all lanes of cells, of which the block tells it, and the number of all cells.
+
+        A wipe of Redis removes the marks, also one during the block.
+        """
         steps = Steps()
-        for key, value in {CELLS_KEY: len(all_cells()), **marks}.items():
+        for cell in all_cells() if cells is None else cells:
             with steps:
-                self.client.set(key, value)
+                self.client.set(cell_key(cell, "rebuilding"), 1)
+        yield
+        with steps:
+            self.client.set(CELLS_KEY, len(all_cells()))
+        for cell in all_cells() if cells is None else cells:
+            with steps, suppress(ResponseError):  # it is gone
+                self.client.rename(cell_key(cell, "rebuilding"), cell_key(cell, "alive"))
         steps.end()
 
     def disown_cells(self) -> None:

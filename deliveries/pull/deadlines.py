@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from deliveries.backlog.default import default_backlog
 from deliveries.deadletters.forwarding import is_spent
 from deliveries.pull.leases import (
     countdown_bounds_ms,
+    find_ended,
     leases_by_origin,
     leases_ended,
     parse_leases,
@@ -86,17 +88,8 @@ def end_leases(ends_ms: Mapping[AckId, int]) -> None:
 
 def _extend(leases: Iterable[AckId], *, duration_ms: int, countdown_ms: tuple[int, int]) -> set[AckId]:
     """Let leases end after `duration_ms` from now. Return the leases that had ended before."""
-    ended: set[AckId] = set()
-    for (lane, generation, _), group in leases_by_origin(leases).items():
-        ended_ids = default_backlog().extend(
-            lane,
-            [(lease.message_id, lease.times) for lease in group],
-            generation=generation,
-            duration_ms=duration_ms,
-            countdown_ms=countdown_ms,
-        )
-        ended |= {lease for lease in group if lease.message_id in ended_ids}
-    return ended
+    extend = partial(default_backlog().extend, duration_ms=duration_ms, countdown_ms=countdown_ms)
+    return find_ended(leases, extend)
 
 
 def _spent(leases: Sequence[AckId], push_settings: PushSettings) -> set[AckId]:

@@ -69,21 +69,28 @@ def ack_ids_ended(*, subscription: Subscription, ack_ids: Sequence[str]) -> set[
 
 def leases_ended(leases: Iterable[AckId]) -> set[AckId]:
     """Return the leases that have ended, by acknowledgement, lapse or nack."""
-    return _ended(leases, default_backlog().lost)
+    return find_ended(leases, default_backlog().lost)
 
 
 def accept_acks(leases: Iterable[AckId], backlog: Backlog | None = None) -> set[AckId]:
     """Note that these leases are acknowledged. Return those that have ended, but for acks that were noted before."""
-    return _ended(leases, (backlog or default_backlog()).accept)
+    return find_ended(leases, (backlog or default_backlog()).accept)
 
 
-def _ended(leases: Iterable[AckId], ended_of: Callable[..., set[int]]) -> set[AckId]:
+def find_ended(leases: Iterable[AckId], ended_of: Callable[..., set[int]]) -> set[AckId]:
+    """Call a verb with the newest lease of each message. Return the leases that have ended, as all older ones have."""
     ended: set[AckId] = set()
     for (lane, generation, _), group in leases_by_origin(leases).items():
-        pairs = [(lease.message_id, lease.times) for lease in group]
+        newest = newest_by_id(group)
+        pairs = [(lease.message_id, lease.times) for lease in newest.values()]
         ended_ids = ended_of(lane, pairs, generation=generation)
-        ended |= {lease for lease in group if lease.message_id in ended_ids}
+        ended |= {it for it in group if it.message_id in ended_ids or it.times < newest[it.message_id].times}
     return ended
+
+
+def newest_by_id(leases: Iterable[AckId]) -> dict[int, AckId]:
+    """Return the newest lease of each message of an origin, by the message's id."""
+    return {lease.message_id: lease for lease in sorted(leases, key=attrgetter("times"))}
 
 
 class Origin(NamedTuple):

@@ -8,7 +8,15 @@ from deliveries.backlog import late
 from deliveries.backlog.default import default_backlog, impatient_backlog
 from deliveries.deadletters.forwarding import forward_dead_letters, usable_topic_id
 from deliveries.deadletters.moving import batches
-from deliveries.pull.leases import Origin, accept_acks, ack_ids_of, leases_by_origin, read_ack_ids, require_settings
+from deliveries.pull.leases import (
+    Origin,
+    accept_acks,
+    ack_ids_of,
+    leases_by_origin,
+    newest_by_id,
+    read_ack_ids,
+    require_settings,
+)
 from deliveries.pull.reporting import report_outcomes
 from deliveries.rules.ackids import AckId
 from deliveries.store import statements
@@ -42,10 +50,10 @@ def settle_acks(leases: Sequence[AckId], push_settings: PushSettings, *, event: 
     waits_for_earlier = push_settings.ordered and not push_settings.exactly_once
     ended = set[AckId]()
     for origin, group in leases_by_origin(leases).items():
-        by_id = {lease.message_id: lease for lease in group}
+        by_id = newest_by_id(group)
         settled_ids, waiting_ids, vain_ids = set(by_id), set[int](), set[int]()
         if waits_for_earlier:
-            pairs = [(lease.message_id, lease.times) for lease in group]
+            pairs = [(lease.message_id, lease.times) for lease in by_id.values()]
             settled_ids, vain_ids = default_backlog().acknowledge(origin.lane, pairs, generation=origin.generation)
             waiting_ids = by_id.keys() - settled_ids - vain_ids
         ended_ids = set(waiting_ids)

@@ -34,7 +34,7 @@ from deliveries.rules.ids import EPOCH_MS, first_id_at
 from deliveries.rules.limits import Limits
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import TaskTemplate, escape_message, queue_name
-from tests.lanes import lane_change, lane_state, low_queue, page_requests
+from tests.lanes import lane_change, lane_state, low_queue, mark_alive, page_requests
 from tests.ports import wait_for
 
 LANE = Lane(7, "here")
@@ -446,7 +446,7 @@ def test_a_lane_that_comes_back_to_push_reads_the_database_from_the_start(backlo
 
 def test_a_wipe_is_reported_until_redis_is_rebuilt(backlog: Backlog) -> None:
     assert backlog.beat().was_wiped
-    backlog.mark_alive()
+    mark_alive(backlog)
     assert not backlog.beat().was_wiped
     backlog.client.flushall()
     assert backlog.beat().was_wiped

@@ -45,7 +45,7 @@ from pushhub.doctor.finding import Level
 from pushhub.runtime.redisversion import UnusableRedisError, check_cells
 from subscriptions.models import Subscription
 from subscriptions.selectors import get_topic
-from tests.lanes import lane_change
+from tests.lanes import lane_change, mark_alive
 from tests.ports import wait_for
 from tests.receiver import Receiver, Request
 from tests.restapi import Api
@@ -194,7 +194,7 @@ def test_the_cells_of_a_region_take_turns(backlog: Backlog) -> None:
 
 
 def test_a_wiped_cell_is_noticed(backlog: Backlog) -> None:
-    backlog.mark_alive()
+    mark_alive(backlog)
     assert not backlog.beat("w").was_wiped
     backlog.client.delete(cell_key(CELL, "alive"))
     assert backlog.beat("w").was_wiped

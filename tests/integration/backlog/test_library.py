@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from deliveries.backlog.backlog import Backlog
-from deliveries.backlog.codes import Mode
+from deliveries.backlog.codes import Mode, Place
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.records import Lane, Offer, OfferedLane, OfferedMessage, Settlement, bell_key, work_key
 from deliveries.backlog.scripts import LIBRARY_PREFIX, MOST_LIBRARIES, library
@@ -74,6 +74,22 @@ def test_a_full_redis_settles_messages_and_takes_no_new_ones(backlog: Backlog) -
         backlog.client.config_set("maxmemory", 0)
     assert backlog.known(LANE, [FIRST]) == [False]
     assert not backlog.client.exists(f"{OTHER.root}:s")
+
+
+def test_a_nack_counts_if_redis_has_lost_the_library_meanwhile(backlog: Backlog) -> None:
+    # Given the last message of a batch, and a newer version that has taken the library away
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    offer(backlog)
+    backlog.scripts.fetch(keys=[queue_name("here"), work_key("w")], args=["here", "1", 9, 10])
+    backlog.client.function_flush()
+    # When it is nacked
+    settlement = Settlement()
+    settlement.add(str(FIRST), Verdict.NACK, 1.0, batch="w/1")
+    settlement.returned += [60_000, "the next attempt"]
+    backlog.settle({LANE: settlement}, dice=0.5, finished={work_key("w"): ["1"]})
+    # Then it is retried, and its token is free
+    assert backlog.client.hget(LANE.places_key, str(FIRST)) == Place.RETRYING.encode()
+    assert not backlog.client.exists(work_key("w"))
 
 
 def test_a_call_leaves_nothing_to_the_next_one(backlog: Backlog) -> None:

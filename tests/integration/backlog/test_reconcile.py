@@ -26,6 +26,7 @@ from deliveries.rules.taskmessage import TaskTemplate, escape_message
 from deliveries.store import lanerows
 from subscriptions.models import Project, Subscription, Topic
 from subscriptions.services.subscriptions import detach_subscription
+from tests.lanes import mark_alive
 from tests.restapi import Api
 
 LANES = 10_000
@@ -92,7 +93,20 @@ def page_offer(lane: Lane, *numbers: int) -> None:
 @pytest.fixture
 def shop(api: Api, redis_url: str) -> None:
     api.create("topics/orders")
-    default_backlog().mark_alive()
+    mark_alive(default_backlog())
+
+
+def test_a_wipe_while_redis_is_rebuilt_is_noticed(shop: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a wiped Redis, and another wipe after it was told of the lanes
+    backlog = default_backlog()
+    backlog.client.flushall()
+    monkeypatch.setattr(backlog, "note_regions", lambda _: backlog.client.flushall())
+    reconcile.rebuild()
+    # Then it is rebuilt once more
+    assert backlog.beat().was_wiped
+    monkeypatch.undo()
+    reconcile.rebuild()
+    assert not backlog.beat().was_wiped
 
 
 def test_ten_thousand_lanes_are_audited_in_fifty_round_trips(shop: None, monkeypatch: pytest.MonkeyPatch) -> None:

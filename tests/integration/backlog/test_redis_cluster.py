@@ -35,6 +35,7 @@ from pushhub.common.rediscluster import Cluster
 from pushhub.doctor import redis as doctor
 from pushhub.doctor.finding import Level
 from pushhub.runtime.redisversion import UnusableRedisError, check_redis
+from tests.lanes import mark_alive
 from tests.ports import wait_for
 from tests.redisclusters import Node, RedisCluster, cluster_in_use
 
@@ -59,7 +60,7 @@ def with_messages() -> Backlog:
     backlog = default_backlog()
     backlog.configure_all(Configuration(lane, Mode.PUSH, "new") for lane in LANES)
     offer(backlog, FIRST)
-    backlog.mark_alive()
+    mark_alive(backlog)
     return backlog
 
 

@@ -11,7 +11,7 @@ from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.codes import Mode, Place
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.records import Health, Lane, Page, Settlement, Take, work_key
-from deliveries.backlog.workerverbs import LEASE_MS
+from deliveries.backlog.workerverbs import DEAD_AFTER_MS, LEASE_MS
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import parse_body, parse_own, queue_name
 from tests.integration.backlog.test_backlog import FIRST, LANE, ids, ids_of, offer, requested_page, task
@@ -249,6 +249,18 @@ def test_the_time_in_which_everything_stood_still_does_not_count(backlog: Backlo
     assert beat(backlog, FROZEN).holds_lease
     silence(backlog, FROZEN)
     assert beat(backlog, OTHER).put_back == 2
+
+
+def test_a_worker_that_is_dead_has_no_lease_although_everything_stood_still(backlog: Backlog) -> None:
+    # Given a Redis that stood still for so long that workers count as dead
+    fetch(backlog, FROZEN)
+    for worker, lease in (("frozen", FROZEN), ("other", OTHER)):
+        backlog.client.zincrby("ph:leases", -DEAD_AFTER_MS - 1, lease)
+        backlog.client.zincrby("ph:workers", -DEAD_AFTER_MS - 1, worker)
+    # When one of them is heard of again, and pushes what the other had
+    assert beat(backlog, OTHER).put_back == 3
+    # Then the other one does not push it too
+    assert not beat(backlog, FROZEN).holds_lease
 
 
 def test_a_wipe_ends_all_leases(backlog: Backlog) -> None:

@@ -194,6 +194,25 @@ def test_exactly_once_refuses_a_lapsed_lease_by_name_and_takes_the_others(api: A
         assert refused.error["status"] == "INVALID_ARGUMENT"
 
 
+@pytest.mark.parametrize("is_fresh_first", [False, True])
+@pytest.mark.parametrize("field", ["enableExactlyOnceDelivery", "enableMessageOrdering"])
+def test_an_ack_counts_beside_that_of_an_earlier_lease_of_its_message(
+    api: Api, field: str, is_fresh_first: bool
+) -> None:
+    puller = Puller(api, **{field: True})
+    publish(1, key="k")
+    [lapsed] = puller.pull()
+    puller.lapse()
+    [fresh] = puller.pull()
+    both = [fresh, lapsed] if is_fresh_first else [lapsed, fresh]
+    is_strict = field == "enableExactlyOnceDelivery"
+    assert puller.extend(30, *both).status == (400 if is_strict else 200)
+    answer = puller.ack(*both)
+    assert not Delivery.objects.exists()
+    if is_strict:
+        assert list(answer.error["details"][0]["metadata"]) == [lapsed["ackId"]]
+
+
 def test_exactly_once_takes_the_repeated_ack_of_a_client_that_got_no_answer(api: Api) -> None:
     puller = Puller(api, enableExactlyOnceDelivery=True)
     publish(1)
@@ -241,6 +260,24 @@ def test_exactly_once_refuses_an_ack_whose_lease_ends_while_it_waits_to_be_store
     assert ids(again) == ids(received)
     assert puller.ack(*again).status == 200
     assert not Delivery.objects.exists()
+
+
+def test_exactly_once_no_lease_lapses_while_its_ack_is_stored(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another puller would get the message, and its ack would succeed as well."""
+    puller = Puller(api, enableExactlyOnceDelivery=True, ackDeadlineSeconds=10)
+    publish(1)
+    received = puller.pull()
+    key = f"{Lane(Subscription.objects.get().pk, 'local').root}:l"
+    [(_, ends_ms)] = default_backlog().client.zrange(key, 0, -1, withscores=True)
+    later: list[tuple[bytes, float]] = []
+
+    def delete(*_: Any) -> set[int]:
+        later.extend(default_backlog().client.zrange(key, 0, -1, withscores=True))
+        return set()
+
+    monkeypatch.setattr(settling, "_delete", delete)
+    assert puller.ack(*received).status == 200
+    assert later[0][1] > ends_ms
 
 
 def test_exactly_once_never_hands_out_a_message_that_the_database_has_acknowledged(api: Api) -> None:

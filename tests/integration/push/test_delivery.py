@@ -29,7 +29,7 @@ from pushhub.common.outages import Cause
 from subscriptions.models import Subscription
 from subscriptions.selectors import get_topic, push_settings_of
 from subscriptions.services.subscriptions import pause_subscription, resume_subscription
-from tests.lanes import lane_change, lane_state, low_queue
+from tests.lanes import lane_change, lane_state, low_queue, mark_alive
 from tests.ports import wait_for
 from tests.receiver import Answer, Receiver, Request
 from tests.redisserver import RedisServer
@@ -265,7 +265,7 @@ def test_messages_published_while_redis_is_away_are_found_by_the_audit(
         patch.setattr(default_backlog(), "offer", away)
         publish(5)
     monkeypatch.setattr(reconcile, "GRACE_MS", -1000)
-    default_backlog().mark_alive()  # otherwise the worker rebuilds Redis, which would find the messages as well
+    mark_alive(default_backlog())  # otherwise the worker rebuilds Redis, which would find the messages as well
     with Worker(redis_url):
         assert reconcile.audit() == 1
         settled()

@@ -33,7 +33,7 @@ from deliveries.rules.taskmessage import parse_own, queue_name
 from subscriptions.models import Subscription
 from subscriptions.selectors import get_topic, push_settings_of
 from tests.faults import outage_errors, watch
-from tests.lanes import lane_state
+from tests.lanes import lane_state, mark_alive
 from tests.ports import wait_for
 from tests.receiver import Receiver, Request
 from tests.restapi import Api
@@ -142,7 +142,7 @@ def scenario(stand: Stand, receiver: Receiver) -> None:
     letters = Message.objects.filter(topic__topic_id="letters").count()
     client = default_backlog().client
     client.flushall()
-    default_backlog().mark_alive()
+    mark_alive(default_backlog())
     activity._noted.clear()
     stand.worker.stages.engine.plans.forget_all()
     stand.worker.pager._projects.clear()
