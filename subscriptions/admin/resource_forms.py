@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 from django import forms
@@ -24,7 +23,6 @@ from subscriptions.iam.roles import GET_OPEN_ID_TOKEN
 from subscriptions.iam.visible import rows_held
 from subscriptions.identity import agents
 from subscriptions.models import Project, ServiceAccount
-from subscriptions.resources.table import Table
 from subscriptions.services import hierarchy, service_accounts
 from subscriptions.services.projects import create_project
 
@@ -51,21 +49,6 @@ class Section:
     title: Promise
     fields: tuple[str, ...]
     css_class: str = ""
-
-
-def refused(check: Callable[[], object], *, field: str = "") -> Iterator[PushHubError]:
-    """Yield the error that a check raises, if any. An error that names no field gets `field`."""
-    try:
-        check()
-    except PushHubError as error:
-        error.field = error.field or field
-        yield error
-
-
-def stored_one_by_one(table: Table[Any], row: Any, values: Fields) -> Iterator[PushHubError]:
-    """Store each value in a row that is never saved, and yield the errors."""
-    for name in values:
-        yield from refused(partial(table.store, row, values, {name}), field=name)
 
 
 class AccountField(forms.ModelChoiceField):  # type: ignore[type-arg]
@@ -101,9 +84,10 @@ def unsigned_accounts(accounts: QuerySet[ServiceAccount]) -> set[str]:
 
 
 class ServiceForm(forms.ModelForm):  # type: ignore[type-arg]
-    """Calls its service as the last step of validation, so that the service's error is shown at its field.
+    """Calls its service as the last step of validation, so that the service's errors are shown at their fields.
 
-    The service is one transaction: a form with an error has changed nothing.
+    The service is one transaction: a form with an error has changed nothing. As it stops at the first error, it is
+    called again without the field in question, until it tells no more of them.
     """
 
     #: How the page groups the fields; without sections they stand in one group.
@@ -134,27 +118,45 @@ class ServiceForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def _post_clean(self) -> None:
         """Skip the model's own validation, which would be a second set of rules."""
-        for error in list(self.refusals()):
-            self._add_refusal(error)
-        if self.errors:
-            return
-        try:
-            with transaction.atomic():
-                self.instance = self.carry_out()
-        except PushHubError as error:
-            self._add_refusal(error)
+        while self.is_complete() and self._is_refused():
+            pass
 
-    def refusals(self) -> Iterator[PushHubError]:
-        """Check each value by itself, and return all errors, so that the form shows them at once."""
-        return iter(())
+    def is_complete(self) -> bool:
+        """Return whether the service can be called, be it to learn of more errors."""
+        return not self.errors
+
+    def check(self) -> None:
+        """Check what must not be checked in a transaction."""
 
     def carry_out(self) -> Any:
         raise NotImplementedError
 
-    def _add_refusal(self, error: PushHubError) -> None:
+    def _is_refused(self) -> bool:
+        """Call the service, and return whether it may be called again without what it refuses."""
+        try:
+            self.check()
+            with transaction.atomic():
+                row = self.carry_out()
+                if self.errors:
+                    transaction.set_rollback(True)
+                else:
+                    self.instance = row
+        except PushHubError as error:
+            return self._add_refusal(error)
+        return False
+
+    def _add_refusal(self, error: PushHubError) -> bool:
+        """Show an error at its field and leave that out. Return whether anything was left out.
+
+        A second error at a field comes from others in the same field of the API, so they are left out too.
+        """
         field = self._place_of(error.field)
         if field is None or field not in self.errors:
-            self.add_error(field, words.refusal_text(error, field))
+            self.add_error(field, words.refusal_text(error, field, self.cleaned_data.get(field or "")))
+            return field is not None
+        beside = [name for path, name in self.values.items() if path.split(".")[0] == error.field.split(".")[0]]
+        left_out = [name for name in beside if self.cleaned_data.pop(name, None)]
+        return bool(left_out)
 
     @classmethod
     def unusable(cls, caller: Principal) -> set[str]:

@@ -35,7 +35,7 @@ class SchemaForm(ServiceForm):
     )
 
     offered = {"project": "pubsub.schemas.create"}
-    places = {"schemaId": "schema_id", "schema.type": "type", "schema": "definition"}
+    places = {"schemaId": "schema_id", "name": "schema_id", "schema.type": "type", "schema": "definition"}
 
     class Meta:
         model = Schema

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import ClassVar
 
 from django import forms
@@ -12,21 +11,12 @@ from django.urls import reverse_lazy
 from django.utils.translation import gettext_lazy as _
 
 from pushhub.common import names
-from pushhub.common.errors import AlreadyExists, InvalidArgument, PushHubError
+from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
-from pushhub.common.protojson import parse_duration
-from subscriptions.admin import forwarding, words
+from subscriptions.admin import forwarding
 from subscriptions.admin.durations import DurationField
-from subscriptions.admin.resource_forms import (
-    AccountField,
-    Fields,
-    Section,
-    refused,
-    small_text,
-    stored_one_by_one,
-    wide_line,
-)
-from subscriptions.admin.transform_fields import TRANSFORMS_SECTION, TransformsForm
+from subscriptions.admin.resource_forms import AccountField, Fields, Section, small_text, wide_line
+from subscriptions.admin.transform_fields import STAND_IN, TRANSFORMS_SECTION, TransformsForm
 from subscriptions.console.texts import TextsField
 from subscriptions.iam import access, grants
 from subscriptions.iam.methods import CREATE_TOPIC, SET_POLICY, authorize, authorize_row
@@ -209,7 +199,7 @@ class SubscriptionForm(TransformsForm):
         "enableMessageOrdering": "enable_message_ordering",
         "filter": "filter",
     }
-    places = {"name": "subscription_id", "topic": "topic"}
+    places = {"name": "subscription_id", "topic": "topic", "pushConfig.oidcToken": "push_endpoint"}
 
     class Meta:
         model = Subscription
@@ -233,9 +223,11 @@ class SubscriptionForm(TransformsForm):
         self._check_choice("topic", "new_topic", is_required="topic" in self.fields)
         self._check_choice("service_account", "new_service_account")
         if delivery_type == PUSH:
-            self._check_account_kept()
+            self._check_account()
         has_attempts = "max_delivery_attempts" in self.changed_data and bool(entered.get("max_delivery_attempts"))
         self._check_choice("dead_letter_topic", "new_dead_letter_topic", is_required=has_attempts)
+        if not (has_attempts or entered.get("dead_letter_topic") or entered.get("new_dead_letter_topic")):
+            entered["max_delivery_attempts"] = None
         return entered
 
     def _check_choice(self, chosen: str, new: str, *, is_required: bool = False) -> None:
@@ -245,79 +237,28 @@ class SubscriptionForm(TransformsForm):
         elif is_required and not (self.cleaned_data.get(chosen) or self.cleaned_data.get(new) or chosen in self.errors):
             self.add_error(chosen, _("Choose a topic, or name a new one."))
 
-    def _check_account_kept(self) -> None:
-        """Refuse to drop an account that was deleted, which no choice shows: pushes would go out without a token."""
-        email, entered = self.instance.oidc_service_account_email, self.cleaned_data
+    def _check_account(self) -> None:
+        """Refuse an account of another project, and to drop one that was deleted: pushes would go out without a token.
+
+        No choice shows that it was deleted.
+        """
+        email, entered, project = self.instance.oidc_service_account_email, self.cleaned_data, self._project()
+        account = entered.get("service_account")
+        if account is not None and project is not None and account.project != project:
+            self.add_error("service_account", _("The account has to be one of the subscription's own project."))
         is_replaced = entered.get("service_account") or entered.get("new_service_account")
         if email and not is_replaced and not ServiceAccount.objects.filter(email=email).exists():
             self.add_error(
                 "service_account", _("The account %(email)s was deleted. Choose another.") % {"email": email}
             )
 
-    def refusals(self) -> Iterator[PushHubError]:
-        entered = self.cleaned_data
-        if entered.get("push_endpoint"):
-            text = words.endpoint_refusal(entered["push_endpoint"])
-            if text:
-                yield InvalidArgument(text, field="pushConfig.pushEndpoint")
-        if entered.get("push_attributes"):
-            yield from refused(partial(bounds.push_attributes, entered["push_attributes"]))
-        # The parts of these two are checked one by one.
-        values = {
-            name: value
-            for name, value in self.values_entered().items()
-            if name not in ("pushConfig", "deadLetterPolicy")
-        }
-        scratch = Subscription(project=self._project()) if self._project() is not None else Subscription()
-        yield from stored_one_by_one(FIELDS, scratch, values)
-        for name in ("minimum", "maximum"):
-            if not _is_backoff(entered.get(f"{name}_backoff")):
-                yield InvalidArgument("", field=f"retryPolicy.{name}Backoff")
-        yield from refused(partial(bounds.delivery_attempts, entered.get("max_delivery_attempts")))
-        yield from self._name_refusals()
-        yield from self._reference_refusals()
-        yield from self.transform_refusals(self._project())
-
-    def _name_refusals(self) -> Iterator[PushHubError]:
-        """Refuse malformed ids, and an id that is taken."""
-        entered, project = self.cleaned_data, self._project()
-        if project is None:
-            return
-        for field in ("new_topic", "new_dead_letter_topic"):
-            if entered.get(field):
-                name = names.topic_name(project.project_id, entered[field])
-                yield from refused(partial(names.parse_topic, name, field=field))
-        if self.is_new and entered.get("subscription_id"):
-            name = names.subscription_name(project.project_id, entered["subscription_id"])
-            yield from refused(partial(names.parse_subscription, name))
-            if project.subscriptions.filter(subscription_id=entered["subscription_id"]).exists():
-                yield AlreadyExists("", field="name")
-
-    def _reference_refusals(self) -> Iterator[PushHubError]:
-        """Refuse an account and a dead-letter topic that the caller may not use, unless the form grants it."""
-        entered, project = self.cleaned_data, self._project()
-        account, topic = entered.get("service_account"), entered.get("dead_letter_topic")
-        if account is not None and project is not None and account.project_id != project.pk:
-            text = str(_("The account has to be one of the subscription's own project."))
-            yield InvalidArgument(text, field="pushConfig.oidcToken")
-        elif account is not None and not entered.get("grant_act_as"):
-            field = "pushConfig.oidcToken"
-            check = partial(access.require_named, self.caller, ACT_AS, account.name, field=field)
-            yield from refused(check, field=field)
-        if topic is not None:
-            permission, field = forwarding.TO_TOPIC[0], "deadLetterPolicy"
-            check = partial(access.require_named, self.caller, permission, topic.name, field=field)
-            yield from refused(check, field=field)
-
-    def _project(self) -> Project | None:
-        """Return the project, unless it is not chosen yet."""
-        project: Project | None = self.cleaned_data.get("project") if self.is_new else self.instance.project
-        return project
+    def _place_of(self, path: str) -> str | None:
+        """Return the field, or the one below it for a new resource, if that was refused and is missing now."""
+        field = super()._place_of(path)
+        return f"new_{field}" if f"new_{field}" in self.errors else field
 
     def carry_out(self) -> Subscription:
-        entered = self.cleaned_data
-        project = self._project()
-        assert project is not None
+        entered, project = self.cleaned_data, self._project()
         topic = self._topic("topic", "new_topic", project) if self.is_new else None
         account = self._account(project)
         dead_letter_topic = self._topic("dead_letter_topic", "new_dead_letter_topic", project)
@@ -325,21 +266,21 @@ class SubscriptionForm(TransformsForm):
         values = self.values_entered(
             service_account=account.email if account else "",
             dead_letter_topic=dead_letter_topic.name if dead_letter_topic else "",
-            max_delivery_attempts=entered.get("max_delivery_attempts") if dead_letter_topic else None,
             wrapper={"writeMetadata": form == "metadata"} if form else None,
         )
         # An empty policy is not the same as none: it says that the subscription never expires.
         values = {"expirationPolicy": {}, **values, "messageTransforms": self.transforms()}
-        row = self._create(values, topic, project) if topic is not None else self._update(values)
+        row = self._create(values, topic, project) if self.is_new else self._update(values)
         if entered.get("grant_dead_letters") and dead_letter_topic is not None:
             with _errors_at("grant_dead_letters"):
                 forwarding.grant_forwarding(row, caller=self.caller)
         return row
 
-    def _create(self, values: Fields, topic: Topic, project: Project) -> Subscription:
-        name = names.subscription_name(project.project_id, self.cleaned_data["subscription_id"])
-        resources = {"name": name, "topic": topic.name}
+    def _create(self, values: Fields, topic: Topic | None, project: Project) -> Subscription:
+        name = names.subscription_name(project.project_id, self.cleaned_data.get("subscription_id", STAND_IN))
+        resources = {"name": name, "topic": topic.name if topic else ""}
         authorize(self.caller, "google.pubsub.v1.Subscriber.CreateSubscription", resources)
+        topic = topic or Topic.objects.create(project=project, topic_id=STAND_IN)
         return create_subscription(name=name, subscription={**values, "topic": topic.name}, caller=self.caller)
 
     def _update(self, values: Fields) -> Subscription:
@@ -380,11 +321,6 @@ class SubscriptionForm(TransformsForm):
                 authorize_row(self.caller, SET_POLICY, account)
                 grants.grant_role(account, role=ACCOUNT_USER, member=self.caller.member, caller=self.caller)
         return account
-
-
-def _is_backoff(duration: str | None) -> bool:
-    low, high = bounds.BACKOFF_MS
-    return not duration or low <= parse_duration(duration, field="retryPolicy") <= high
 
 
 @contextmanager

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
 from typing import Any, ClassVar
 
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
 from pushhub.common import names
-from pushhub.common.errors import PushHubError
 from subscriptions import selectors
 from subscriptions.admin.durations import DurationField
-from subscriptions.admin.resource_forms import Fields, Section, refused, small_text, stored_one_by_one, wide_line
-from subscriptions.admin.transform_fields import TRANSFORMS_SECTION, TransformsForm
+from subscriptions.admin.resource_forms import Fields, Section, small_text, wide_line
+from subscriptions.admin.transform_fields import STAND_IN, TRANSFORMS_SECTION, TransformsForm
 from subscriptions.console.texts import TextsField
 from subscriptions.iam.methods import CREATE_TOPIC, authorize
 from subscriptions.models import Project, Topic
@@ -96,21 +93,10 @@ class TopicForm(TransformsForm):
             values.pop("schemaSettings", None)
         return values
 
-    def refusals(self) -> Iterator[PushHubError]:
-        entered = self.cleaned_data
-        # The service locks the schema, which needs a transaction.
-        values = {name: value for name, value in self.values_entered().items() if name != "schemaSettings"}
-        yield from stored_one_by_one(FIELDS, Topic(), values)
-        if self.is_new and entered.get("project"):
-            name = names.topic_name(entered["project"].project_id, entered.get("topic_id", ""))
-            yield from refused(partial(names.parse_topic, name))
-        yield from self.transform_refusals(entered.get("project") if self.is_new else self.instance.project)
-
     def carry_out(self) -> Topic:
-        entered = self.cleaned_data
         fields = {**self.values_entered(), "messageTransforms": self.transforms()}
         if self.is_new:
-            name = names.topic_name(entered["project"].project_id, entered["topic_id"])
+            name = names.topic_name(self._project().project_id, self.cleaned_data.get("topic_id", STAND_IN))
             authorize(self.caller, CREATE_TOPIC, {"name": name})
             return create_topic(name=name, topic=fields, caller=self.caller)
         mask = ["labels", "messageRetentionDuration", "messageTransforms", "messageStoragePolicy"]

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 from django import forms
 from django.utils.text import format_lazy
-from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from pushhub.common.errors import InvalidArgument, PushHubError
 from subscriptions.admin.resource_forms import Fields, Section, ServiceForm
 from subscriptions.console.texts import TextField
-from subscriptions.models import Project
-from subscriptions.resources import bounds
-from subscriptions.resources.transforms import NAME
-from subscriptions.services.transforms import check_function
+from subscriptions.resources.fields import TRANSFORMS
+from subscriptions.services.transforms import check_transforms
 from subscriptions.transforms.functions import Function
 
 FIELD_NAMES = ("transform_1", "transform_2", "transform_3", "transform_4", "transform_5")
 TRANSFORMS_SECTION = Section(gettext_lazy("Message transforms"), FIELD_NAMES, "collapse")
+#: The id of a resource whose own id is refused, so that its service can tell what else is wrong.
+STAND_IN = f"stand-in-{uuid4()}"
 #: The place of a transform in a path that a service names, such as `messageTransforms[1].javascriptUdf.code`.
 PATH = re.compile(r"messageTransforms\[(\d+)\]")
 
@@ -116,14 +115,17 @@ class TransformsForm(ServiceForm):
             for entered in self.transforms_entered().values()
         ]
 
-    def transform_refusals(self, project: Project | None) -> Iterator[PushHubError]:
-        """Yield what is wrong with each function. It runs users' code, so the caller must not hold a transaction."""
-        names: set[str] = set()
-        for field, entered in self.transforms_entered().items():
-            fault = _fault(entered.function, names, project)
-            if fault:
-                yield InvalidArgument(fault, field=field)
-            names.add(entered.function.name)
+    def _project(self) -> Any:
+        """Return the project, unless it is not chosen yet."""
+        return self.cleaned_data.get("project") if self.is_new else self.instance.project
+
+    def is_complete(self) -> bool:
+        return self._project() is not None
+
+    def check(self) -> None:
+        """Run the functions, which the service then knows to be valid."""
+        transforms = TRANSFORMS.read(self.transforms(), "messageTransforms")
+        check_transforms(project=self._project().project_id, transforms=transforms)
 
     def _place_of(self, path: str) -> str | None:
         match = PATH.search(path)
@@ -131,24 +133,6 @@ class TransformsForm(ServiceForm):
         if match and int(match[1]) < len(fields):
             return fields[int(match[1])]
         return super()._place_of(path)
-
-
-def _fault(function: Function, other_names: set[str], project: Project | None) -> str:
-    if not NAME.fullmatch(function.name):
-        return _("Enter the name of the function: ASCII letters, digits, _ and $, and no digit first.")
-    if function.name in other_names:
-        return _("Another function has this name. Choose another.")
-    if not function.code.strip():
-        return _("Enter the code of the function.")
-    if len(function.code.encode()) > bounds.FUNCTION_CODE_BYTES:
-        return _("The code has more than %(count)d bytes.") % {"count": bounds.FUNCTION_CODE_BYTES}
-    if project is None:
-        return ""
-    try:
-        check_function(project.project_id, function)
-    except InvalidArgument as error:
-        return _("The function cannot be used. %(reason)s") % {"reason": error.message}
-    return ""
 
 
 def transforms_initial(transforms: Sequence[Mapping[str, Any]] | None) -> Fields:

@@ -44,13 +44,13 @@ ENDPOINT_FAULTS = {
 }
 
 
-def refusal_text(error: PushHubError, field: str | None) -> str:
-    """Return the text for an error of a service, for the field of a form or for the form as a whole."""
+def refusal_text(error: PushHubError, field: str | None, value: Any) -> str:
+    """Return the text for an error of a service, for the field of a form with this value, or for the whole form."""
     if isinstance(error, AlreadyExists):
         return _("There is one of this name already. Choose another.")
     if isinstance(error, InvalidArgument) and field is not None and field in ACCEPTED:
         return str(ACCEPTED[field])
-    return error_text(error)
+    return (endpoint_refusal(value) if field == "push_endpoint" else "") or error_text(error)
 
 
 def endpoint_refusal(url: str) -> str:

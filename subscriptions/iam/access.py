@@ -77,13 +77,14 @@ def require_named(caller: Principal, permission: str, name: str, *, field: str) 
         return  # the service reports an invalid name
     resource = tree.resource_or_above(name, field=field)
     if resource is None or not allowed(caller, permission, resource):
-        raise denied(permission, name)
+        raise denied(permission, name, field=field)
 
 
-def denied(permission: str, name: str) -> PermissionDenied:
+def denied(permission: str, name: str, *, field: str = "") -> PermissionDenied:
     """Return the same error whether or not the resource exists, because the caller may not know."""
     return PermissionDenied(
         f"Permission '{permission}' denied on resource '{tree.full_name(name)}' (or it may not exist).",
+        field=field,
         details=error_info(
             "IAM_PERMISSION_DENIED",
             domain="iam.googleapis.com",

@@ -57,7 +57,7 @@ def insert(row: Model, resource_id: str) -> None:
 
 
 def already_exists(resource_id: str) -> AlreadyExists:
-    return AlreadyExists(f"Resource already exists in the project (resource={clipped(resource_id)}).")
+    return AlreadyExists(f"Resource already exists in the project (resource={clipped(resource_id)}).", field="name")
 
 
 def check_quota(noun: str, rows: QuerySet[Any], limit: int) -> None:

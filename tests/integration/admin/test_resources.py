@@ -261,7 +261,7 @@ def test_a_schema_is_created_in_the_console_with_its_first_revision(client: Clie
     entered["definition"] = '{"type": "record",\r\n "name": "Order", "fields": []}'
     assert client.post(page, entered).status_code == 302
     assert api.get("schemas/order?view=FULL").body["definition"] == entered["definition"].replace("\r\n", "\n")
-    assert errors(client.post(page, entered)) == {"__all__": ["There is one of this name already. Choose another."]}
+    assert errors(client.post(page, entered)) == {"schema_id": ["There is one of this name already. Choose another."]}
 
 
 def test_a_form_takes_over_the_chosen_project_and_folds_what_is_seldom_needed(client: Client) -> None:

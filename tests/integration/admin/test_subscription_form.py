@@ -9,6 +9,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from pushhub.common.principals import Principal
 from subscriptions.iam import access, grants
 from subscriptions.identity import agents
 from subscriptions.models import Project, ServiceAccount, Subscription, Topic
@@ -67,6 +68,8 @@ def test_all_errors_are_shown_at_once_each_at_its_field_in_plain_words(client: C
         delivery_type="push",
         push_endpoint="https://10.0.0.1/push",
         push_attributes='{"x-pushhub-rate": "fast"}',
+        new_service_account="X",
+        audience="aud",
         ack_deadline_seconds=5,
         message_retention="1s",
         expiration="1h",
@@ -76,6 +79,8 @@ def test_all_errors_are_shown_at_once_each_at_its_field_in_plain_words(client: C
         labels='{"Big": "x"}',
         filter="nonsense",
         new_dead_letter_topic="no",
+        transform_1_name="2f",
+        transform_1_code="x",
     )
     texts_by_field = errors(client.post(ADD, sent))
     assert {field: texts[0] for field, texts in texts_by_field.items() if field not in ("filter",)} == {
@@ -84,6 +89,7 @@ def test_all_errors_are_shown_at_once_each_at_its_field_in_plain_words(client: C
         "topic": "Choose a topic, or name a new one.",
         "push_endpoint": "PushHub would not push to 10.0.0.1: the address guard denies addresses that are not public.",
         "push_attributes": "Use only the names below, with texts as values.",
+        "new_service_account": "Use 6 to 30 lower-case letters, digits and hyphens, beginning with a letter.",
         "ack_deadline_seconds": "Choose 10 to 600 seconds.",
         "message_retention": "Choose 10 minutes to 31 days, for example 10m or 7d.",
         "expiration": "Choose at least one day, for example 31d, or leave it empty.",
@@ -94,10 +100,43 @@ def test_all_errors_are_shown_at_once_each_at_its_field_in_plain_words(client: C
         "begins with a letter.",
         "new_dead_letter_topic": "Use 3 to 255 letters, digits and any of - . _ ~ + %, beginning with a letter, and "
         "not with “goog”.",
+        "transform_1": "Invalid function name given (function_name=2f). It must be a name in JavaScript, of ASCII "
+        "letters, digits, _ and $.",
     }
     assert "filter" in texts_by_field
     assert all(len(texts) == 1 for texts in texts_by_field.values()), texts_by_field
     assert not Subscription.objects.exists()
+    assert Topic.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "places"),
+    [
+        ({"push_endpoint": "nonsense", "service_account": EMAIL}, {"push_endpoint"}),
+        ({"audience": "aud", "new_service_account": "X"}, {"new_service_account"}),
+        ({"minimum_backoff": "700s", "maximum_backoff": "5s", "filter": "x"}, {"minimum_backoff", "filter"}),
+        ({"subscription_id": "", "topic": "", "labels": '{"A": ""}'}, {"subscription_id", "topic", "labels"}),
+        ({"new_dead_letter_topic": "no", "max_delivery_attempts": 7}, {"new_dead_letter_topic"}),
+        ({"subscription_id": "taken", "ack_deadline_seconds": 5}, {"subscription_id", "ack_deadline_seconds"}),
+        ({"subscription_id": "taken", "max_delivery_attempts": 7}, {"subscription_id", "dead_letter_topic"}),
+    ],
+)
+def test_a_value_that_is_refused_makes_no_error_at_another_field_and_hides_none(
+    client: Client, api: Api, fields: dict[str, Any], places: set[str]
+) -> None:
+    api.create("subscriptions/taken", {"topic": TOPIC})
+    push = {"delivery_type": "push", "push_endpoint": "https://example.com/"}
+    assert set(errors(client.post(ADD, form(**push | fields)))) == places
+    assert Subscription.objects.get().subscription_id == "taken"
+
+
+def test_an_account_has_to_be_of_the_own_project(client: Client, api: Api) -> None:
+    assert api.call("POST", "/v1/projects/other/serviceAccounts", {"accountId": "pusher"}).status == 200
+    push = {"delivery_type": "push", "push_endpoint": "https://example.com/"}
+    sent = form(**push, service_account="pusher@other.iam.gserviceaccount.com", ack_deadline_seconds=5)
+    texts_by_field = errors(client.post(ADD, sent))
+    assert set(texts_by_field) == {"service_account", "ack_deadline_seconds"}
+    assert texts_by_field["service_account"] == ["The account has to be one of the subscription's own project."]
 
 
 @pytest.mark.parametrize(
@@ -251,9 +290,14 @@ def test_a_missing_permission_to_act_as_an_account_is_an_error_that_an_admin_can
     assert "grant_act_as" not in eddy.get(ADD).context["adminform"].form.fields, "it would be refused"
     amy = person("amy", creator, ("roles/iam.serviceAccountAdmin", project))
     assert list(errors(amy.post(ADD, form(**push)))) == ["service_account"]
-    response = amy.post(ADD, form(**push, grant_act_as="on", grant_agent="on"))
+    granting = form(**push, grant_act_as="on", grant_agent="on")
+    assert list(errors(amy.post(ADD, granting | {"ack_deadline_seconds": 5}))) == ["ack_deadline_seconds"]
+    response = amy.post(ADD, granting)
     assert response.status_code == 302, errors(response)
-    assert agents.can_agent_mint(ServiceAccount.objects.get())
+    access.forget_decisions()
+    account = ServiceAccount.objects.get()
+    assert agents.can_agent_mint(account)
+    assert access.allowed(Principal("user:amy@example.com"), "iam.serviceAccounts.actAs", account)
 
 
 def test_the_form_offers_only_what_the_user_may_create(api: Api) -> None:

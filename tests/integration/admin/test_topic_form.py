@@ -70,6 +70,27 @@ def test_a_revision_that_is_not_there_is_an_error_at_its_field(admin: Client) ->
     assert list(response.context["adminform"].form.errors) == ["last_revision"]
 
 
+def test_all_errors_are_shown_at_once_each_at_its_field(admin: Client) -> None:
+    schema = Schema.objects.get()
+    sent = {
+        "project": schema.project.pk,
+        "topic_id": "orders",
+        "labels": '{"Big": "x"}',
+        "message_retention": "1s",
+        "schema": schema.pk,
+        "encoding": "JSON",
+        "first_revision": "00000000",
+        "enforce_in_transit": "on",
+        "transform_2_name": "f",
+        "transform_2_code": "function f( {",
+    }
+    errors = admin.post("/admin/subscriptions/topic/add/", sent).context["adminform"].form.errors
+    places = {"topic_id", "labels", "message_retention", "first_revision", "regions", "transform_2"}
+    assert errors.keys() == places
+    assert all(len(texts) == 1 for texts in errors.values()), errors
+    assert Topic.objects.count() == 1
+
+
 @pytest.mark.parametrize(
     "labels", ["[1]", '{"a": 1}', '"a"', "NaN", '{"a": ' + "9" * 5000 + "}", "[" * 5000 + "]" * 5000]
 )

@@ -153,9 +153,9 @@ def test_functions_are_switched_off_removed_and_reordered(
     [
         (function(2, "f", code="function f( {"), "transform_2", "SyntaxError"),
         (function(2, "f", code="function g(m) {}"), "transform_2", "has no function f"),
-        (function(2, "f", code=" "), "transform_2", "Enter the code"),
-        (function(2, "2f"), "transform_2", "Enter the name"),
-        (function(2, "first"), "transform_2", "Another function"),
+        (function(2, "f", code=""), "transform_2", "The code of a function must not be empty"),
+        (function(2, "2f"), "transform_2", "Invalid function name"),
+        (function(2, "first"), "transform_2", "must have a unique name"),
         # An error is shown at the function's fields, whatever its position.
         (function(4, "f", code="function f( {", position="1"), "transform_4", "SyntaxError"),
         (function(4, "f", code="//" + "x" * 20_480), "transform_4", "20480"),
