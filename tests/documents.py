@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 #: Folders whose files are checked, besides the files at the top.
-FOLDERS = (".ci", "bench", "deliveries", "docs", "pushhub", "subscriptions", "tests")
+FOLDERS = (".ci", "bench", "deliveries", "deploy", "docs", "pushhub", "subscriptions", "tests")
 SUFFIXES = frozenset({".lua", ".md", ".py", ".toml", ".txt", ".yaml", ".yml"})
 NAMES = frozenset({"Dockerfile", "Makefile", "run"})
 #: Folders of installed, compiled or downloaded files, which the repository doesn't have.

@@ -316,10 +316,30 @@ def test_a_wrong_option_is_reported_in_one_line(option: str, reason: str) -> Non
     assert reason in process.stderr.splitlines()[-1]
 
 
+def block_of_the_page(language: str, words: str) -> str:
+    page = (ROOT / "docs" / "emulator.md").read_text(encoding="utf-8")
+    [block] = [block for block in re.findall(rf"^```{language}\n(.*?)^```$", page, re.M | re.S) if words in block]
+    return block
+
+
+def test_the_file_and_the_commands_of_the_page_work(tmp_path: Path) -> None:
+    (tmp_path / "resources.yaml").write_text(block_of_the_page("yaml", "projects:"))
+    with Emulator(resources=tmp_path / "resources.yaml") as emulator:
+        billing = requests.get(f"http://{emulator.host_port}/v1/{BILLING}", timeout=30).json()
+        assert billing["deadLetterPolicy"]["deadLetterTopic"] == "projects/demo/topics/dead-orders"
+        commands = block_of_the_page("sh", "PUSHHUB_URL").replace("127.0.0.1:8085", emulator.host_port)
+        path = f"{ROOT / 'bin'}:{os.environ['PATH']}"
+        printed = subprocess.check_output(["bash", "-euc", commands], env=os.environ | {"PATH": path}, text=True)
+    assert "projects/demo/topics/orders" in printed
+
+
+def test_the_snippet_of_the_page_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PUBSUB_EMULATOR_HOST", "")  # which the snippet sets
+    exec(compile(block_of_the_page("python", "reset()"), "docs/emulator.md", "exec"), {})
+
+
 def test_the_fixture_of_pytest_works_as_documented(tmp_path: Path) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "emulator.md").read_text("utf-8"), re.M | re.S)
-    [block] = [block for block in blocks if "def test_" in block]
-    (tmp_path / "test_orders.py").write_text(block)
+    (tmp_path / "test_orders.py").write_text(block_of_the_page("python", "def test_"))
     command = [sys.executable, "-m", "pytest", "-p", "pushhub.testing.plugin", "-p", "no:cacheprovider"]
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "DJANGO_"))}
     ran = subprocess.run(

@@ -1,4 +1,4 @@
-"""Every command and snippet of the guide's pages for newcomers works, in the order of the page, on one PushHub."""
+"""Every command and snippet of these pages of the guide works, in the order of the page, on one PushHub."""
 
 from __future__ import annotations
 
@@ -19,17 +19,32 @@ from tests.ports import free_port, wait_for
 
 PAGES = (
     *("cli", "first-push", "push", "authentication", "pull", "ordering", "filters", "dead-letters"),
-    "troubleshooting",
+    *("schemas", "troubleshooting", "deployment", "upgrading", "backup", "metrics", "migration", "iam", "identity"),
 )
+#: What a reader of a page has already.
+BEFORE = {
+    "metrics": "pushhub topics create greetings",
+    "migration": """gcloud() {
+      case $2 in
+        topics) echo '{"name": "projects/my-shop/topics/orders", "state": "ACTIVE"}' ;;
+        *) echo '{"name": "projects/my-shop/subscriptions/billing", "topic": "projects/my-shop/topics/orders",
+          "ackDeadlineSeconds": 10, "expirationPolicy": {"ttl": "2678400s"}, "pushConfig": {}, "state": "ACTIVE"}' ;;
+      esac
+    }""",
+}
 BLOCK = re.compile(r"^```(?P<language>sh|python|text)\n(?P<text>.*?)^```$", re.M | re.S)
 #: What the fixture has done already.
 STARTS_PUSHHUB = "make up\n"
+#: A block with such a command needs containers, root or another release.
+ELSEWHERE = re.compile(r"^(docker|git|sudo) ", re.M)
 #: A block that shows a failure says so.
 FAILS = "exits with 1"
 #: A page that waits for longer than this waits for ever.
 SECONDS = 120
 VOLATILE = re.compile(r"\d\d:\d\d:\d\d|\d{6,}")
 DONE = "__done__"
+#: What `createsuperuser` asks for.
+LOGIN = {"USERNAME": "ada", "EMAIL": "ada@example.com", "PASSWORD": "correct horse battery"}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +62,7 @@ def has_maintenance(pushhub: Running) -> bool:
 
 @dataclass
 class Terminal:
-    """A shell in the folder of PushHub, into which blocks are pasted one after the other."""
+    """A shell in a folder with PushHub's data, into which blocks are pasted one after the other."""
 
     process: subprocess.Popen[bytes]
     output: Path
@@ -90,11 +105,14 @@ class Terminal:
 @pytest.fixture
 def terminal(pushhub: Running, tmp_path: Path) -> Iterator[Terminal]:
     output = tmp_path / "terminal"
-    variables = {**pushhub.environment, "PATH": f"{ROOT / 'bin'}:{os.environ['PATH']}", "PUSHHUB_PROJECT": "demo"}
+    (tmp_path / ".pushhub").symlink_to(pushhub.environment["PUSHHUB_DATA"])
+    login = {f"DJANGO_SUPERUSER_{name}": value for name, value in LOGIN.items()}
+    path = f"{ROOT / 'bin'}:{os.environ['PATH']}"
+    variables = {**pushhub.environment, **login, "PATH": path, "HOME": str(tmp_path)}
     with output.open("wb") as file:
         process = subprocess.Popen(
-            ["bash", "--norc"], cwd=ROOT, env=variables, stdin=subprocess.PIPE, stdout=file, stderr=subprocess.STDOUT,
-            start_new_session=True,
+            ["bash", "--norc"], cwd=tmp_path, env=variables, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=file, stderr=subprocess.STDOUT,
         )  # fmt: skip
     terminal = Terminal(process, output)
     terminal.paste("trap 'echo \"__failed__ $BASH_COMMAND\"' ERR; set -m")
@@ -109,7 +127,10 @@ def terminal(pushhub: Running, tmp_path: Path) -> Iterator[Terminal]:
 
 def adapt(text: str, page: str, pushhub: Running, port: int) -> str:
     """Return a page's text with a project of its own and the ports of this test."""
-    text = re.sub(r"\bdemo\b", f"demo-{page}", text)
+    text = re.sub(r"\b(demo|shop|depot)\b", rf"\1-{page}", text)
+    text = re.sub("^curl ", "curl --fail ", text, flags=re.M)
+    text = text.replace("docker compose exec web python manage.py", "pushhub")
+    text = text.replace("createsuperuser\n", "createsuperuser --noinput\n")
     text = text.replace("127.0.0.1:8085", pushhub.environment["PUSHHUB_GRPC"])
     text = text.replace("127.0.0.1:8000", pushhub.environment["PUSHHUB_HTTP"])
     return re.sub(r"(--port |127\.0\.0\.1:|port )8080\b", rf"\g<1>{port}", text)
@@ -122,11 +143,12 @@ def test_the_commands_of_a_page_do_what_it_says(
     port = free_port()
     text = adapt((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"), page, pushhub, port)
     terminal.paste(f"export PUSHHUB_PROJECT=demo-{page}")
+    terminal.paste(adapt(BEFORE.get(page, ""), page, pushhub, port))
     ran = 0
     for match in BLOCK.finditer(text):
         if match["language"] == "text":
             terminal.expect(match["text"])
-        elif match["text"] != STARTS_PUSHHUB:
+        elif match["text"] != STARTS_PUSHHUB and not ELSEWHERE.search(match["text"]):
             ran += 1
             script = tmp_path / f"{ran}.py"
             script.write_text(match["text"], encoding="utf-8")

@@ -19,7 +19,6 @@ from pushhub.runtime.processes import BY_NAME
 from subscriptions.cli import main as cli
 
 ROOT = Path(__file__).parents[2]
-RECEIVERS = ROOT / "docs" / "receivers"
 CHINESE = ROOT / "docs" / "zh_Hans"
 READERS = re.compile(r'env\.(\w+)\(\s*"([A-Z_]+)"')
 
@@ -163,21 +162,6 @@ def test_the_image_holds_every_program_that_runs_and_starts_without_privileges()
     assert "USER pushhub" in lines
     kept = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
     assert {f"!{name}" for name in copied} <= set(kept)
-
-
-def test_every_link_of_the_readme_leads_somewhere() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    links = re.findall(r"\]\((?!http)([^)]+)\)", text)
-    assert len(links) >= 5
-    assert [link for link in links if not (ROOT / link).exists()] == []
-
-
-@pytest.mark.parametrize(
-    "path", [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *RECEIVERS.glob("*.md")], ids=lambda path: path.name
-)
-def test_links_lead_somewhere(path: Path) -> None:
-    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
-    assert [link for link in links if "://" not in link and not (path.parent / link).exists()] == []
 
 
 def test_every_row_of_the_threat_model_names_tests_that_exist() -> None:

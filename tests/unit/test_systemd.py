@@ -45,6 +45,15 @@ def test_their_settings_are_read() -> None:
             assert line.partition("=")[0].removesuffix("_FILE") in read
 
 
+def test_the_files_and_the_lines_of_the_proxy_that_the_page_names_exist() -> None:
+    page = (UNITS / "README.md").read_text(encoding="utf-8")
+    files = re.findall(r"/opt/pushhub/(deploy/\S+)", page)
+    assert files and [name for name in files if not [*UNITS.parents[1].glob(name)]] == []
+    proxy = (UNITS.parent / "nginx.conf").read_text(encoding="utf-8")
+    lines = [line for cell in re.findall(r"^\| (`.+?) \|", page, re.M) for line in re.findall("`(.+?)`", cell)]
+    assert lines and [line for line in lines if line not in proxy] == []
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 def test_systemd_finds_no_fault(tmp_path: Path) -> None:
     for path in UNITS.glob("pushhub*.*"):
