@@ -14,7 +14,7 @@ from deliveries.backlog import reconcile, regions
 from deliveries.backlog.default import default_backlog
 from deliveries.deadletters import jobs, listing
 from deliveries.pipeline.archiving.schedule import schedule as archive_schedule
-from deliveries.retention import sweep
+from deliveries.retention import snapshots, sweep
 from deliveries.rules.outcome import Nack
 from deliveries.rules.taskmessage import TASK_NAME, DeliverTask, generation_of, task_id_of
 from deliveries.store import fanout, lanerows, lostoffers
@@ -61,8 +61,12 @@ def audit_regions() -> int:
 
 @shared_task(name="deliveries.resources_sweep")
 def sweep_resources() -> dict[str, int]:
-    """Snapshots whose time is over, and subscriptions that nobody uses any more."""
-    return {"snapshots": sweep_snapshots(), "subscriptions": activity.delete_expired_subscriptions()}
+    """Snapshots whose time is over, their rows, and subscriptions that nobody uses any more."""
+    return {
+        "snapshots": sweep_snapshots(),
+        "snapshot_rows": snapshots.sweep_rows(),
+        "subscriptions": activity.delete_expired_subscriptions(),
+    }
 
 
 @shared_task(name="deliveries.expired_sweep")

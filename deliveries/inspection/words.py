@@ -15,7 +15,7 @@ from deliveries.inspection.conditions import ANSWERED, KINDS, Condition, Level
 from deliveries.inspection.counting import NOT_COUNTED
 from deliveries.inspection.lanes import LaneView
 from deliveries.inspection.outcomes import Outcomes
-from deliveries.inspection.status import MAX_BEHIND, MAX_COUNTED, Notice, SubscriptionStatus
+from deliveries.inspection.status import MAX_BEHIND, MAX_COUNTED, WELL, Notice, SubscriptionStatus
 from deliveries.models import Delivery
 from deliveries.rules.outcome import Reason
 from pushhub.common.clock import time_text, utcnow
@@ -128,7 +128,8 @@ class Finding:
 def findings_of(status: SubscriptionStatus) -> list[Finding]:
     """Return why messages wait, or what became of them, and then what else is to be known."""
     remedy = _remedy(status.condition, status.lane, SUBSCRIBER)
-    if status.condition in ANSWERED:
+    is_full_of_failures = status.condition is Condition.WINDOW_FULL and status.lane and status.lane.ack_share < WELL
+    if status.condition in ANSWERED or is_full_of_failures:
         remedy = result_advice(status.last_result) or remedy
     first = Finding(
         status.condition, status.level, _condition_sentence(status), remedy if is_wrong(status.level) else ""
@@ -287,6 +288,10 @@ def _lane_sentence(status: SubscriptionStatus, lane: LaneView) -> str:
             )
         case Condition.RETRYING:
             sentence = _("Waiting for a retry after %(failed)s; %(next)s.")
+        case Condition.WINDOW_FULL if lane.failures:
+            sentence = _(
+                "The push window is full, so the rest waits. Outstanding messages: %(outstanding)d; %(failed)s."
+            )
         case Condition.WINDOW_FULL:
             sentence = _("The push window is full, so the rest waits. Outstanding messages: %(outstanding)d.")
         case Condition.LIMITED:

@@ -104,7 +104,8 @@ class RegionHold(models.Model):
 class SnapshotMessage(models.Model):
     """A message that a snapshot includes although it is older than its boundary, or excludes although it is not."""
 
-    snapshot = models.ForeignKey(Snapshot, on_delete=models.CASCADE, db_constraint=False, related_name="messages")
+    # A snapshot that is deleted or never completed leaves its rows to a sweep (retention/snapshots.py).
+    snapshot = models.ForeignKey(Snapshot, on_delete=models.DO_NOTHING, db_constraint=False, related_name="messages")
     message_id = models.BigIntegerField(db_index=True)
     region = models.CharField(max_length=63)
     included = models.BooleanField()

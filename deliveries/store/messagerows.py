@@ -199,13 +199,50 @@ def oldest_acked_ids(*, subscription_id: int, topic_id: int, from_id: int, limit
     return {region: int(first) for region, first in rows}
 
 
-def include_snapshot(*, snapshot_id: int, subscription_id: int, before_id: int) -> None:
-    """Add the deliveries of a subscription that wait now, up to `before_id`, to a snapshot."""
+#: The place, a region and a message id, from which `include_snapshot` begins.
+BEFORE_ALL: tuple[str, int] = ("", 0)
+
+
+def include_snapshot(
+    *, snapshot_id: int, subscription_id: int, before_id: int, after: tuple[str, int], limit: int
+) -> tuple[str, int] | None:
+    """Add the next deliveries of a subscription that wait now, up to `before_id`, to a snapshot.
+
+    Return the place of the last one, or None if none are left.
+    """
+    waiting = (
+        "FROM deliveries_delivery WHERE subscription_id = %s AND message_id < %s AND (region, message_id) > (%s, %s)"
+    )
+    parameters = [subscription_id, before_id, *after]
+    ends = fetch_rows(
+        f"SELECT region, message_id {waiting} ORDER BY region, message_id LIMIT 1 OFFSET %s", [*parameters, limit - 1]
+    )
     execute(
         "INSERT INTO deliveries_snapshotmessage (snapshot_id, message_id, region, included)"
-        " SELECT DISTINCT %s, message_id, region, %s FROM deliveries_delivery"
-        " WHERE subscription_id = %s AND message_id < %s",
-        [snapshot_id, True, subscription_id, before_id],
+        f" SELECT DISTINCT %s, message_id, region, %s {waiting}" + " AND (region, message_id) <= (%s, %s)" * len(ends),
+        [snapshot_id, True, *parameters, *(value for end in ends for value in end)],
+    )
+    return (ends[0][0], ends[0][1]) if ends else None
+
+
+def snapshots_gone(*, before_id: int) -> list[int]:
+    """Return the keys below `before_id` of snapshots that have rows, and are not there. One index step per snapshot."""
+    return fetch_ids(
+        "WITH RECURSIVE held (id) AS (SELECT min(snapshot_id) FROM deliveries_snapshotmessage UNION ALL"
+        " SELECT (SELECT min(snapshot_id) FROM deliveries_snapshotmessage WHERE snapshot_id > held.id)"
+        " FROM held WHERE held.id IS NOT NULL)"
+        " SELECT id FROM held WHERE id < %s"
+        " AND NOT EXISTS (SELECT 1 FROM subscriptions_snapshot s WHERE s.id = held.id)",
+        [before_id],
+    )
+
+
+def delete_snapshot_rows(*, snapshot_id: int, limit: int) -> int:
+    """Delete some rows of a snapshot; return how many there were."""
+    return execute(
+        "DELETE FROM deliveries_snapshotmessage WHERE id IN"
+        " (SELECT id FROM deliveries_snapshotmessage WHERE snapshot_id = %s LIMIT %s)",
+        [snapshot_id, limit],
     )
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 from django.db import OperationalError, connection, transaction
 
-from deliveries.models import Delivery, Message
+from deliveries.models import Delivery, Message, SnapshotMessage
 from deliveries.retention import seeking, snapshots
 from deliveries.retention import sweep as sweeping
 from deliveries.rules.ids import first_id_at
@@ -19,7 +19,7 @@ from deliveries.store import statements
 from deliveries.store.sql import fetch_rows
 from deliveries.store.writelock import write_transaction
 from pushhub.common.clock import utcnow
-from subscriptions.models import Subscription
+from subscriptions.models import Snapshot, Subscription
 from tests.beside import Beside
 from tests.integration.retention.test_snapshots import (
     KEPT,
@@ -77,7 +77,7 @@ def test_what_is_acknowledged_while_a_snapshot_is_made_is_in_it(api: Api, monkey
     subscribe(api)
     publish(api, "a", "b")
     messages = received(api)
-    held = Held(monkeypatch, snapshots, "_remember")
+    held = Held(monkeypatch, snapshots, "_exclude_settled")
     creating = Beside(lambda: snapshot(api))
 
     def acknowledge_and_sweep() -> None:
@@ -88,6 +88,77 @@ def test_what_is_acknowledged_while_a_snapshot_is_made_is_in_it(api: Api, monkey
     creating.end()
     seek(api, snapshot=KEPT)
     assert taken(api) == ["a", "b"]
+
+
+def after_the_first_range(monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) -> None:
+    """Let a snapshot include a message a transaction, and call this between the first two."""
+    calls = [call]
+
+    @contextmanager
+    def transaction_and_call() -> Iterator[None]:
+        with write_transaction():
+            yield
+        if calls:
+            calls.pop()()
+
+    monkeypatch.setattr(snapshots, "COMMITTING_MS", 0)
+    monkeypatch.setattr(snapshots, "RANGE_SIZE", 1)
+    monkeypatch.setattr(snapshots, "write_transaction", transaction_and_call)
+
+
+def test_others_write_while_a_snapshot_includes_what_waits(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeping, "SETTLED_GRACE_MS", -1000)
+    subscribe(api)
+    publish(api, "included", "acknowledged", "waiting", "last")
+    messages = received(api)
+
+    def write() -> None:
+        assert not Snapshot.objects.exists()
+        acknowledge(api, messages[:2])
+        publish(api, "acknowledged, too", "later")
+        acknowledge(api, received(api)[:1])
+        sweep()
+
+    after_the_first_range(monkeypatch, write)
+    snapshot(api)
+    seek(api, time=FUTURE)
+    sweep()
+    seek(api, snapshot=KEPT)
+    assert taken(api) == ["included", "waiting", "last", "later"]
+
+
+def test_what_an_ended_process_included_in_a_snapshot_is_swept(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    subscribe(api)
+    publish(api, "a", "b", "c")
+
+    def crash() -> None:
+        raise SystemExit
+
+    after_the_first_range(monkeypatch, crash)
+    with pytest.raises(SystemExit):
+        snapshot(api)
+    assert SnapshotMessage.objects.count() == 1
+    assert snapshots.sweep_rows() == 0, "it may still be going on"
+    monkeypatch.setattr(snapshots, "ABANDONED_MS", -1000)
+    assert snapshots.sweep_rows() == 1
+    snapshot(api)
+    assert snapshots.sweep_rows() == 0
+
+
+def test_a_snapshot_of_a_subscription_that_is_created_anew_is_refused(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subscribe(api)
+    publish(api, "a", "b", "c")
+
+    def create_anew() -> None:
+        api.delete("subscriptions/worker")
+        subscribe(api)
+
+    after_the_first_range(monkeypatch, create_anew)
+    answer = api.put("snapshots/before", {"subscription": "projects/shop/subscriptions/worker"})
+    assert answer.error["status"] == "ABORTED"
+    assert not Snapshot.objects.exists()
 
 
 def test_a_message_that_is_swept_while_a_seek_brings_it_back_is_not_owed(

@@ -45,8 +45,12 @@ def api(redis_url: str) -> Api:
 
 @pytest.fixture(params=[snapshots.COMMITTING_MS, 0], ids=["boundary in the past", "boundary now"])
 def boundary(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set how far back a snapshot's boundary reaches, so that a test's messages lie on either side of it."""
+    """Set how far back a snapshot's boundary reaches, so that a test's messages lie on either side of it.
+
+    Each of those before it is a range of its own.
+    """
     monkeypatch.setattr(snapshots, "COMMITTING_MS", request.param)
+    monkeypatch.setattr(snapshots, "RANGE_SIZE", 1)
 
 
 def subscribe(api: Api, name: str = "worker", **fields: Any) -> None:
@@ -201,6 +205,8 @@ def test_the_messages_of_a_snapshot_are_kept_until_it_is_deleted(api: Api, monke
     seek(api, snapshot=KEPT)
     assert taken(api) == ["waiting", "later"]
     api.delete("snapshots/before")
+    monkeypatch.setattr(snapshots, "ABANDONED_MS", -1000)
+    snapshots.sweep_rows()
     sweep(monkeypatch)
     assert not Message.objects.exists()
     assert not SnapshotMessage.objects.exists()

@@ -92,6 +92,25 @@ def test_the_sentence_and_the_card_tell_the_same_of_the_push_backoff(
     assert words.backoff_text(lane) == card
 
 
+@pytest.mark.parametrize(
+    ("ack_share", "failed", "remedy"),
+    [
+        (
+            0.0,
+            f"; 20 of the last 20 pushes failed, most recently with {words.result_text('deadline_exceeded')}",
+            "Answer before the ack deadline, or raise the deadline.",
+        ),
+        (1.0, "", "Answer faster; the window grows with acks."),
+    ],
+)
+def test_a_full_window_does_not_hide_that_pushes_fail(ack_share: float, failed: str, remedy: str) -> None:
+    lane = replace(LANE, outstanding=10, ack_share=ack_share)
+    last_result = "deadline_exceeded" if failed else ""
+    [finding] = words.findings_of(status(Condition.WINDOW_FULL, lane, last_result=last_result))
+    assert finding.sentence == f"The push window is full, so the rest waits. Outstanding messages: 10{failed}."
+    assert finding.remedy == remedy
+
+
 @pytest.mark.parametrize("others", [{"ready": 1}, {"is_spilled": True}])
 def test_the_next_attempt_is_that_of_a_message_which_has_not_failed_if_there_is_one(others: dict[str, Any]) -> None:
     lane = replace(LANE, is_backing_off=True, pause_ms=400.0, retry_in_ms=600_000.0, retrying=4, ready=0)
