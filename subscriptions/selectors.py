@@ -63,14 +63,14 @@ def get_topic(*, name: str, field: str = "name", lock: bool = False) -> Topic:
     project, topic_id = names.parse_topic(name, field=field)
     if lock or project.isdecimal():
         topics = Topic.objects.select_related("project").filter(_of_project(project), topic_id=topic_id)
-        return _only(topics, topic_id, lock=lock, field=field)
+        return _get_row(topics, topic_id, lock=lock, field=field)
     topic = _find_topic(project, topic_id)
     if topic is None:
         raise resource_missing(topic_id, field=field)
     return topic
 
 
-def _only(rows: QuerySet[Row], identifier: str, *, lock: bool, field: str = "") -> Row:
+def _get_row(rows: QuerySet[Row], identifier: str, *, lock: bool, field: str = "") -> Row:
     """Return the row that a query by name finds. Raises NotFound."""
     row = row_or_none(rows.select_for_update(of=("self",)) if lock else rows)
     if row is None:
@@ -107,7 +107,7 @@ def get_subscription(*, name: str, lock: bool = False) -> Subscription:
     """Return the subscription of a full name. `lock` locks its row until the transaction ends."""
     project, subscription_id = names.parse_subscription(name)
     rows = Subscription.objects.select_related("project", "topic__project", "dead_letter_topic__project")
-    return _only(rows.filter(_of_project(project), subscription_id=subscription_id), subscription_id, lock=lock)
+    return _get_row(rows.filter(_of_project(project), subscription_id=subscription_id), subscription_id, lock=lock)
 
 
 def read_subscription(*, name: str) -> Subscription:
@@ -173,7 +173,7 @@ def get_schema(*, name: str, field: str = "name", lock: bool = False) -> Schema:
     """Return the schema of a full name, which may include a revision. `lock` locks its row until the end."""
     project, schema_id, _ = names.parse_schema(name, field=field)
     rows = Schema.objects.select_related("project").filter(_of_project(project), schema_id=schema_id)
-    return _only(rows, schema_id, lock=lock, field=field)
+    return _get_row(rows, schema_id, lock=lock, field=field)
 
 
 def get_schema_revision(*, schema: Schema, revision_id: str = "", field: str = "name") -> SchemaRevision:
@@ -217,7 +217,7 @@ def get_snapshot(*, name: str, field: str = "name", lock: bool = False) -> Snaps
     """Return the snapshot of a full name, unless it has expired. `lock` locks its row until the transaction ends."""
     project, snapshot_id = names.parse_snapshot(name, field=field)
     living = Snapshot.objects.select_related("project", "topic__project").filter(expire_at__gt=utcnow())
-    return _only(living.filter(_of_project(project), snapshot_id=snapshot_id), snapshot_id, lock=lock, field=field)
+    return _get_row(living.filter(_of_project(project), snapshot_id=snapshot_id), snapshot_id, lock=lock, field=field)
 
 
 def snapshots_of(project: Project) -> QuerySet[Snapshot]:

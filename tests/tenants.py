@@ -51,7 +51,7 @@ def world_of_tenants() -> World:
     """Store both tenants and sign everybody in. It needs a database and a Redis."""
     world = World()
     for number, tenant in enumerate(TENANTS, start=1):
-        world.rows[tenant] = tenant_create(tenant, number)
+        world.rows[tenant] = create_tenant(tenant, number)
     staff = DjangoGroup.objects.create(name="staff")
     staff.permissions.set(Permission.objects.all())
     for person, role_and_project in PEOPLE.items():
@@ -78,7 +78,7 @@ def member_of(person: str) -> str:
     return f"user:{person}@example.com"
 
 
-def tenant_create(tenant: str, number: int) -> list[Model]:
+def create_tenant(tenant: str, number: int) -> list[Model]:
     organization = hierarchy.create_organization(display_name=f"Organization of {tenant}")
     folder = hierarchy.create_folder(display_name=f"Folder of {tenant}", parent=organization)
     project = Project.objects.create(project_id=tenant, folder=folder)

@@ -275,7 +275,7 @@ class Backlog(WorkerVerbs):
         owed_no_more, vain = self.scripts.acknowledge(keys=[lane.root], args=[generation, *_flat(leases)])
         return _ids(owed_no_more), _ids(vain)
 
-    def release(
+    def remove(
         self, lane: Lane, message_ids: Sequence[int], *, generation: str = "", only_waiting: bool = False
     ) -> Late | None:
         """Forget deliveries that have left the database, in this generation of the lane or in whichever there is.
@@ -283,7 +283,7 @@ class Backlog(WorkerVerbs):
         With `only_waiting`, leave those that have a token or a lease. Return those that wait in another generation.
         """
         args: list[Any] = [self.limit, generation, int(not only_waiting), *message_ids]
-        return Late.parse(*self.scripts.release(keys=[lane.root], args=args))
+        return Late.parse(*self.scripts.remove(keys=[lane.root], args=args))
 
     def due(self, lanes: Sequence[Lane]) -> list[Lane]:
         """Return the lanes from which a puller may get something now (due.lua), of those whose nodes are there."""

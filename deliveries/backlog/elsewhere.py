@@ -30,7 +30,7 @@ def forget_ended(lane: Lane, message_ids: Sequence[int]) -> None:
     May raise errors of the database and of Redis.
     """
     if regionholds.holds(lane.region):
-        default_backlog().release(lane, message_ids)
+        default_backlog().remove(lane, message_ids)
     else:
         note_lost(LostOffer(**lane._asdict(), message_id=message_id) for message_id in message_ids)
 
@@ -51,5 +51,5 @@ def hear_of_elsewhere(region: str) -> None:
             configure_lane(lane, settings, action="spill", from_id=max(min(ids), 0))
             owed = lanerows.still_waiting(**lane._asdict(), message_ids=ids)
             if ended := sorted(set(ids).difference(owed, [OTHER_SETTINGS, OTHER_BACKLOG])):
-                default_backlog().release(lane, ended)
+                default_backlog().remove(lane, ended)
     forget_lost([row.pk for row in rows])

@@ -12,9 +12,9 @@ from deliveries.backlog.records import Lane, Late
 from deliveries.store import lanerows
 
 
-def release(lane: Lane, message_ids: Sequence[int], *, generation: str) -> None:
+def remove(lane: Lane, message_ids: Sequence[int], *, generation: str) -> None:
     """Forget deliveries that have left the database, in this generation of the lane or in the one made meanwhile."""
-    late = default_backlog().release(lane, message_ids, generation=generation)
+    late = default_backlog().remove(lane, message_ids, generation=generation)
     if late is not None:
         forget_late(lane, late)
 
@@ -27,4 +27,4 @@ def forget_late(lane: Lane, late: Late) -> None:
     """
     owed = lanerows.still_waiting(**lane._asdict(), message_ids=late.message_ids)
     if ended := sorted(set(late.message_ids).difference(owed)):
-        default_backlog().release(lane, ended, generation=late.generation, only_waiting=True)
+        default_backlog().remove(lane, ended, generation=late.generation, only_waiting=True)

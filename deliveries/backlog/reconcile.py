@@ -45,7 +45,7 @@ def rebuild(cells: Collection[int] | None = None) -> int:
         lanes = _settings_of_lanes(lane for lane in _lanes_waiting() if cells is None or lane.cell in cells)
         # A lane that a publisher has used since the wipe already reads the database. It must not read it twice, or its
         # messages would come twice.
-        _lanes_tell(lanes)
+        _tell_lanes(lanes)
         with beside_an_outage():
             default_backlog().note_regions({lane.region for lane in lanes})
     logger.info("Redis rebuilt from the database: %d backlogs", len(lanes))
@@ -55,7 +55,7 @@ def rebuild(cells: Collection[int] | None = None) -> int:
 def rebuild_region(region: str) -> None:
     """Tell Redis about the lanes of a region, which is held from now on."""
     lanes = _settings_of_lanes(lane for lane in _lanes_waiting() if lane.region == region)
-    _lanes_tell(lanes)
+    _tell_lanes(lanes)
     logger.info("region %s is held here, with %d backlogs", region, len(lanes))
 
 
@@ -93,7 +93,7 @@ def audit(known: Mapping[Lane, LaneSummary] | None = None, *, shard: int | None 
     for lane in outdated:
         logger.warning("lane %s had other settings than its subscription", lane.key)
     unknown = {lane: settings for lane, settings in waiting.items() if lane not in known}
-    _lanes_tell(outdated | unknown)
+    _tell_lanes(outdated | unknown)
     # A lane that was told reads all rows.
     ranges = [
         LaneRange(*lane, 0, min(before_id, _paged_from(known[lane])))
@@ -156,7 +156,7 @@ def audit_tokens(known: Mapping[Lane, LaneSummary] | None = None, *, shard: int 
     return repaired
 
 
-def _lanes_tell(settings_by_lane: Mapping[Lane, PushSettings]) -> None:
+def _tell_lanes(settings_by_lane: Mapping[Lane, PushSettings]) -> None:
     """Pass the settings of subscriptions on to lanes, and pass newer ones on if they have changed meanwhile.
 
     An update may commit and tell Redis between this function's read and write; otherwise the older settings would win.
@@ -222,11 +222,11 @@ def purge_gone(*, shard: int | None = None) -> int:
     lanes = [Lane(row.subscription_id, row.region) for row in lanerows.lanes_of_gone(shard=shard)]
     for lane in lanes:
         default_backlog().forget(lane)
-        _lane_delete(subscription_id=lane.subscription_id, region=lane.region)
+        _delete_lane(subscription_id=lane.subscription_id, region=lane.region)
     return len(lanes)
 
 
-def _lane_delete(*, subscription_id: int, region: str) -> None:
+def _delete_lane(*, subscription_id: int, region: str) -> None:
     """Delete all deliveries of a lane, in transactions of bounded size."""
     while True:
         ids = lanerows.waiting_ids(

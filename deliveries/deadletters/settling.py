@@ -94,7 +94,7 @@ def _settle(source: Subscription, region: str, seek: int, rows: Mapping[int, Del
         if ids:
             after = {"messages": len(ids), "messageIds": [str(message_id) for message_id in ids]}
             audit.carried_out(method=METHODS[settlement], row=source, after=after)
-    Moved(len(ids), [partial(_release, lane, ids, seek=seek), *announce]).announce_all()
+    Moved(len(ids), [partial(_remove, lane, ids, seek=seek), *announce]).announce_all()
     return len(ids)
 
 
@@ -107,7 +107,7 @@ def _leases_spent(lane: Lane, ids: Sequence[int]) -> dict[int, int]:
         return {}
 
 
-def _release(lane: Lane, ids: Sequence[int], *, seek: int) -> None:
+def _remove(lane: Lane, ids: Sequence[int], *, seek: int) -> None:
     """Have Redis forget what has left the database, and both forget acknowledged messages that waited for that."""
     behind: list[int] = []
     if holds(lane.region):

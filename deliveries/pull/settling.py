@@ -68,7 +68,7 @@ def settle_acks(leases: Sequence[AckId], push_settings: PushSettings, *, event: 
         acknowledged = [lease for message_id, lease in by_id.items() if message_id in ended_ids - vain_ids]
         report_outcomes(acknowledged, push_settings, outcome="ack", event=event)
         if settled_ids:
-            late.release(origin.lane, sorted(settled_ids), generation=origin.generation)
+            late.remove(origin.lane, sorted(settled_ids), generation=origin.generation)
     return ended
 
 
@@ -77,7 +77,7 @@ def forget_deliveries(origin: Origin, message_ids: list[int]) -> None:
     if message_ids:
         with write_transaction(durable=False):
             _delete(origin, message_ids)
-    late.release(origin.lane, message_ids, generation=origin.generation)
+    late.remove(origin.lane, message_ids, generation=origin.generation)
 
 
 def _delete(origin: Origin, message_ids: Iterable[int]) -> set[int]:
@@ -101,7 +101,7 @@ def dead_letter_deliveries(origin: Origin, attempts: Mapping[int, int]) -> set[i
             )
         # Without Redis, the publish of the dead letters is counted all the same, and the next lease finds them gone.
         forwarded.announce_all()
-        late.release(lane, sorted(forwarded.message_ids), generation=generation)
+        late.remove(lane, sorted(forwarded.message_ids), generation=generation)
         forwarded_ids |= forwarded.message_ids
     return forwarded_ids
 

@@ -139,6 +139,6 @@ def _report_expired(lane: Lane, push_settings: PushSettings, rows: Sequence[tupl
     ids, attempts = [message_id for message_id, _ in rows], [count for _, count in rows]
     observe([Settled.as_expired(Source.of(push_settings, lane.region), ids, attempts)])
     try:
-        default_backlog().release(lane, ids, only_waiting=True)
+        default_backlog().remove(lane, ids, only_waiting=True)
     except redis.RedisError as error:
         logger.warning("Redis was not told of expired messages: %s", outage_or_raise(error))

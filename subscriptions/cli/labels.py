@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from subscriptions.cli.client import Client, Fields
 from subscriptions.cli.values import pairs, words
 from subscriptions.cli.verbs import Options, flag
 
@@ -15,11 +14,10 @@ ON_UPDATE = (
 )
 
 
-def are_changed(options: Options) -> bool:
-    return bool(options["update_labels"] or options["remove_labels"] or options["clear_labels"])
-
-
-def changed(present: Mapping[str, str], options: Options) -> dict[str, str]:
-    """Return the labels after an update."""
-    labels = {**({} if options["clear_labels"] else present), **(options["update_labels"] or {})}
-    return {key: value for key, value in labels.items() if key not in (options["remove_labels"] or [])}
+def fields_of(client: Client, name: str, options: Options) -> Fields:
+    """Return the field that the flags change, from the labels that the resource has."""
+    added, removed, is_cleared = options["update_labels"] or {}, options["remove_labels"] or [], options["clear_labels"]
+    if not (added or removed or is_cleared):
+        return {}
+    labels = {} if is_cleared else client.call("GET", name).get("labels", {})
+    return {"labels": {key: value for key, value in {**labels, **added}.items() if key not in removed}}

@@ -19,8 +19,16 @@ LIMIT = flag("--limit", "the maximum number of items", type=count)
 
 
 def name_by(argument: str) -> Name:
-    """Return what names the resource of an argument such as `topic`, which is an id or a full name."""
-    return lambda options: full_name(options[argument], f"{argument}s", options["project"])
+    """Return what names the resource of an argument such as `topic`, which is an id or a full name.
+
+    An id is of the project of `--topic-project`, or else of `--project`.
+    """
+
+    def name_of(options: Options) -> str:
+        project = options.get(f"{argument}_project") or options["project"]
+        return full_name(options[argument], f"{argument}s", project)
+
+    return name_of
 
 
 def names_in(collection: str, options: Options) -> list[str]:

@@ -107,7 +107,7 @@ class Sandbox:
         self, functions: Sequence[Function], lines: Sequence[bytes], *, seconds: float = 0.0, needs_all: bool = False
     ) -> None:
         """Send a request. `lines` has a message and its metadata alternately. Raises SandboxNotStarted."""
-        self._await_start()
+        self._wait_for_start()
         names = [(function.name, function.code) for function in functions]
         head = orjson.dumps({"functions": names, "count": len(lines) // 2, "seconds": seconds, "all": needs_all})
         try:
@@ -115,7 +115,7 @@ class Sandbox:
         except OSError as error:
             raise SandboxEnded from error
 
-    def _await_start(self) -> None:
+    def _wait_for_start(self) -> None:
         """Wait until the process takes requests. What ends it before has nothing to do with any message."""
         try:
             self._is_ready = self._is_ready or self.line() == READY

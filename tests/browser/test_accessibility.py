@@ -15,7 +15,7 @@ from pushhub.common.principals import OPERATOR
 from subscriptions.models import Subscription, Topic
 from tests.browser.chromium import Chromium
 from tests.browser.test_console_pages import PASSWORD, TOPIC, shop, sign_in
-from tests.integration.deadletters.letters import letters_create, source_create
+from tests.integration.deadletters.letters import create_letters, create_source
 from tests.restapi import Api
 
 __all__ = ["shop"]
@@ -138,9 +138,9 @@ def test_tables_of_dead_letters_fit_into_their_frames(
 ) -> None:
     User.objects.create_superuser("admin", "admin@example.com", PASSWORD)
     api = Api()
-    source = source_create(api)
+    source = create_source(api)
     for result in ("503", "connect_failed", "deadline_exceeded", "tls_failed"):
-        letters_create(api, source, 2, result=result)
+        create_letters(api, source, 2, result=result)
     Topic.objects.filter(topic_id="letters").update(topic_id="dead-letters-of-the-orders-of-a-shop-of-medium-size")
     Subscription.objects.filter(subscription_id="reader").delete()
     begin_job(source, action=DeadLetterJob.Action.REDRIVE, rate=10, caller=OPERATOR)

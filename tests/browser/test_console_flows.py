@@ -24,7 +24,7 @@ from tests.browser.chromium import TIMEOUT_MS, Chromium, Watched
 from tests.browser.test_accessibility import SERIOUS
 from tests.browser.test_console_pages import PASSWORD, sign_in
 from tests.demoreceivers import stop_receiver
-from tests.integration.deadletters.letters import letters_create, owed_to, source_create
+from tests.integration.deadletters.letters import create_letters, create_source, owed_to
 from tests.restapi import Api
 from tests.workers import Worker
 
@@ -133,7 +133,7 @@ def test_a_subscription_is_created_with_everything_it_needs(
     assert row.oidc_service_account_email == "newcomer@shop.iam.gserviceaccount.com"
 
 
-def dead_letter_jobs_run() -> None:
+def run_dead_letter_jobs() -> None:
     """Run the dead-letter jobs to their end, as the maintenance worker does. Call it in a thread without event loop."""
     try:
         jobs.advance_jobs()
@@ -148,8 +148,8 @@ def test_dead_letters_are_found_redriven_and_discarded(
 ) -> None:
     User.objects.create_superuser("admin", "admin@example.com", PASSWORD)
     api = Api()
-    source = source_create(api)
-    letters = letters_create(api, source, 4)
+    source = create_source(api)
+    letters = create_letters(api, source, 4)
     name = "Dead letters" if language == "en-US" else "死信"
     with chromium(live_server.url, theme=theme, locale=language, width=width) as browser:
         sign_in(browser)
@@ -173,7 +173,7 @@ def test_dead_letters_are_found_redriven_and_discarded(
         page.keyboard.press("Enter")
         page.wait_for_selector("ul.messagelist .success")
         with ThreadPoolExecutor(max_workers=1) as executor:
-            executor.submit(dead_letter_jobs_run).result()
+            executor.submit(run_dead_letter_jobs).result()
         page.reload(wait_until="networkidle")
         page.check(f"input[value='{letters[1]}']")
         page.click("button[value=discard]")
@@ -182,7 +182,7 @@ def test_dead_letters_are_found_redriven_and_discarded(
         page.click("button[name=confirmed]")
         page.wait_for_selector("ul.messagelist .success")
         with ThreadPoolExecutor(max_workers=1) as executor:
-            executor.submit(dead_letter_jobs_run).result()
+            executor.submit(run_dead_letter_jobs).result()
         page.reload(wait_until="networkidle")
         page.fill("#rate", "1000")
         page.click("button[value=redrive-all]")
@@ -191,7 +191,7 @@ def test_dead_letters_are_found_redriven_and_discarded(
         page.wait_for_load_state("networkidle")
         before = page.inner_text("[data-live=sentence]")
         with ThreadPoolExecutor(max_workers=1) as executor:
-            executor.submit(dead_letter_jobs_run).result()
+            executor.submit(run_dead_letter_jobs).result()
         expect(page.locator("[data-live=sentence]").first).not_to_have_text(before, timeout=TIMEOUT_MS)
         browser.check()
     assert sorted(owed_to("worker")) == ["0", "2", "3"]

@@ -15,7 +15,7 @@ from tests.chaos.planted import BUGS
 from tests.chaos.storm import Options, Storm
 
 
-def options_read() -> tuple[Options, argparse.Namespace]:
+def read_options() -> tuple[Options, argparse.Namespace]:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=1.0)
@@ -63,7 +63,7 @@ def options_read() -> tuple[Options, argparse.Namespace]:
 
 
 def main() -> int:
-    options, given = options_read()
+    options, given = read_options()
     # SIGTERM ends the processes of the storm too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     folder = Path(tempfile.mkdtemp(prefix=f"pushhub-storm-{options.seed}-"))

@@ -31,7 +31,7 @@ def clock_set(path: Path, seconds: float) -> None:
 
 def prepare(clock_file: str, bugs: tuple[str, ...]) -> None:
     """Make this process tell the time by a clock file, and plant bugs in it."""
-    _clock_replace(clock_file)
+    _replace_clock(clock_file)
     if bugs:
         from tests.chaos.planted import BUGS
 
@@ -39,7 +39,7 @@ def prepare(clock_file: str, bugs: tuple[str, ...]) -> None:
             BUGS[bug].plant()
 
 
-def _clock_replace(path: str) -> None:
+def _replace_clock(path: str) -> None:
     """Replace the functions by which Python code tells the time of day; time.monotonic stays right."""
     with open(path, "rb") as file:  # noqa: PTH123
         offset = mmap.mmap(file.fileno(), OFFSET.size, access=mmap.ACCESS_READ)

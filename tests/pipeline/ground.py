@@ -71,7 +71,7 @@ def write_segment(folder: Path, number: int, parts: Sequence[Rows]) -> Path:
     return hidden.rename(path)
 
 
-def segments_make(folder: Path, numbers: Iterable[int], *, seed: int, count: int = 40) -> list[Path]:
+def make_segments(folder: Path, numbers: Iterable[int], *, seed: int, count: int = 40) -> list[Path]:
     """Write segments of consecutive times. Every third one has events of earlier days as well."""
     paths = []
     for number in numbers:

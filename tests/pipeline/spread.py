@@ -42,14 +42,14 @@ def spread(folder: Path, *, master: str, executors: int, messages: int, environm
     conf = SETTINGS.format(executors=executors, memory=EXECUTOR_MEMORY, folder=folder / "events")
     more = environment.get("PUSHHUB_SPARK_CONF", "")
     settings = {**environment, "PUSHHUB_SPARK_CONF": f"{more},{conf}" if more else conf}
-    ended = jobs_run(folder, master=master, messages=messages, environment=settings)
+    ended = run_jobs(folder, master=master, messages=messages, environment=settings)
     assert ended.returncode == 0, ended.stderr[-3000:]
     [log] = (folder / "events").iterdir()
     report = json.loads(ended.stdout.splitlines()[-1])
     return Spread(report["seconds"], work_in(log), report["driver"])
 
 
-def jobs_run(
+def run_jobs(
     folder: Path, *, master: str, messages: int, environment: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
     """Run the driver of every job, which knows the master's address, and `environment`."""

@@ -18,9 +18,9 @@ from deliveries.models import Delivery, Message, MetricMinute, PublishPart
 from deliveries.pipeline import classarchive
 from subscriptions.services.subscriptions import create_subscription
 from subscriptions.services.topics import create_topic
-from tests.pipeline.ground import archived_by_duckdb, counted_by_duckdb, metrics_of, segments_make
+from tests.pipeline.ground import archived_by_duckdb, counted_by_duckdb, make_segments, metrics_of
 from tests.pipeline.quickjava import ARCHIVED_JAVA, QUICK_JAVA
-from tests.pipeline.spread import JOBS, jobs_run, spread
+from tests.pipeline.spread import JOBS, run_jobs, spread
 from tests.ports import free_port, wait_for
 from tests.workers import ROOT, database_url
 
@@ -157,7 +157,7 @@ def test_a_cluster_on_other_machines_runs_every_job_on_all_executors(
     """
     create_topic(name=TOPIC, topic={})
     create_subscription(name=WORKER, subscription={"topic": TOPIC})
-    segments = segments_make(tmp_path / "segments", range(4 * EXECUTORS), seed=3, count=5)
+    segments = make_segments(tmp_path / "segments", range(4 * EXECUTORS), seed=3, count=5)
     own = "".join(f",spark.{role}.extraJavaOptions={QUICK_JAVA}" for role in ("driver", "executor"))
     environment = {
         "PUSHHUB_DATABASE_URL": database_url(),
@@ -166,7 +166,7 @@ def test_a_cluster_on_other_machines_runs_every_job_on_all_executors(
     }
     # The driver without the secret tries for a minute, meanwhile the other one works.
     with Cluster(compose, tmp_path) as cluster, ThreadPoolExecutor() as pool:
-        refused = pool.submit(jobs_run, tmp_path, master=cluster.url, messages=MESSAGES, environment=environment)
+        refused = pool.submit(run_jobs, tmp_path, master=cluster.url, messages=MESSAGES, environment=environment)
         environment = {**environment, "PUSHHUB_SPARK_SECRET_FILE": str(cluster.secret)}
         done = spread(tmp_path, master=cluster.url, executors=EXECUTORS, messages=MESSAGES, environment=environment)
 

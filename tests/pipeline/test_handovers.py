@@ -18,7 +18,7 @@ from deliveries.telemetry.counting.embedded import EmbeddedCounter
 from deliveries.telemetry.counting.rollup import Rollup
 from deliveries.telemetry.counting.segments import QUARANTINE
 from deliveries.telemetry.journal import shipping
-from tests.pipeline.ground import TRIALS, assert_counted, segments_make
+from tests.pipeline.ground import TRIALS, assert_counted, make_segments
 from tests.ports import wait_for
 
 if TYPE_CHECKING:
@@ -82,12 +82,12 @@ def test_handovers_under_load_are_without_one_failed_batch(
         new = range(SEGMENTS * number, SEGMENTS * (number + 1))
         with repeated(counter.turn):
             wait_for(is_embedded, what="the embedded counter")
-            segments_make(folder, new, seed=7, count=3)
+            make_segments(folder, new, seed=7, count=3)
             if is_bucket:
                 shipping.ship(folder)
             Rollup(folder, session=spark).once()
             wait_for(is_embedded, what="the embedded counter's next turn")
-        paths += segments_make(tmp_path / "copies", new, seed=7, count=3)
+        paths += make_segments(tmp_path / "copies", new, seed=7, count=3)
 
     assert_counted(paths)
     assert not Segment.objects.exclude(state="counted").exists()

@@ -32,7 +32,7 @@ from subscriptions.services.subscriptions import create_subscription
 from subscriptions.services.topics import create_topic
 from tests.grpcservers import GrpcServer
 from tests.ownprocess import is_alive
-from tests.pipeline.ground import TRIALS, archived_by_duckdb, counted_by_duckdb, metrics_of, segments_make
+from tests.pipeline.ground import TRIALS, archived_by_duckdb, counted_by_duckdb, make_segments, metrics_of
 from tests.pipeline.killed_stream import write_messages
 from tests.pipeline.quickjava import QUICK_JAVA, QUICK_SPARK, QUICK_SUBMIT
 from tests.ports import wait_for
@@ -165,7 +165,7 @@ def test_a_rollup_counts_what_duckdb_finds_in_the_segments(
     killed: Callable[..., None], tmp_path: Path, settings: Any
 ) -> None:
     settings.JOURNAL = str(tmp_path / "segments")
-    paths = segments_make(tmp_path / "segments", range(16), seed=5)
+    paths = make_segments(tmp_path / "segments", range(16), seed=5)
 
     killed("rollup", "--once", progress=Segment.objects.count, total=16, seed=6, kills=HALF_FIRST)
 

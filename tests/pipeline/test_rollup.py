@@ -17,7 +17,7 @@ from deliveries.telemetry.counting.rollup import LEFT_BEHIND, Rollup, backfill
 from deliveries.telemetry.counting.segments import QUARANTINE
 from deliveries.telemetry.journal import shipping
 from deliveries.telemetry.journal.columns import Rows
-from tests.pipeline.ground import BEGIN, assert_counted, pages_damage, segments_make, write_segment
+from tests.pipeline.ground import BEGIN, assert_counted, make_segments, pages_damage, write_segment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +29,7 @@ EVER = {"since": datetime(2026, 1, 1, tzinfo=UTC), "until": datetime(2027, 1, 1,
 
 def test_segments_become_metrics(spark: SparkSession, tmp_path: Path) -> None:
     """Given segments over the end of an hour, when they are counted, then the sums are those added up by hand."""
-    paths = segments_make(tmp_path, range(8), seed=1)
+    paths = make_segments(tmp_path, range(8), seed=1)
 
     Rollup(tmp_path, session=spark).once()
 
@@ -38,9 +38,9 @@ def test_segments_become_metrics(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_late_and_disordered_segments_are_counted(spark: SparkSession, tmp_path: Path) -> None:
     """Given segments that come in the wrong order, when the rollup runs in between, then each is counted once."""
-    later = segments_make(tmp_path, range(6, 9), seed=2)
+    later = make_segments(tmp_path, range(6, 9), seed=2)
     Rollup(tmp_path, session=spark).once()
-    earlier = segments_make(tmp_path, range(3), seed=2)
+    earlier = make_segments(tmp_path, range(3), seed=2)
     Rollup(tmp_path, session=spark).once()
     Rollup(tmp_path, session=spark).once()
 
@@ -51,12 +51,12 @@ def test_a_rollup_that_knows_nothing_counts_nothing_twice(spark: SparkSession, t
     """Given counted segments, and what an older version left of its stream, when the next rollup counts, then only
     new segments are added, and nothing of a stream is left.
     """
-    paths = segments_make(tmp_path, range(5), seed=3)
+    paths = make_segments(tmp_path, range(5), seed=3)
     Rollup(tmp_path, session=spark).once()
     for name in LEFT_BEHIND:
         (tmp_path / name).mkdir()
         (tmp_path / name / paths[0].name).hardlink_to(paths[0])
-    paths += segments_make(tmp_path, range(5, 7), seed=3)
+    paths += make_segments(tmp_path, range(5, 7), seed=3)
 
     Rollup(tmp_path, session=spark).once()
 
@@ -68,9 +68,9 @@ def test_a_backfill_counts_only_what_the_rollup_has_not(spark: SparkSession, tmp
     """Given some segments that are counted and some that are not, when a backfill and then the rollup go over all of
     them, then each is counted once.
     """
-    paths = segments_make(tmp_path, range(4), seed=4)
+    paths = make_segments(tmp_path, range(4), seed=4)
     Rollup(tmp_path, session=spark).once()
-    paths += segments_make(tmp_path, range(4, 8), seed=4)
+    paths += make_segments(tmp_path, range(4, 8), seed=4)
 
     added = backfill(tmp_path, session=spark, **EVER)
     again = backfill(tmp_path, session=spark, **EVER)
@@ -90,7 +90,7 @@ def test_segments_of_a_bucket_are_counted_by_a_backfill_and_by_the_rollup(
     """
     monkeypatch.setattr(segments, "FILES_AT_A_TIME", 2)
     settings.JOURNAL, settings.JOURNAL_BUCKET = str(tmp_path / "journal"), str(tmp_path / "bucket")
-    paths = segments_make(tmp_path / "copies", range(5), seed=9)
+    paths = make_segments(tmp_path / "copies", range(5), seed=9)
     shutil.copytree(tmp_path / "copies", tmp_path / "journal")
     assert shipping.ship(tmp_path / "journal") == 5
     begin = datetime.fromtimestamp(BEGIN, UTC)
@@ -107,8 +107,8 @@ def test_segments_of_a_bucket_are_counted_by_a_backfill_and_by_the_rollup(
 
 def test_a_backfill_counts_only_the_requested_time(spark: SparkSession, tmp_path: Path) -> None:
     """Given segments of an hour and of the day after, when the hour is backfilled, then only its segments count."""
-    inside = segments_make(tmp_path, range(2), seed=5)
-    segments_make(tmp_path, [20_000], seed=5)
+    inside = make_segments(tmp_path, range(2), seed=5)
+    make_segments(tmp_path, [20_000], seed=5)
     begin = datetime.fromtimestamp(BEGIN, UTC)
 
     backfill(tmp_path, session=spark, since=begin, until=begin + timedelta(hours=1))
@@ -120,8 +120,8 @@ def test_unreadable_files_are_put_into_quarantine_with_the_reason(spark: SparkSe
     """Given good segments among truncated and foreign files, when the folder is counted, then the good ones count, and
     the others are in quarantine, each noted with its reason.
     """
-    good = segments_make(tmp_path, range(3), seed=6)
-    truncated, other_columns, other_types = segments_make(tmp_path, range(3, 6), seed=6)
+    good = make_segments(tmp_path, range(3), seed=6)
+    truncated, other_columns, other_types = make_segments(tmp_path, range(3, 6), seed=6)
     truncated.write_bytes(truncated.read_bytes()[:-100])
     pq.write_table(pa.table({"event": ["push"], "a": [1]}), other_columns)
     table = pq.read_table(other_types)
@@ -147,8 +147,8 @@ def test_a_segment_that_cannot_be_counted_does_not_stop_the_others(
     """Given a segment with a good footer and damaged pages, and one with a time beyond every date, when the folder is
     counted, then these two are in quarantine with their reasons, and the others count.
     """
-    good = segments_make(tmp_path, range(3), seed=11)
-    [damaged] = segments_make(tmp_path, [3], seed=11)
+    good = make_segments(tmp_path, range(3), seed=11)
+    [damaged] = make_segments(tmp_path, [3], seed=11)
     pages_damage(damaged)
     shared = {"event": "push", "project": "p", "subscription": "s", "outcome": "ack", "time": 60_000 * 10**12 * 30}
     dateless = write_segment(tmp_path, 4, [Rows(1, {"message_id": ["1"]}, shared)])
@@ -164,14 +164,14 @@ def test_a_segment_that_cannot_be_counted_does_not_stop_the_others(
     assert reasons[damaged.name].startswith("it cannot be read: ")
     assert reasons[dateless.name].startswith("it cannot be counted: ")
     assert {path.name for path in (tmp_path / QUARANTINE).iterdir()} == set(reasons)
-    good += segments_make(tmp_path, range(5, 7), seed=11)
+    good += make_segments(tmp_path, range(5, 7), seed=11)
     count()
     assert_counted(good)
 
 
 def test_segments_of_an_older_release_are_counted(spark: SparkSession, tmp_path: Path) -> None:
     """Given a segment of a release without the last columns, when it is counted, then they read as null."""
-    [path] = segments_make(tmp_path, [1], seed=7)
+    [path] = make_segments(tmp_path, [1], seed=7)
     pq.write_table(pq.read_table(path).drop_columns(["worker", "schema_version", "push_window"]), path)
 
     Rollup(tmp_path, session=spark).once()
@@ -181,7 +181,7 @@ def test_segments_of_an_older_release_are_counted(spark: SparkSession, tmp_path:
 
 def test_hours_and_days_are_rebuilt_from_the_minutes(spark: SparkSession, tmp_path: Path) -> None:
     """Given metrics whose hours and days were damaged, when they are rebuilt from the minutes, then they are right."""
-    paths = segments_make(tmp_path, range(6), seed=9)
+    paths = make_segments(tmp_path, range(6), seed=9)
     Rollup(tmp_path, session=spark).once()
     MetricHour.objects.update(count=1)
     MetricDay.objects.update(latency_us_sum=0, buckets={})

@@ -15,7 +15,7 @@ from django.core.management import CommandError, call_command
 from deliveries.models import Segment
 from deliveries.telemetry.counting.rollup import only_runner
 from tests.pipeline.crashing import KEYS_A_TRANSACTION
-from tests.pipeline.ground import assert_counted, segments_make, truth_of
+from tests.pipeline.ground import assert_counted, make_segments, truth_of
 from tests.pipeline.quickjava import QUICK_SPARK
 from tests.ports import wait_for
 from tests.workers import ROOT, database_url
@@ -59,13 +59,13 @@ def test_a_killed_rollup_goes_on_and_stops_quietly(tmp_path: Path) -> None:
 
     tests/integration/pipeline/test_counter_crashes.py kills at the other moments; both counters share the ledger.
     """
-    paths = segments_make(tmp_path, range(4), seed=10, count=10)
+    paths = make_segments(tmp_path, range(4), seed=10, count=10)
     transactions = -(-len(truth_of(paths[:2], seconds=60)) // KEYS_A_TRANSACTION)
     code, errors = RollupProcess(tmp_path, "rollup", "--once", point="inside", transaction=transactions + 2).end()
     assert code == -signal.SIGKILL, errors
     states = Counter(Segment.objects.values_list("state", flat=True))
     assert states == {"counted": 2, "counting": 2}, "a part of the second batch is counted"
-    paths += segments_make(tmp_path, [9, 7], seed=10, count=10)
+    paths += make_segments(tmp_path, [9, 7], seed=10, count=10)
 
     process = RollupProcess(tmp_path, "rollup")
     try:

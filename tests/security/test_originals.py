@@ -13,7 +13,7 @@ from deliveries.models import Delivery
 from subscriptions.iam import grants
 from subscriptions.models import Project, Subscription, Topic
 from subscriptions.transforms import sandboxes
-from tests.integration.deadletters.letters import TOPIC, letters_create, source_create
+from tests.integration.deadletters.letters import TOPIC, create_letters, create_source
 from tests.restapi import Api, staff_client
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
@@ -34,7 +34,7 @@ FIELDS = {"messageTransforms": [{"javascriptUdf": {"functionName": "redact", "co
 
 @pytest.fixture
 def source(api: Api, redis_url: str) -> Subscription:
-    return source_create(api, **FIELDS)
+    return create_source(api, **FIELDS)
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_a_reader_sees_nothing_while_functions_are_busy(
 
 def test_a_reader_of_dead_letters_sees_what_the_functions_give(api: Api, source: Subscription, reader: Client) -> None:
     data = base64.b64encode(orjson.dumps({"item": PUBLIC, "card": SECRET})).decode()
-    [letter] = letters_create(api, source, 1, data=data, attributes={"token": TOKEN})
+    [letter] = create_letters(api, source, 1, data=data, attributes={"token": TOKEN})
     page = f"/admin/deliveries/deadletter/{letter}/change/"
     assert shows(reader.get(page).content.decode()) == (True, False)
     owner = person(

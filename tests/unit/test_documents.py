@@ -23,7 +23,7 @@ CHINESE = ROOT / "docs" / "zh_Hans"
 READERS = re.compile(r'env\.(\w+)\(\s*"([A-Z_]+)"')
 
 
-def settings_read() -> dict[str, bool]:
+def read_settings() -> dict[str, bool]:
     """Return every setting that the code reads, and whether a file may hold it."""
     settings: dict[str, bool] = {}
     for path in (ROOT / "pushhub").rglob("*.py"):
@@ -35,7 +35,7 @@ def settings_read() -> dict[str, bool]:
 def test_docs_settings_names_every_setting_and_no_other() -> None:
     text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `(PUSHHUB_\w+)` \|[^|]*\| (.*?) \|$", text, re.M))
-    read = settings_read()
+    read = read_settings()
     assert len(read) > 20
     assert set(rows) == set(read)
     assert {name for name, meaning in rows.items() if meaning.startswith("*secret*")} == {
@@ -132,7 +132,7 @@ def test_the_pipeline_is_started_only_if_it_is_asked_for(compose: dict[str, Any]
 
 
 def test_the_compose_file_holds_no_secret_and_sets_what_is_read(compose: dict[str, Any]) -> None:
-    read = settings_read()
+    read = read_settings()
     for service in compose["services"].values():
         assert set(service.get("secrets", [])) <= set(compose["secrets"])
         for name, value in service["environment"].items() if "environment" in service else ():
@@ -149,7 +149,7 @@ def test_the_compose_file_holds_no_secret_and_sets_what_is_read(compose: dict[st
 
 def test_the_compose_files_further_settings_are_read() -> None:
     text = (ROOT / "deploy" / "pushhub.env").read_text(encoding="utf-8")
-    assert {f"PUSHHUB_{name}" for name in re.findall(r"PUSHHUB_([A-Z_]+)=", text)} <= set(settings_read())
+    assert {f"PUSHHUB_{name}" for name in re.findall(r"PUSHHUB_([A-Z_]+)=", text)} <= set(read_settings())
 
 
 def test_the_image_holds_every_program_that_runs_and_starts_without_privileges() -> None:

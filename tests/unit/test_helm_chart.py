@@ -10,7 +10,7 @@ import yaml
 
 from pushhub import __version__
 from pushhub.runtime.processes import BY_NAME
-from tests.unit.test_documents import settings_read
+from tests.unit.test_documents import read_settings
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm" / "pushhub"
 
@@ -27,7 +27,7 @@ def test_the_chart_runs_the_processes_of_this_version() -> None:
 
 def test_its_settings_are_read_and_its_secrets_are_named_for_their_reader() -> None:
     helpers = (CHART / "templates" / "_helpers.tpl").read_text(encoding="utf-8")
-    settings = settings_read()
+    settings = read_settings()
     named = set(re.findall(r"name: (PUSHHUB_[A-Z_]+)[,}\n]", helpers))
     assert len(named) > 3
     assert named <= set(settings)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_documents import settings_read
+from tests.unit.test_documents import read_settings
 
 UNITS = Path(__file__).parents[2] / "deploy" / "systemd"
 
@@ -39,7 +39,7 @@ def test_a_database_that_comes_up_late_is_migrated_nevertheless() -> None:
 
 
 def test_their_settings_are_read() -> None:
-    read = settings_read()
+    read = read_settings()
     for line in (UNITS / "pushhub.env").read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
             assert line.partition("=")[0].removesuffix("_FILE") in read

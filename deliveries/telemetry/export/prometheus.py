@@ -119,12 +119,12 @@ def _zeros() -> Iterator[CounterValue]:
 Key = tuple[tuple[str, str], ...]
 
 
-def _family(kind: kinds.Kind) -> Family:
+def _metric_family(kind: kinds.Kind) -> Family:
     return Family(kind.exported, kind.help, kind.exported_type)
 
 
 def _counter(kind: kinds.Kind, values: Sequence[tuple[Key, CounterValue]]) -> Family:
-    family = _family(kind)
+    family = _metric_family(kind)
     sums: dict[Key, int] = defaultdict(int)
     for key, value in values:
         sums[key] += value.value
@@ -135,7 +135,7 @@ def _counter(kind: kinds.Kind, values: Sequence[tuple[Key, CounterValue]]) -> Fa
 
 def _distribution(kind: kinds.Kind, values: Sequence[tuple[Key, CounterValue]]) -> Family:
     """Return a distribution as a histogram."""
-    family = _family(kind)
+    family = _metric_family(kind)
     bounds, place_of = _buckets(kind)
     counts: dict[Key, list[int]] = defaultdict(lambda: [0] * (len(bounds) + 1))
     totals: dict[Key, float] = defaultdict(float)
@@ -170,7 +170,7 @@ def _region_gauges(now: datetime, named: Set[str]) -> list[Family]:
     }
     families = []
     for kind in _REGION_GAUGES:
-        family = _family(kind)
+        family = _metric_family(kind)
         for resource, region in sorted(newest):
             collection, name = resource.split("/", 3)[2:]
             if collection == f"{kind.resource}s" and resource in named:
@@ -182,7 +182,7 @@ def _region_gauges(now: datetime, named: Set[str]) -> list[Family]:
 
 
 def _gauges(now: datetime, named: Set[str]) -> list[Family]:
-    families = [_family(kind) for kind in _GAUGES.values()]
+    families = [_metric_family(kind) for kind in _GAUGES.values()]
     rows = GaugeMinute.objects.filter(at__gte=now - GAUGES_FRESH).order_by("at", "resource")
     newest = {row[0]: row[1:] for row in rows.values_list("resource", *_GAUGES)}
     for resource in sorted(newest.keys() & named):
@@ -194,7 +194,7 @@ def _gauges(now: datetime, named: Set[str]) -> list[Family]:
 
 
 def _runs(clock: Clock) -> list[Family]:
-    families = {kind: _family(kind) for kind in kinds.RUNS}
+    families = {kind: _metric_family(kind) for kind in kinds.RUNS}
     for name, run in sorted(last_runs().items()):
         values = {
             kinds.RUN_AGE: (clock() - (run.finished_at or run.reported_at)).total_seconds(),
@@ -210,7 +210,7 @@ def _runs(clock: Clock) -> list[Family]:
 
 
 def _health(components: Mapping[str, Component], clock: Clock) -> list[Family]:
-    up = _family(kinds.COMPONENT_UP)
+    up = _metric_family(kinds.COMPONENT_UP)
     for name, component in components.items():
         up.add({"component": name}, _STATUS_VALUES[component.status])
     families = [up]
@@ -218,7 +218,7 @@ def _health(components: Mapping[str, Component], clock: Clock) -> list[Family]:
     figures["archive"] = archive_state(clock=clock).figures()
     for kind in kinds.FIGURES:
         component_name, figure = kind.figure
-        family = _family(kind)
+        family = _metric_family(kind)
         if figure in figures[component_name]:
             family.add({}, figures[component_name][figure])
         families.append(family)

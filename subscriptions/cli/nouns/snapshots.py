@@ -6,29 +6,23 @@ from subscriptions.cli import labels
 from subscriptions.cli.client import Client
 from subscriptions.cli.policies import policy_verbs
 from subscriptions.cli.resources import delete_each, describe_by, list_all, name_by
-from subscriptions.cli.values import full_name
 from subscriptions.cli.verbs import Options, Result, Verb, flag, mask_of
 
 SNAPSHOT = flag("snapshot", "an id, or projects/shop/snapshots/before")
 SNAPSHOTS = flag("snapshots", "ids, or full names", nargs="+", metavar="snapshot")
-snapshot_name = name_by("snapshot")
+snapshot_name, subscription_name = name_by("snapshot"), name_by("subscription")
 
 
 def create(client: Client, options: Options) -> Result:
-    project = options["subscription_project"] or options["project"]
-    body = {
-        "subscription": full_name(options["subscription"], "subscriptions", project),
-        "labels": options["labels"] or {},
-    }
+    body = {"subscription": subscription_name(options), "labels": options["labels"] or {}}
     snapshot = client.call("PUT", snapshot_name(options), body)
     return Result(snapshot, note=f"Created snapshot [{snapshot['name']}].")
 
 
 def update(client: Client, options: Options) -> Result:
     name = snapshot_name(options)
-    mask = mask_of(["labels"] if labels.are_changed(options) else [])
-    new_labels = labels.changed(client.call("GET", name).get("labels", {}), options)
-    body = {"snapshot": {"labels": new_labels}, "updateMask": mask}
+    fields = labels.fields_of(client, name, options)
+    body = {"snapshot": fields, "updateMask": mask_of([*fields])}
     return Result(client.call("PATCH", name, body), note=f"Updated snapshot [{name}].")
 
 

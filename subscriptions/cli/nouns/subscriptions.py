@@ -68,7 +68,7 @@ CLEAR = tuple(clear for clear, _ in CLEARED.values())
 #: A duration as a diagnosis tells it, such as 400 ms or 12 s.
 DURATION = r"\d+(\.\d+)? (ms|s|min|h|d)\b"
 ACK_IDS = flag("--ack-ids", "from pull, separated by commas", type=words, required=True, metavar="ACK_ID,...")
-subscription_name = name_by("subscription")
+subscription_name, topic_name, snapshot_name = map(name_by, ("subscription", "topic", "snapshot"))
 
 
 def push_config(options: Options) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def fields_of(options: Options) -> dict[str, Any]:
 def create(client: Client, options: Options) -> Result:
     body = {
         **fields_of(options),
-        "topic": full_name(options["topic"], "topics", options["topic_project"] or options["project"]),
+        "topic": topic_name(options),
         "pushConfig": push_config(options),
         "enableMessageOrdering": bool(options["enable_message_ordering"]),
         "filter": options["message_filter"] or "",
@@ -127,35 +127,26 @@ def create(client: Client, options: Options) -> Result:
 
 def update(client: Client, options: Options) -> Result:
     name = subscription_name(options)
-    present = _checked(client, options, name)
-    fields = fields_of(options)
-    if _names_push(options):
+    _check_topic(client, options, name)
+    fields = fields_of(options) | labels.fields_of(client, name, options)
+    if any(options[option.key] is not None for option in PUSH):
         fields["pushConfig"] = push_config(options)
-    if labels.are_changed(options):
-        fields["labels"] = labels.changed(present.get("labels", {}), options)
     body = {"subscription": fields, "updateMask": mask_of([*fields, *cleared_by(options, CLEARED)])}
     return Result(client.call("PATCH", name, body), note=f"Updated subscription [{name}].")
 
 
 def modify_push_config(client: Client, options: Options) -> Result:
     name = subscription_name(options)
-    _checked(client, options, name)
+    _check_topic(client, options, name)
     client.call("POST", f"{name}:modifyPushConfig", {"pushConfig": push_config(options)})
     return Result(note=f"Updated subscription [{name}].")
 
 
-def _names_push(options: Options) -> bool:
-    return any(options[option.key] is not None for option in PUSH)
-
-
-def _checked(client: Client, options: Options, name: str) -> dict[str, Any]:
-    """Return the subscription as it is. Its topic may be named, but can't change."""
-    present = client.call("GET", name)
-    if options["topic"]:
-        topic = full_name(options["topic"], "topics", options["project"])
-        if present["topic"] != topic:
-            raise CliError(f"[{name}] is a subscription to {present['topic']} and not to {topic}")
-    return present
+def _check_topic(client: Client, options: Options, name: str) -> None:
+    """Raise CliError if the options name another topic than the subscription's, which can't change."""
+    topic = client.call("GET", name)["topic"] if options["topic"] else ""
+    if topic and topic != topic_name(options):
+        raise CliError(f"[{name}] is a subscription to {topic} and not to {topic_name(options)}")
 
 
 def diagnose(client: Client, options: Options) -> Result:
@@ -242,8 +233,7 @@ def seek(client: Client, options: Options) -> Result:
         raise CliError("pass either --time or --snapshot")
     body = {"time": options["time"]} if options["time"] else {}
     if options["snapshot"]:
-        project = options["snapshot_project"] or options["project"]
-        body["snapshot"] = full_name(options["snapshot"], "snapshots", project)
+        body["snapshot"] = snapshot_name(options)
     client.call("POST", f"{subscription_name(options)}:seek", body)
     return Result({"subscriptionId": subscription_name(options), **body})
 

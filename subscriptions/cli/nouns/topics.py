@@ -46,7 +46,7 @@ CLEARED = {
     "messageTransforms": (transforms.CLEAR, [transforms.FILE]),
 }
 CLEAR = tuple(clear for clear, _ in CLEARED.values())
-topic_name = name_by("topic")
+topic_name, schema_name = name_by("topic"), name_by("schema")
 
 
 def fields_of(options: Options) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def fields_of(options: Options) -> dict[str, Any]:
         "lastRevisionId": options["last_revision_id"],
     }
     if options["schema"]:
-        settings["schema"] = full_name(options["schema"], "schemas", options["schema_project"] or options["project"])
+        settings["schema"] = schema_name(options)
     regions = options["message_storage_policy_allowed_regions"]
     fields = {
         "messageRetentionDuration": options["message_retention_duration"],
@@ -76,9 +76,7 @@ def create(client: Client, options: Options) -> Result:
 
 def update(client: Client, options: Options) -> Result:
     name = topic_name(options)
-    fields = fields_of(options)
-    if labels.are_changed(options):
-        fields["labels"] = labels.changed(client.call("GET", name).get("labels", {}), options)
+    fields = fields_of(options) | labels.fields_of(client, name, options)
     body = {"topic": fields, "updateMask": mask_of([*fields, *cleared_by(options, CLEARED)])}
     return Result(client.call("PATCH", name, body), note=f"Updated topic [{name}].")
 

@@ -15,7 +15,7 @@ from deliveries.models import DeadLetter, DeadLetterJob, Delivery, Message
 from pushhub.common.clock import time_text, utcnow
 from subscriptions.iam import grants
 from subscriptions.models import Project, Subscription, Topic
-from tests.integration.deadletters.letters import letters_create, owed_to, source_create
+from tests.integration.deadletters.letters import create_letters, create_source, owed_to
 from tests.restapi import Api, root_client, staff_client
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_url")]
@@ -36,9 +36,9 @@ def messages_of(page: Any) -> list[str]:
 
 
 def test_the_list_shows_number_age_reasons_and_attempts_of_each_subscription(api: Api, client: Client) -> None:
-    source = source_create(api)
-    letters_create(api, source, 2)
-    letters_create(api, source, 1, result="connect_failed")
+    source = create_source(api)
+    create_letters(api, source, 2)
+    create_letters(api, source, 1, result="connect_failed")
     [row] = client.get(LIST).context["rows"]
     assert (row["name"], row["count"], row["attempts"]) == ("shop / worker", 3, 5)
     assert row["reasons"] == [("the endpoint answered 503", 2), ("connect_failed (no connection was accepted)", 1)]
@@ -49,8 +49,8 @@ def test_the_list_shows_number_age_reasons_and_attempts_of_each_subscription(api
 
 
 def test_the_page_of_a_dead_letter_shows_its_content_and_links_its_message(api: Api, client: Client) -> None:
-    source = source_create(api)
-    [letter] = letters_create(api, source, 1, attributes={"lang": "en"}, orderingKey="k")
+    source = create_source(api)
+    [letter] = create_letters(api, source, 1, attributes={"lang": "en"}, orderingKey="k")
     page = client.get(f"{LIST}{letter}/change/")
     assert page.context["content"]["text"] == "0"
     assert page.context["content"]["attributes"]["lang"] == "en"
@@ -62,8 +62,8 @@ def test_the_page_of_a_dead_letter_shows_its_content_and_links_its_message(api: 
 
 def test_a_dead_letter_and_its_page_outlive_the_dead_letter_topic(api: Api, client: Client) -> None:
     """Its subscription keeps the dead letter, which can be redriven."""
-    source = source_create(api)
-    [letter] = letters_create(api, source, 1)
+    source = create_source(api)
+    [letter] = create_letters(api, source, 1)
     api.delete("topics/letters")
     assert f"{LIST}{letter}/change/" in client.get(page_of(source)).content.decode()
     page = client.get(f"{LIST}{letter}/change/")
@@ -72,8 +72,8 @@ def test_a_dead_letter_and_its_page_outlive_the_dead_letter_topic(api: Api, clie
 
 
 def test_a_message_of_a_deleted_topic_is_listed_and_shown_while_it_waits(api: Api, client: Client) -> None:
-    source = source_create(api)
-    [letter] = letters_create(api, source, 1)
+    source = create_source(api)
+    [letter] = create_letters(api, source, 1)
     api.delete("topics/letters")
     way = f"/admin/deliveries/message/way/{letter}/"
     assert way in client.get("/admin/deliveries/message/").content.decode()
@@ -85,8 +85,8 @@ def test_a_message_of_a_deleted_topic_is_listed_and_shown_while_it_waits(api: Ap
 
 
 def test_chosen_dead_letters_are_redriven_at_once_and_discarded_after_a_confirmation(api: Api, client: Client) -> None:
-    source = source_create(api)
-    first, second, third = letters_create(api, source, 3)
+    source = create_source(api)
+    first, second, third = create_letters(api, source, 3)
     assert messages_of(act(client, source, do="redrive")) == ["Choose at least one dead letter."]
     assert messages_of(act(client, source, do="redrive", letter=[first])) == ["Redrove 1 dead letter."]
     question = act(client, source, do="discard", letter=[second, third])
@@ -106,8 +106,8 @@ def first_tick() -> None:
 
 
 def test_an_order_that_nobody_carries_out_says_so(api: Api, client: Client) -> None:
-    source = source_create(api)
-    letters_create(api, source, 1)
+    source = create_source(api)
+    create_letters(api, source, 1)
     act(client, source, do="redrive-all", rate="1")
     begun = utcnow() - timedelta(minutes=2)
     DeadLetterJob.objects.update(created_at=begun)
@@ -117,8 +117,8 @@ def test_an_order_that_nobody_carries_out_says_so(api: Api, client: Client) -> N
 
 
 def test_all_dead_letters_are_moved_by_a_job_whose_progress_is_shown(api: Api, client: Client) -> None:
-    source = source_create(api)
-    letters_create(api, source, 3)
+    source = create_source(api)
+    create_letters(api, source, 3)
     assert messages_of(act(client, source, do="redrive-all", rate="0")) == [
         "The rate must be between 1 and 1000 messages a second."
     ]
@@ -146,8 +146,8 @@ def test_all_dead_letters_are_moved_by_a_job_whose_progress_is_shown(api: Api, c
 
 
 def test_chosen_dead_letters_are_moved_at_the_rate_of_the_form(api: Api, client: Client) -> None:
-    source = source_create(api)
-    first, second, third = letters_create(api, source, 3)
+    source = create_source(api)
+    first, second, third = create_letters(api, source, 3)
     for rate in ("0", "1001", "ten", ""):
         for verb in ("redrive", "discard", "redrive-all"):
             assert messages_of(act(client, source, do=verb, letter=[first], rate=rate)) == [
@@ -177,8 +177,8 @@ def person(name: str, role: str, resource: Any) -> Client:
 
 
 def test_a_viewer_sees_no_button_and_no_content(api: Api) -> None:
-    source = source_create(api)
-    [letter] = letters_create(api, source, 1)
+    source = create_source(api)
+    [letter] = create_letters(api, source, 1)
     viewer = person("vera", "roles/pubsub.viewer", Project.objects.get())
     page = viewer.get(page_of(source)).content.decode()
     assert str(letter) in page
@@ -195,8 +195,8 @@ def test_a_viewer_sees_no_button_and_no_content(api: Api) -> None:
 
 def test_dead_letters_of_another_subscription_are_not_moved_by_their_ids(api: Api) -> None:
     """The address names a subscription that the caller may edit; the dead letter belongs to another subscription."""
-    source = source_create(api)
-    [letter] = letters_create(api, source, 1)
+    source = create_source(api)
+    [letter] = create_letters(api, source, 1)
     api.create("subscriptions/own", {"topic": source.topic.name})  # type: ignore[union-attr]
     own = Subscription.objects.select_related("project").get(subscription_id="own")
     editor = person("eddy", "roles/pubsub.editor", own)
@@ -207,8 +207,8 @@ def test_dead_letters_of_another_subscription_are_not_moved_by_their_ids(api: Ap
 
 
 def test_a_forged_request_and_a_get_change_nothing(api: Api) -> None:
-    source = source_create(api)
-    [letter] = letters_create(api, source, 1)
+    source = create_source(api)
+    [letter] = create_letters(api, source, 1)
     strict = root_client(enforce_csrf_checks=True)
     sent = {"do": "discard", "letter": [letter], "confirmed": "yes"}
     assert strict.post(f"{LIST}act/{source.pk}/", sent).status_code == 403
@@ -218,11 +218,11 @@ def test_a_forged_request_and_a_get_change_nothing(api: Api) -> None:
 
 
 def test_the_number_of_queries_does_not_grow_with_the_rows(api: Api, client: Client) -> None:
-    source = source_create(api)
+    source = create_source(api)
     pages = (LIST, page_of(source))
-    letters_create(api, source, 1)
+    create_letters(api, source, 1)
     query_counts = [queries(client, page) for page in pages]
-    dead_letters_insert(source, subscriptions=60, letters=40)
+    insert_dead_letters(source, subscriptions=60, letters=40)
     assert [queries(client, page) for page in pages] == query_counts
     assert len(client.get(LIST).context["rows"]) == 50
     assert len(client.get(f"{LIST}?page=1").context["rows"]) == 11
@@ -236,7 +236,7 @@ def queries(client: Client, page: str) -> int:
     return len(captured)
 
 
-def dead_letters_insert(source: Subscription, *, subscriptions: int, letters: int) -> None:
+def insert_dead_letters(source: Subscription, *, subscriptions: int, letters: int) -> None:
     """Insert subscriptions with dead letters, and more dead letters of the source."""
     topic = Topic.objects.get(topic_id="letters")
     rows = Subscription.objects.bulk_create(

@@ -45,7 +45,7 @@ def bindings() -> list[Any]:
     return bindings
 
 
-def agent_role_revoke(account: ServiceAccount) -> None:
+def revoke_agent_role(account: ServiceAccount) -> None:
     """Revoke the role that the service agent got when the project was created."""
     member = agents.service_agent(account.project).member
     grants.revoke_role(account.project, role="roles/pubsub.serviceAgent", member=member)
@@ -176,7 +176,7 @@ def test_the_form_says_whether_the_service_agent_may_sign_for_an_account_and_a_b
     account = ServiceAccount.objects.get()
     add = f"{ADMIN}subscription/add/"
     assert "may not sign" not in client.get(add).content.decode()
-    agent_role_revoke(account)
+    revoke_agent_role(account)
     assert "pusher@shop.iam.gserviceaccount.com (disabled, or the service agent may not sign" in (
         client.get(add).content.decode()
     )
@@ -200,7 +200,7 @@ def test_the_form_says_whether_the_service_agent_may_sign_for_an_account_and_a_b
 def test_the_button_checks_the_policies(client: Client, ada: Client) -> None:
     account = ServiceAccount.objects.get()
     client.post(f"{ADMIN}subscription/add/", form())
-    agent_role_revoke(account)
+    revoke_agent_role(account)
     ada.post(f"{ADMIN}subscription/{Subscription.objects.get().pk}/grant-agent/")
     assert not agents.can_agent_mint(account)
 

@@ -99,9 +99,9 @@ def test_what_a_lane_leaves_to_the_database_is_no_longer_counted(backlog: Backlo
     [
         lambda backlog: backlog.forget(LANE),
         lambda backlog: backlog.configure(LANE, mode=Mode.IDLE, action="known"),
-        lambda backlog: backlog.release(LANE, ids(60)),
+        lambda backlog: backlog.remove(LANE, ids(60)),
     ],
-    ids=["forgotten", "paused", "released"],
+    ids=["forgotten", "paused", "removed"],
 )
 def test_nothing_is_counted_of_a_lane_that_is(backlog: Backlog, remove: Any) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")

@@ -126,7 +126,7 @@ def test_each_script_touches_the_keys_of_one_cell_only(backlog: Backlog, confine
     confined.extend(PULLED, [second], generation=leases.generation, duration_ms=0, countdown_ms=(0, 0))
     confined.unlease(PULLED, [(*third, leases.ends_ms)], generation=leases.generation)
     confined.hand_over(PULLED, "a/1")
-    confined.release(PULLED, [first[0]])
+    confined.remove(PULLED, [first[0]])
     generation = confined.summaries_of([PUSHED])[PUSHED].generation
     confined.put_back("w", ["3"], cell=CELL)
     confined.repair(PUSHED, ids(2, 4), generation=generation)

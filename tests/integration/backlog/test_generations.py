@@ -162,7 +162,7 @@ def test_what_a_late_result_has_ended_is_named_if_it_waits_and_forgotten_on_dema
     assert place_of(backlog, FIRST + 4) == Place.WAITING.encode()
     # And what waits can be forgotten in this generation
     for generation in (before.generation, now.generation):
-        backlog.release(LANE, [FIRST, FIRST + 4], generation=generation, only_waiting=True)
+        backlog.remove(LANE, [FIRST, FIRST + 4], generation=generation, only_waiting=True)
         is_kept = generation != now.generation
         assert (place_of(backlog, FIRST + 4) is not None) == is_kept
     assert place_of(backlog, FIRST) == Place.OUTSTANDING.encode()
@@ -249,7 +249,7 @@ def test_a_lease_of_another_generation_has_ended(backlog: Backlog, lease_of_befo
         assert ended == set(ids(2))
     ends_ms = int(backlog.client.zscore(f"{LANE.root}:l", str(FIRST)) or 0)
     backlog.unlease(LANE, [(FIRST, 1, ends_ms)], generation=generation)
-    backlog.release(LANE, ids(1), generation=generation)
+    backlog.remove(LANE, ids(1), generation=generation)
     assert [place_of(backlog, message_id) for message_id in ids(2)] == [Place.LEASED.encode()] * 2
 
 

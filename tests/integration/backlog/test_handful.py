@@ -123,12 +123,12 @@ def test_a_pull_lane_keeps_a_handful_until_a_puller_comes(backlog: Backlog) -> N
     offer_page(backlog, leases.page, *ids(60 - HANDFUL, start=HANDFUL), is_last=True)
     assert len(lease().deliveries) == 60 - HANDFUL
     # And what is published while it is there waits in Redis
-    backlog.release(LANE, ids(60))
+    backlog.remove(LANE, ids(60))
     offer(backlog, *ids(60, start=60))
     assert waiting(backlog) == 60
     # But when it is away for long, then only a handful does
     assert len(lease().deliveries) == 60
-    backlog.release(LANE, ids(60, start=60))
+    backlog.remove(LANE, ids(60, start=60))
     lane_change(backlog, LANE, pumped_ms=time.time() * 1000 - PULLER_AWAY_MS - 1000)
     offer(backlog, *ids(60, start=120))
     assert waiting(backlog) == HANDFUL

@@ -49,7 +49,7 @@ def round_trips(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         yield sent
 
 
-def lanes_make(count: int, *, each: int = 1) -> list[Lane]:
+def make_lanes(count: int, *, each: int = 1) -> list[Lane]:
     """Store push subscriptions with messages that wait in the database; Redis knows their lanes, and no message."""
     project = Project.objects.get(project_id="shop")
     topic = Topic.objects.get()
@@ -111,7 +111,7 @@ def test_a_wipe_while_redis_is_rebuilt_is_noticed(shop: None, monkeypatch: pytes
 
 def test_ten_thousand_lanes_are_audited_in_fifty_round_trips(shop: None, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given lanes with a message each, all of which Redis has
-    lanes = lanes_make(LANES)
+    lanes = make_lanes(LANES)
     pipe = default_backlog().client.pipeline(transaction=False)
     for lane in lanes:
         pipe.hset(lane.places_key, str(FIRST), "b")
@@ -128,7 +128,7 @@ def test_a_delivery_that_is_missing_in_redis_is_found_in_any_lane(shop: None, mo
     # Given lanes with more messages than the first statement compares, of which Redis lacks one in some lanes
     monkeypatch.setattr(reconcile, "FIRST_IDS", 3)
     monkeypatch.setattr(reconcile, "LANES_CHUNK", 2)
-    lanes = lanes_make(5, each=8)
+    lanes = make_lanes(5, each=8)
     missing = {lanes[0]: 0, lanes[2]: 2, lanes[3]: 7}
     for lane in lanes:
         page_offer(lane, *(number for number in range(8) if missing.get(lane) != number))
@@ -144,7 +144,7 @@ def test_a_delivery_that_is_missing_in_redis_is_found_in_any_lane(shop: None, mo
 def test_a_delivery_that_is_settled_while_the_audit_runs_is_not_missing(
     shop: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lanes_make(3, each=2)
+    make_lanes(3, each=2)
     look = type(default_backlog()).missing
 
     def look_then_settle(*args: Any) -> Any:
@@ -157,7 +157,7 @@ def test_a_delivery_that_is_settled_while_the_audit_runs_is_not_missing(
 
 
 def test_lanes_of_deleted_and_detached_subscriptions_are_purged(shop: None) -> None:
-    lanes = lanes_make(4, each=2)
+    lanes = make_lanes(4, each=2)
     Subscription.objects.filter(pk=lanes[1].subscription_id).delete()
     detach_subscription(name=Subscription.objects.get(pk=lanes[3].subscription_id).name)
     assert reconcile.purge_gone() == 2
@@ -171,7 +171,7 @@ def test_deliveries_that_a_lane_drops_while_the_audit_runs_are_not_missing(
     shop: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a lane in which two messages wait
-    lane = lanes_make(1, each=2)[0]
+    lane = make_lanes(1, each=2)[0]
     page_offer(lane, 0, 1)
     backlog, look = default_backlog(), lanerows.oldest_ids
     settings = reconcile.settings_of([lane.subscription_id])[lane.subscription_id]
@@ -187,7 +187,7 @@ def test_deliveries_that_a_lane_drops_while_the_audit_runs_are_not_missing(
 
 
 def test_a_lane_that_outlives_its_subscription_is_forgotten(shop: None) -> None:
-    lanes = lanes_make(2, each=0)
+    lanes = make_lanes(2, each=0)
     Subscription.objects.filter(pk=lanes[1].subscription_id).delete()
     assert reconcile.audit() == 0
     assert default_backlog().lanes() == [lanes[0]]
@@ -195,7 +195,7 @@ def test_a_lane_that_outlives_its_subscription_is_forgotten(shop: None) -> None:
 
 def test_the_sweep_writes_only_where_something_has_expired(shop: None) -> None:
     # Given lanes whose messages are long past their retention, and one whose message is young
-    lanes = lanes_make(3)
+    lanes = make_lanes(3)
     young = first_id_at(time.time_ns() // 1_000_000)
     Delivery.objects.filter(subscription_id=lanes[0].subscription_id).update(message_id=young)
     # When they are swept
@@ -208,7 +208,7 @@ def test_the_sweep_writes_only_where_something_has_expired(shop: None) -> None:
 
 def test_the_shards_cover_every_lane_once(shop: None) -> None:
     # Given lanes of which Redis lacks each message
-    lanes_make(3 * SHARDS)
+    make_lanes(3 * SHARDS)
     # When the shards are audited one after the other, then each repairs its part
     assert [reconcile.audit(shard=shard) for shard in range(SHARDS)] == [3] * SHARDS
     assert reconcile.audit() == 0
@@ -218,7 +218,7 @@ def test_a_sweep_that_was_frozen_heeds_a_retention_that_was_prolonged_meanwhile(
     shop: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a message that is eight days old, one more than its subscription keeps
-    lane = lanes_make(1)[0]
+    lane = make_lanes(1)[0]
     old = first_id_at(time.time_ns() // 1_000_000 - 8 * 86_400_000)
     Delivery.objects.update(message_id=old)
     settings_of = reconcile.settings_of

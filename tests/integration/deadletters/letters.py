@@ -15,7 +15,7 @@ TOPIC = "projects/shop/topics/orders"
 LETTERS = "projects/shop/topics/letters"
 
 
-def source_create(api: Api, *, has_reader: bool = True, **fields: Any) -> Subscription:
+def create_source(api: Api, *, has_reader: bool = True, **fields: Any) -> Subscription:
     """Create the push subscription `worker` with the dead-letter topic `letters` and its pull subscription `reader`."""
     api.create("topics/orders")
     api.create("topics/letters")
@@ -27,7 +27,7 @@ def source_create(api: Api, *, has_reader: bool = True, **fields: Any) -> Subscr
     return Subscription.objects.select_related("project", "topic__project").get(subscription_id="worker")
 
 
-def letters_create(api: Api, source: Subscription, count: int, *, result: str = "503", **fields: Any) -> list[int]:
+def create_letters(api: Api, source: Subscription, count: int, *, result: str = "503", **fields: Any) -> list[int]:
     """Publish messages, and forward them as if their last attempt had been nacked; return the ids of the dead letters.
 
     The messages' data are `0`, `1` and so on.

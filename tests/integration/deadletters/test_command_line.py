@@ -8,7 +8,7 @@ from pytest_django.live_server_helper import LiveServer
 from deliveries.deadletters import jobs
 from deliveries.models import DeadLetter, DeadLetterJob
 from subscriptions.cli.main import main
-from tests.integration.deadletters.letters import letters_create, source_create
+from tests.integration.deadletters.letters import create_letters, create_source
 from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -18,8 +18,8 @@ def test_dead_letters_are_listed_redriven_and_discarded(
     redis_url: str, live_server: LiveServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     api = Api()
-    source = source_create(api)
-    first, second, third = letters_create(api, source, 3)
+    source = create_source(api)
+    first, second, third = create_letters(api, source, 3)
     common = [source.name, f"--url={live_server.url}"]
     assert main(["dead-letters", "list", *common]) == 0
     lines = capsys.readouterr().out.splitlines()

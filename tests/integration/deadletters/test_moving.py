@@ -17,7 +17,7 @@ from pushhub.common.principals import OPERATOR, Principal
 from subscriptions.iam import grants
 from subscriptions.models import Subscription
 from subscriptions.models.iam import AuditEntry
-from tests.integration.deadletters.letters import LETTERS, letters_create, owed_to, pull_messages, source_create
+from tests.integration.deadletters.letters import LETTERS, create_letters, create_source, owed_to, pull_messages
 from tests.ports import wait_for
 from tests.receiver import Receiver
 from tests.restapi import Api
@@ -32,7 +32,7 @@ POLICY = {"deadLetterTopic": LETTERS, "maxDeliveryAttempts": 5}
 def test_a_push_that_fails_for_good_is_listed_with_its_reason(api: Api, redis_url: str) -> None:
     with Receiver(default=503) as receiver, Worker(redis_url):
         quick = {"minimumBackoff": "0.01s", "maximumBackoff": "0.01s"}
-        source = source_create(api, pushConfig={"pushEndpoint": receiver.url}, retryPolicy=quick)
+        source = create_source(api, pushConfig={"pushEndpoint": receiver.url}, retryPolicy=quick)
         api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}]})
         wait_for(lambda: DeadLetter.objects.exists(), what="the dead letter")
     [summary] = listing.summaries(None)
@@ -41,10 +41,10 @@ def test_a_push_that_fails_for_good_is_listed_with_its_reason(api: Api, redis_ur
 
 
 def test_a_redrive_returns_the_original_message_and_removes_it_from_the_dead_letter_topic(api: Api) -> None:
-    source = source_create(api)
+    source = create_source(api)
     api.create("subscriptions/other", {"topic": source.topic.name})  # type: ignore[union-attr]
     attributes = {"lang": "en", "CloudPubSubDeadLetterSourceSubscription": "older"}
-    [letter] = letters_create(api, source, 1, attributes=attributes, orderingKey="k")
+    [letter] = create_letters(api, source, 1, attributes=attributes, orderingKey="k")
     assert owed_to("worker") == []
     assert move_letters(source, [letter], action=Action.REDRIVE, caller=OPERATOR) == 1
     [delivery] = Delivery.objects.filter(subscription=source).select_related("message")
@@ -66,8 +66,8 @@ def api_attributes(message: Message) -> dict[str, str]:
 
 
 def test_discarded_dead_letters_are_deleted_and_the_audit_log_has_an_entry(api: Api) -> None:
-    source = source_create(api)
-    first, second = letters_create(api, source, 2)
+    source = create_source(api)
+    first, second = create_letters(api, source, 2)
     assert move_letters(source, [first], action=Action.DISCARD, caller=OPERATOR) == 1
     assert owed_to("worker") == []
     assert owed_to("reader") == ["1"]
@@ -77,19 +77,19 @@ def test_discarded_dead_letters_are_deleted_and_the_audit_log_has_an_entry(api: 
 
 
 def test_subscriptions_of_the_dead_letter_topic_that_the_caller_may_not_pull_from_keep_their_copy(api: Api) -> None:
-    source = source_create(api)
+    source = create_source(api)
     api.create("subscriptions/foreign", {"topic": LETTERS})
     for name in ("worker", "reader"):
         row = Subscription.objects.get(subscription_id=name)
         grants.grant_role(row, role="roles/pubsub.subscriber", member=ADA.member)
-    [letter] = letters_create(api, source, 1)
+    [letter] = create_letters(api, source, 1)
     move_letters(source, [letter], action=Action.REDRIVE, caller=ADA)
     assert (owed_to("worker"), owed_to("reader"), owed_to("foreign")) == (["0"], [], ["0"])
 
 
 def test_a_dead_letter_that_a_subscriber_acknowledges_is_no_longer_listed(api: Api) -> None:
-    source = source_create(api)
-    letters = letters_create(api, source, 2)
+    source = create_source(api)
+    letters = create_letters(api, source, 2)
     [received] = pull_messages(api, "reader", 1)
     api.post("subscriptions/reader:acknowledge", {"ackIds": [received["ackId"]]})
     [unsettled_id] = listing.unsettled(source).values_list("message_id", flat=True)
@@ -99,8 +99,8 @@ def test_a_dead_letter_that_a_subscriber_acknowledges_is_no_longer_listed(api: A
 
 
 def test_the_sweep_forgets_acknowledged_dead_letters_only(api: Api) -> None:
-    source = source_create(api)
-    letters_create(api, source, 2)
+    source = create_source(api)
+    create_letters(api, source, 2)
     [received] = pull_messages(api, "reader", 1)
     api.post("subscriptions/reader:acknowledge", {"ackIds": [received["ackId"]]})
     assert listing.sweep_settled() == 0
@@ -109,15 +109,15 @@ def test_the_sweep_forgets_acknowledged_dead_letters_only(api: Api) -> None:
 
 def test_a_dead_letter_topic_without_a_subscription_loses_nothing(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sweep of settled messages keeps a dead letter until its retention is over; then both sweeps remove it."""
-    source = source_create(api, has_reader=False)
-    [letter] = letters_create(api, source, 1)
+    source = create_source(api, has_reader=False)
+    [letter] = create_letters(api, source, 1)
     monkeypatch.setattr(sweep, "SETTLED_GRACE_MS", -60_000)
     sweep.sweep_settled()
     listing.sweep_settled()
     assert Message.objects.filter(pk=letter).exists()
     assert move_letters(source, [letter], action=Action.REDRIVE, caller=OPERATOR) == 1
     assert owed_to("worker") == ["0"]
-    [letter] = letters_create(api, source, 1)
+    [letter] = create_letters(api, source, 1)
     Subscription.objects.filter(pk=source.pk).update(message_retention_seconds=0)
     wait_for(lambda: listing.sweep_settled() == 0 and not DeadLetter.objects.exists(), what="the end of its retention")
     sweep.sweep_settled()
@@ -125,8 +125,8 @@ def test_a_dead_letter_topic_without_a_subscription_loses_nothing(api: Api, monk
 
 
 def test_a_redrive_that_cannot_be_delivered_changes_nothing(api: Api) -> None:
-    source = source_create(api)
-    letters = letters_create(api, source, 2)
+    source = create_source(api)
+    letters = create_letters(api, source, 2)
     api.post("subscriptions/worker:detach", {})
     source = Subscription.objects.select_related("project", "topic__project").get(pk=source.pk)
     for move in (
@@ -141,8 +141,8 @@ def test_a_redrive_that_cannot_be_delivered_changes_nothing(api: Api) -> None:
 
 
 def test_a_dead_letter_that_no_longer_passes_the_filter_stays(api: Api) -> None:
-    source = source_create(api)
-    [letter] = letters_create(api, source, 1)
+    source = create_source(api)
+    [letter] = create_letters(api, source, 1)
     Subscription.objects.filter(pk=source.pk).update(filter='attributes.lang = "en"')
     with pytest.raises(FailedPrecondition, match="filter"):
         move_letters(source, [letter], action=Action.REDRIVE, caller=OPERATOR)
@@ -151,9 +151,9 @@ def test_a_dead_letter_that_no_longer_passes_the_filter_stays(api: Api) -> None:
 
 
 def test_what_was_moved_before_a_failure_is_in_the_audit_log(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = source_create(api)
-    passing = letters_create(api, source, 1, attributes={"lang": "en"})
-    letters = [*passing, *letters_create(api, source, 1)]
+    source = create_source(api)
+    passing = create_letters(api, source, 1, attributes={"lang": "en"})
+    letters = [*passing, *create_letters(api, source, 1)]
     Subscription.objects.filter(pk=source.pk).update(filter='attributes.lang = "en"')
     monkeypatch.setattr(moving, "BATCH", 1)
     with pytest.raises(FailedPrecondition, match="filter"):
@@ -177,11 +177,11 @@ class Ticks:
 
 
 def test_a_job_moves_all_at_its_rate_and_leaves_later_dead_letters(api: Api) -> None:
-    source = source_create(api)
-    letters_create(api, source, 7)
+    source = create_source(api)
+    create_letters(api, source, 7)
     ticks = Ticks()
     job = jobs.begin_job(source, action=Action.REDRIVE, rate=2, caller=OPERATOR)
-    [later_id] = letters_create(api, source, 1)
+    [later_id] = create_letters(api, source, 1)
     assert [ticks.later(1), ticks.later(1), ticks.later(1.5)] == [2, 2, 3]
     ticks.later(1)
     job.refresh_from_db()
@@ -192,16 +192,16 @@ def test_a_job_moves_all_at_its_rate_and_leaves_later_dead_letters(api: Api) -> 
 
 
 def test_a_job_keeps_its_rate_on_average(api: Api) -> None:
-    source = source_create(api)
-    letters_create(api, source, 9)
+    source = create_source(api)
+    create_letters(api, source, 9)
     ticks = Ticks()
     jobs.begin_job(source, action=Action.DISCARD, rate=1, caller=OPERATOR)
     assert [ticks.later(seconds) for seconds in (1, 1.75, 1.75, 0.5, 1.75)] == [1, 1, 2, 1, 1]
 
 
 def test_a_job_for_chosen_dead_letters_moves_only_those_at_its_rate(api: Api) -> None:
-    source = source_create(api)
-    letters = letters_create(api, source, 5)
+    source = create_source(api)
+    letters = create_letters(api, source, 5)
     settled_id = letters[4]
     move_letters(source, [settled_id], action=Action.DISCARD, caller=OPERATOR)
     chosen_ids = [letters[3], letters[1], letters[1], letters[0], settled_id, 7]
@@ -219,8 +219,8 @@ def test_a_job_for_chosen_dead_letters_moves_only_those_at_its_rate(api: Api) ->
 
 def test_a_job_survives_a_crash_between_any_two_steps(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the process dies before a commit, or after it and before Redis is told, each message still comes back once."""
-    source = source_create(api)
-    letters_create(api, source, 6)
+    source = create_source(api)
+    create_letters(api, source, 6)
     job = jobs.begin_job(source, action=Action.REDRIVE, rate=2, caller=OPERATOR)
     ticks = Ticks()
     save = DeadLetterJob.save
@@ -247,11 +247,11 @@ def _die(*_: Any, **__: Any) -> None:
 
 
 def test_a_job_that_fails_keeps_no_other_from_its_turn(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = source_create(api)
+    source = create_source(api)
     api.create("subscriptions/second", {"topic": source.topic.name, "deadLetterPolicy": POLICY})  # type: ignore[union-attr]
     second = Subscription.objects.select_related("project", "topic__project").get(subscription_id="second")
     for each in (source, second):
-        letters_create(api, each, 1)
+        create_letters(api, each, 1)
     jobs.begin_job(source, action=Action.REDRIVE, rate=2, caller=OPERATOR)
     jobs.begin_job(second, action=Action.DISCARD, rate=2, caller=OPERATOR)
     monkeypatch.setattr(moving, "check_redrivable", _die)
@@ -261,8 +261,8 @@ def test_a_job_that_fails_keeps_no_other_from_its_turn(api: Api, monkeypatch: py
 
 
 def test_a_job_can_be_stopped_and_only_one_runs_at_a_time(api: Api) -> None:
-    source = source_create(api)
-    letters_create(api, source, 5)
+    source = create_source(api)
+    create_letters(api, source, 5)
     jobs.begin_job(source, action=Action.DISCARD, rate=2, caller=OPERATOR)
     with pytest.raises(FailedPrecondition, match="already"):
         jobs.begin_job(source, action=Action.REDRIVE, rate=2, caller=OPERATOR)
@@ -279,8 +279,8 @@ def test_a_job_can_be_stopped_and_only_one_runs_at_a_time(api: Api) -> None:
 
 def test_only_the_latest_job_of_a_subscription_is_kept(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """And a tick that has read an earlier one moves nothing for it."""
-    source = source_create(api)
-    letters_create(api, source, 2)
+    source = create_source(api)
+    create_letters(api, source, 2)
     earlier = jobs.begin_job(source, action=Action.DISCARD, rate=2, caller=OPERATOR)
 
     def authorize(*_: Any) -> None:
@@ -295,8 +295,8 @@ def test_only_the_latest_job_of_a_subscription_is_kept(api: Api, monkeypatch: py
 
 
 def test_a_job_ends_when_its_owner_loses_the_permission(api: Api) -> None:
-    source = source_create(api)
-    letters_create(api, source, 3)
+    source = create_source(api)
+    create_letters(api, source, 3)
     grants.grant_role(source, role="roles/pubsub.subscriber", member=ADA.member)
     job = jobs.begin_job(source, action=Action.REDRIVE, rate=1, caller=ADA)
     ticks = Ticks()
@@ -309,8 +309,8 @@ def test_a_job_ends_when_its_owner_loses_the_permission(api: Api) -> None:
 
 
 def test_large_dead_letters_are_moved_in_small_transactions(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = source_create(api)
-    letters = letters_create(api, source, 4)
+    source = create_source(api)
+    letters = create_letters(api, source, 4)
     monkeypatch.setattr(moving, "BATCH_BYTES", 2 * 250)
     sizes = [len(batch) for batch in moving.batches(letters)]
     assert sum(sizes) == 4

@@ -9,7 +9,7 @@ import pytest
 from deliveries import tasks
 from deliveries.deadletters import jobs
 from deliveries.models import DeadLetter, DeadLetterJob
-from tests.integration.deadletters.letters import letters_create, owed_to, source_create
+from tests.integration.deadletters.letters import create_letters, create_source, owed_to
 from tests.restapi import Api
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_url")]
@@ -18,8 +18,8 @@ WORKER = "subscriptions/worker"
 
 
 def test_dead_letters_are_listed_in_pages(api: Api) -> None:
-    source = source_create(api)
-    letters = letters_create(api, source, 3)
+    source = create_source(api)
+    letters = create_letters(api, source, 3)
     first = api.get(f"{WORKER}/deadLetters?pageSize=2").body
     second = api.get(f"{WORKER}/deadLetters?pageSize=2&pageToken={first['nextPageToken']}").body
     listed = [letter["messageId"] for page in (first, second) for letter in page["deadLetters"]]
@@ -31,8 +31,8 @@ def test_dead_letters_are_listed_in_pages(api: Api) -> None:
 
 
 def test_dead_letters_are_redriven_and_discarded_by_id_or_all_at_a_rate(api: Api) -> None:
-    source = source_create(api)
-    first, second, *_ = letters_create(api, source, 4)
+    source = create_source(api)
+    first, second, *_ = create_letters(api, source, 4)
     assert api.post(f"{WORKER}:redriveDeadLetters", {"messageIds": [str(first)]}).body == {"messages": 1}
     assert api.post(f"{WORKER}:discardDeadLetters", {"messageIds": [str(second), "7"]}).body == {"messages": 1}
     assert api.post(f"{WORKER}:redriveDeadLetters", {"all": True, "messagesPerSecond": 5}).body == {"messages": 2}
@@ -43,7 +43,7 @@ def test_dead_letters_are_redriven_and_discarded_by_id_or_all_at_a_rate(api: Api
 
 @pytest.mark.parametrize("method", ["redriveDeadLetters", "discardDeadLetters", "deadLetterMessages", "skipMessages"])
 def test_a_field_that_a_method_does_not_have_is_refused_and_nothing_is_moved(api: Api, method: str) -> None:
-    [letter] = letters_create(api, source_create(api), 1)
+    [letter] = create_letters(api, create_source(api), 1)
     answer = api.post(f"{WORKER}:{method}", {"messageIds": [str(letter)], "dryRun": True})
     assert (answer.error["status"], answer.fields) == ("INVALID_ARGUMENT", ["dryRun"])
     assert 'Unknown name "dryRun"' in answer.error["message"]
@@ -53,8 +53,8 @@ def test_a_field_that_a_method_does_not_have_is_refused_and_nothing_is_moved(api
 def test_the_timed_task_sends_one_for_each_shard_that_has_orders(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[int] = []
     monkeypatch.setattr(tasks.advance_dead_letters, "apply_async", lambda args, **_: sent.extend(args))
-    source = source_create(api)
-    letters_create(api, source, 1)
+    source = create_source(api)
+    create_letters(api, source, 1)
     assert tasks.advance_dead_letters() == 0
     api.post(f"{WORKER}:redriveDeadLetters", {"all": True, "messagesPerSecond": 1})
     assert tasks.advance_dead_letters() == 1
@@ -65,8 +65,8 @@ def test_the_timed_task_sends_one_for_each_shard_that_has_orders(api: Api, monke
 
 
 def test_dead_letters_chosen_by_id_are_moved_at_the_requested_rate(api: Api) -> None:
-    source = source_create(api)
-    first, second, third = letters_create(api, source, 3)
+    source = create_source(api)
+    first, second, third = create_letters(api, source, 3)
     body = {"messageIds": [str(first), str(third)], "messagesPerSecond": 1}
     assert api.post(f"{WORKER}:redriveDeadLetters", body).body == {"messages": 2}
     assert owed_to("worker") == []
@@ -97,8 +97,8 @@ def test_dead_letters_chosen_by_id_are_moved_at_the_requested_rate(api: Api) -> 
     ],
 )
 def test_bad_requests_name_their_field_and_change_nothing(api: Api, body: dict[str, Any], field: str) -> None:
-    source = source_create(api)
-    letters_create(api, source, 1)
+    source = create_source(api)
+    create_letters(api, source, 1)
     answer = api.post(f"{WORKER}:discardDeadLetters", body)
     assert (answer.status, answer.fields) == (400, [field])
     assert DeadLetter.objects.count() == 1

@@ -8,7 +8,7 @@ import pytest
 
 from deliveries.models import Segment, ShippedSegment
 from tests.objectstores import BUCKET, STORES
-from tests.pipeline.ground import assert_counted, segments_make
+from tests.pipeline.ground import assert_counted, make_segments
 from tests.ports import free_port, wait_for
 from tests.workers import Worker
 
@@ -34,7 +34,7 @@ def test_the_segments_of_two_machines_are_counted_once_although_one_dies(
         monkeypatch.setenv(name, value)
     # Given a bucket, and two machines with segments of their own, which they ship and count
     numbers = {"a": range(6), "b": range(100, 106)}
-    paths = {name: segments_make(tmp_path / "copies", numbers[name], seed=len(name)) for name in numbers}
+    paths = {name: make_segments(tmp_path / "copies", numbers[name], seed=len(name)) for name in numbers}
 
     def put(name: str, count: int) -> None:
         """Seal segments into the journal of a machine."""

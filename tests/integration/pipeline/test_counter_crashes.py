@@ -13,7 +13,7 @@ from deliveries.models import MetricMinute, Segment
 from deliveries.telemetry.counting.embedded import EmbeddedCounter
 from tests import preloaded
 from tests.pipeline.crashing import count_embedded
-from tests.pipeline.ground import assert_counted, segments_make, truth_of
+from tests.pipeline.ground import assert_counted, make_segments, truth_of
 from tests.workers import database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -52,7 +52,7 @@ def test_segments_are_counted_once_despite_crashes(tmp_path: Path) -> None:
     paths: list[Path] = []
     crashes = [(point, number) for number in (1, 3) for point in ("inside", "after")]
     for turn, (point, number) in enumerate(crashes):
-        paths += segments_make(tmp_path, [len(crashes) - turn, 100 + turn], seed=20, count=10)
+        paths += make_segments(tmp_path, [len(crashes) - turn, 100 + turn], seed=20, count=10)
         assert count_and_die(tmp_path, point, number) == -signal.SIGKILL, (point, number)
 
     assert Segment.objects.filter(state="counting").exists(), "the last process left segments that are partly counted"
@@ -65,13 +65,13 @@ def test_a_partly_counted_segment_is_continued_in_another_batch(tmp_path: Path) 
     """Given a batch of which some transactions were committed, when its segments are counted in other batches, then
     sums that were added before are not added again.
     """
-    paths = segments_make(tmp_path, range(4), seed=21, count=10)
+    paths = make_segments(tmp_path, range(4), seed=21, count=10)
     assert count_and_die(tmp_path, "after", 2) == -signal.SIGKILL
     added = sum(row.count for row in MetricMinute.objects.all())
     assert 0 < added < sum(values[0] for values in truth_of(paths, seconds=60).values())
     hidden = paths[0].with_name(f".{paths[0].name}")
     paths[0].rename(hidden)
-    paths += segments_make(tmp_path, range(4, 7), seed=21, count=10)
+    paths += make_segments(tmp_path, range(4, 7), seed=21, count=10)
 
     EmbeddedCounter(tmp_path).turn()
     hidden.rename(paths[0])

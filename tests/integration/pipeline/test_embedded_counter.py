@@ -25,7 +25,7 @@ from deliveries.telemetry.counting.segments import QUARANTINE
 from deliveries.telemetry.journal import files
 from deliveries.telemetry.journal.columns import Rows
 from deliveries.telemetry.series.coverage import counting
-from tests.pipeline.ground import BEGIN, assert_counted, pages_damage, segments_make, write_segment
+from tests.pipeline.ground import BEGIN, assert_counted, make_segments, pages_damage, write_segment
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -44,7 +44,7 @@ def line(clock: Clock) -> str:
 
 def test_segments_become_metrics(tmp_path: Path) -> None:
     """Given segments over the end of an hour, when they are counted, then the sums are those added up by hand."""
-    paths = segments_make(tmp_path, range(8), seed=1)
+    paths = make_segments(tmp_path, range(8), seed=1)
     counter = EmbeddedCounter(tmp_path)
 
     assert counter.turn() == 8
@@ -54,10 +54,10 @@ def test_segments_become_metrics(tmp_path: Path) -> None:
 
 
 def test_late_segments_are_counted_and_known_ones_are_not_counted_again(tmp_path: Path) -> None:
-    paths = segments_make(tmp_path, range(6, 9), seed=2)
+    paths = make_segments(tmp_path, range(6, 9), seed=2)
     counter = EmbeddedCounter(tmp_path)
     counter.turn()
-    paths += segments_make(tmp_path, range(3), seed=2)
+    paths += make_segments(tmp_path, range(3), seed=2)
 
     assert counter.turn() == 3
     assert EmbeddedCounter(tmp_path).turn() == 0, "a new process finds them in the ledger"
@@ -67,7 +67,7 @@ def test_late_segments_are_counted_and_known_ones_are_not_counted_again(tmp_path
 
 def test_a_turn_ends_in_the_midst_of_a_batch(tmp_path: Path) -> None:
     """Given a time of which half is over after a few files of a batch, then these are counted, and the others later."""
-    paths = segments_make(tmp_path, range(FILES_A_BATCH), seed=3, count=2)
+    paths = make_segments(tmp_path, range(FILES_A_BATCH), seed=3, count=2)
     ticks = iter(range(1000))
     counter = EmbeddedCounter(tmp_path, monotonic=lambda: float(next(ticks)))
 
@@ -82,7 +82,7 @@ def test_a_turn_ends_in_the_midst_of_a_segment(tmp_path: Path, monkeypatch: pyte
     """Given a segment that takes several transactions, when a turn ends after each, then it is counted once."""
     monkeypatch.setattr(ledger, "FIRST_KEYS", 1)
     monkeypatch.setattr(ledger, "MOST_KEYS", 1)
-    paths = segments_make(tmp_path, range(1), seed=3, count=20)
+    paths = make_segments(tmp_path, range(1), seed=3, count=20)
     counter = EmbeddedCounter(tmp_path)
 
     counts = [counter.turn(seconds=0.0)]
@@ -99,7 +99,7 @@ def test_a_turn_ends_in_the_midst_of_a_segment(tmp_path: Path, monkeypatch: pyte
 
 def test_a_turn_ends_in_time_and_the_next_one_continues(tmp_path: Path) -> None:
     """Given more segments than fit a turn, when turns follow each other, then all segments are counted."""
-    paths = segments_make(tmp_path, range(FILES_A_BATCH + 3), seed=3, count=2)
+    paths = make_segments(tmp_path, range(FILES_A_BATCH + 3), seed=3, count=2)
     ticks = iter(range(1000))
     counter = EmbeddedCounter(tmp_path, monotonic=lambda: float(next(ticks)))
 
@@ -115,8 +115,8 @@ def test_files_that_cannot_be_counted_are_put_into_quarantine(tmp_path: Path) ->
     """Given good segments among truncated, foreign and damaged ones and two without a valid time, when the folder is
     counted, then the good ones count, and the others are in quarantine, each with its reason.
     """
-    good = segments_make(tmp_path, range(3), seed=4)
-    truncated, foreign, damaged = segments_make(tmp_path, range(3, 6), seed=4)
+    good = make_segments(tmp_path, range(3), seed=4)
+    truncated, foreign, damaged = make_segments(tmp_path, range(3, 6), seed=4)
     truncated.write_bytes(truncated.read_bytes()[:-100])
     pq.write_table(pa.table({"event": ["push"], "a": [1]}), foreign)
     pages_damage(damaged)
@@ -139,7 +139,7 @@ def test_files_that_cannot_be_counted_are_put_into_quarantine(tmp_path: Path) ->
 def test_a_segment_that_disappears_while_it_waits_does_not_stop_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paths = segments_make(tmp_path, range(3), seed=5)
+    paths = make_segments(tmp_path, range(3), seed=5)
     real = embedded.segment_sums
     monkeypatch.setattr(embedded, "segment_sums", lambda path: paths[1].unlink(missing_ok=True) or real(path))
 
@@ -150,7 +150,7 @@ def test_a_segment_that_disappears_while_it_waits_does_not_stop_the_others(
 
 def test_a_disk_that_fails_leaves_the_segments_for_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a read error that is not the file's fault, then no segment is quarantined, and the next turn counts all."""
-    paths = segments_make(tmp_path, range(2), seed=6)
+    paths = make_segments(tmp_path, range(2), seed=6)
     counter = EmbeddedCounter(tmp_path)
 
     def fail(path: Path) -> Any:
@@ -167,7 +167,7 @@ def test_a_disk_that_fails_leaves_the_segments_for_later(tmp_path: Path, monkeyp
 
 def test_a_journal_that_cannot_be_sealed_hides_no_segments_from_the_rollup(tmp_path: Path) -> None:
     (tmp_path / files.OPEN / "a-1-0000000000001-1.journal").mkdir(parents=True)
-    [segment] = segments_make(tmp_path, range(1), seed=5, count=2)
+    [segment] = make_segments(tmp_path, range(1), seed=5, count=2)
     rollup = Rollup(tmp_path, session=Mock())
 
     rollup._look()
@@ -177,7 +177,7 @@ def test_a_journal_that_cannot_be_sealed_hides_no_segments_from_the_rollup(tmp_p
 
 def test_a_footer_that_cannot_be_read_now_is_read_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a process without free file handles, then no segment is quarantined, and the next turn counts all."""
-    paths = segments_make(tmp_path, range(2), seed=6)
+    paths = make_segments(tmp_path, range(2), seed=6)
     counter = EmbeddedCounter(tmp_path)
 
     def fail(*_: Any, **__: Any) -> Any:
@@ -199,7 +199,7 @@ def test_segments_that_were_found_in_an_outage_are_counted_after_it(
     """Given a database that is away between the listing of a folder and the look into the ledger, then the next turn
     finds the same segments.
     """
-    paths = segments_make(tmp_path, range(2), seed=6)
+    paths = make_segments(tmp_path, range(2), seed=6)
     counter = EmbeddedCounter(tmp_path)
 
     def fail(names: Any) -> Any:
@@ -217,7 +217,7 @@ def test_segments_that_were_found_in_an_outage_are_counted_after_it(
 def test_a_file_that_cannot_be_put_aside_does_not_hide_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paths = segments_make(tmp_path, range(3), seed=6)
+    paths = make_segments(tmp_path, range(3), seed=6)
     paths[0].write_bytes(b"damaged")
     counter = EmbeddedCounter(tmp_path)
 
@@ -235,7 +235,7 @@ def test_a_file_that_cannot_be_put_aside_does_not_hide_the_others(
 
 def test_the_oldest_segments_of_all_processes_are_counted_first(tmp_path: Path) -> None:
     """Given a process whose name comes first and whose segment is the youngest, then the others are counted first."""
-    paths = segments_make(tmp_path, range(3), seed=6)
+    paths = make_segments(tmp_path, range(3), seed=6)
     youngest = paths[2].rename(paths[2].with_name(paths[2].name.replace("host-1-", "a-1-")))
     ticks = iter(range(1000))
     counter = EmbeddedCounter(tmp_path, monotonic=lambda: float(next(ticks)))
@@ -245,7 +245,7 @@ def test_the_oldest_segments_of_all_processes_are_counted_first(tmp_path: Path) 
 
 
 def test_segments_of_an_older_release_are_counted(tmp_path: Path) -> None:
-    [path] = segments_make(tmp_path, [1], seed=7)
+    [path] = make_segments(tmp_path, [1], seed=7)
     pq.write_table(pq.read_table(path).drop_columns(["host", "bytes", "worker", "schema_version"]), path)
 
     EmbeddedCounter(tmp_path).turn()
@@ -276,11 +276,11 @@ def test_an_attempt_that_was_given_up_is_no_push(tmp_path: Path) -> None:
 
 def test_a_segment_that_comes_right_after_a_look_is_found(tmp_path: Path) -> None:
     """Given a segment within the same tick of the disk's clock as the look before, then the next look finds it."""
-    [first] = segments_make(tmp_path, range(1), seed=4, count=2)
+    [first] = make_segments(tmp_path, range(1), seed=4, count=2)
     ticked = first.parent.stat().st_mtime_ns
     counter = EmbeddedCounter(tmp_path)
     assert counter.turn() == 1
-    segments_make(tmp_path, range(1, 2), seed=4, count=2)
+    make_segments(tmp_path, range(1, 2), seed=4, count=2)
     os.utime(first.parent, ns=(ticked, ticked))
 
     assert counter.turn() == 1
@@ -302,11 +302,11 @@ def test_spark_takes_over_and_hands_back(tmp_path: Path, caplog: pytest.LogCaptu
     clock = Clock()
     counter = EmbeddedCounter(tmp_path, clock=clock)
     spark = Lease(Counter.SPARK, clock=clock)
-    paths = segments_make(tmp_path, [1], seed=8)
+    paths = make_segments(tmp_path, [1], seed=8)
     assert counter.turn() == 1
 
     spark.take()
-    paths += segments_make(tmp_path, [2], seed=8)
+    paths += make_segments(tmp_path, [2], seed=8)
     assert counter.turn() == 0
     clock.now += LEASE - timedelta(seconds=1)
     assert counter.turn() == 0
@@ -318,7 +318,7 @@ def test_spark_takes_over_and_hands_back(tmp_path: Path, caplog: pytest.LogCaptu
     assert counter.turn() == 1, "the lease has lapsed"
 
     spark.take()
-    paths += segments_make(tmp_path, [3], seed=8)
+    paths += make_segments(tmp_path, [3], seed=8)
     assert counter.turn() == 0
     spark.release()
     assert counter.turn() == 1, "the lease was released"
@@ -337,7 +337,7 @@ def test_spark_takes_over_and_hands_back(tmp_path: Path, caplog: pytest.LogCaptu
 
 def test_a_segment_that_both_count_is_counted_once(tmp_path: Path) -> None:
     """Given a counter that has listed segments, when another one counts them first, then they are not added again."""
-    paths = segments_make(tmp_path, range(3), seed=9)
+    paths = make_segments(tmp_path, range(3), seed=9)
     slow, quick = EmbeddedCounter(tmp_path), EmbeddedCounter(tmp_path)
     ticks = iter([0.0, 9.0])
     slow._monotonic = lambda: next(ticks)
@@ -358,11 +358,11 @@ def test_the_state_says_up_to_when_segments_are_counted(tmp_path: Path) -> None:
     counter.turn()
     assert line(clock) == "counted up to 14:05, 0 segments waiting, by the embedded counter"
 
-    [path] = segments_make(tmp_path, [0], seed=10)
+    [path] = make_segments(tmp_path, [0], seed=10)
     counter.turn(seconds=0)
     assert line(clock) == "counted up to 04:57, 1 segment waiting, by the embedded counter"
 
-    Lease(Counter.SPARK, clock=clock).renew([path.name, segments_make(tmp_path, [13], seed=10)[0].name])
+    Lease(Counter.SPARK, clock=clock).renew([path.name, make_segments(tmp_path, [13], seed=10)[0].name])
     assert line(clock) == "counted up to 04:57, 2 segments waiting, by Spark"
 
     clock.now += timedelta(days=1)
@@ -388,7 +388,7 @@ def test_a_counter_that_is_behind_logs_it_once_a_minute(tmp_path: Path, caplog: 
     caplog.set_level(logging.INFO)
     clock = Clock()
     counter = EmbeddedCounter(tmp_path, clock=clock)
-    segments_make(tmp_path, [0], seed=11)
+    make_segments(tmp_path, [0], seed=11)
     for _ in range(13):
         counter.turn(seconds=0)
         clock.now += timedelta(seconds=10)
@@ -399,7 +399,7 @@ def test_a_counter_that_is_behind_logs_it_once_a_minute(tmp_path: Path, caplog: 
 
 def test_the_task_counts_the_journal(tmp_path: Path, settings: Any) -> None:
     settings.JOURNAL = str(tmp_path)
-    paths = segments_make(tmp_path, range(2), seed=12)
+    paths = make_segments(tmp_path, range(2), seed=12)
 
     assert tasks.count_segments() == 2
     settings.JOURNAL = ""

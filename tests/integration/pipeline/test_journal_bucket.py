@@ -22,7 +22,7 @@ from deliveries.telemetry.series.expiry import expire_segments
 from pushhub.common import stores
 from pushhub.common.stores import Store
 from tests.objectstores import BUCKET, SECRET, STORES, ObjectStore
-from tests.pipeline.ground import BEGIN, assert_counted, segments_make
+from tests.pipeline.ground import BEGIN, assert_counted, make_segments
 from tests.ports import free_port
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_url")]
@@ -55,7 +55,7 @@ def port(kind: ObjectStore, monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_
 
 def segments_seal(tmp_path: Path, count: int) -> list[Path]:
     """Seal segments into the journal; return copies of them."""
-    paths = segments_make(tmp_path / "copies", range(count), seed=1)
+    paths = make_segments(tmp_path / "copies", range(count), seed=1)
     shutil.copytree(tmp_path / "copies", tmp_path / "journal")
     return paths
 
@@ -141,7 +141,7 @@ def test_a_segment_that_was_uploaded_before_a_crash_is_moved_again_and_counted_o
         assert tasks.count_segments() == 0
         assert_counted(paths)
 
-        lost = segments_make(tmp_path / "lost", [7], seed=2)[0]
+        lost = make_segments(tmp_path / "lost", [7], seed=2)[0]
         shutil.copytree(tmp_path / "lost", tmp_path / "journal", dirs_exist_ok=True)
         tasks.ship_segments()
         Store(settings.JOURNAL_BUCKET).delete(f"{lost.parent.parent.name}/{lost.parent.name}/{lost.name}")

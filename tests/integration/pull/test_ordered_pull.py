@@ -220,7 +220,7 @@ def test_messages_whose_acks_were_lost_before_the_database_heard_of_them_come_ag
     assert puller.pull() == ["k1", "k2"]
 
 
-@pytest.mark.parametrize(("part", "name"), [(Backlog, "release"), (statements, "delete_deliveries")])
+@pytest.mark.parametrize(("part", "name"), [(Backlog, "remove"), (statements, "delete_deliveries")])
 def test_an_ack_that_is_repeated_after_an_outage_between_its_steps_lets_its_key_go_on(
     puller: Puller, monkeypatch: pytest.MonkeyPatch, part: object, name: str
 ) -> None:

@@ -340,7 +340,7 @@ def test_a_dead_letter_of_which_redis_was_not_told_comes_no_more(api: Api, monke
         raise redis.ConnectionError("away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(late, "release", fail)
+        patch.setattr(late, "remove", fail)
         assert puller.nack(last).status == 503
     assert len(dead.pull()) == 1, "the dead letter is offered whatever becomes of Redis' note of the message"
     puller.lapse()

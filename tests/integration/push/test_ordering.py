@@ -296,7 +296,7 @@ class Model:
         """Forget what was acked for earlier generations and waits (late.py)."""
         for generation, message_ids in self.late:
             ended = [message_id for message_id in message_ids if message_id not in self.rows]
-            self.backlog.release(LANE, ended, generation=generation, only_waiting=True)
+            self.backlog.remove(LANE, ended, generation=generation, only_waiting=True)
         self.late.clear()
 
     def nack_before(self, choice: int) -> None:
@@ -312,7 +312,7 @@ class Model:
             self.acknowledged.discard(other)
             self.leased.pop(other, None)
             self.pushed.discard(other)
-        self.backlog.release(LANE, sorted(owed_no_more), generation=generation)
+        self.backlog.remove(LANE, sorted(owed_no_more), generation=generation)
         return bool(late)
 
     def nack(self, message_id: int) -> None:

@@ -61,7 +61,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return events
 
 
-def own_journal_close() -> None:
+def close_own_journal() -> None:
     """Close this process's journal, so that it is sealed too."""
     journal = journals.journal()
     assert journal is not None
@@ -81,7 +81,7 @@ def test_every_publish_and_every_attempt_is_journalled(
     ids = publish(20)
     with Worker(redis_url):
         wait_for(lambda: not Delivery.objects.exists(), what="the last ack")
-    own_journal_close()
+    close_own_journal()
 
     events = rows(folder)
 
@@ -116,7 +116,7 @@ def test_a_killed_worker_leaves_what_it_had_written(api: Api, receiver: Receiver
         )
         worker.process.send_signal(signal.SIGKILL)
         worker.process.wait()
-    own_journal_close()
+    close_own_journal()
 
     assert Counter(row["event"] for row in rows(folder))["push"] >= 1
 
@@ -130,7 +130,7 @@ def test_acks_and_nacks_of_pulled_messages_are_journalled(api: Api, folder: Path
     api.post("subscriptions/pull:acknowledge", {"ackIds": [received[0]["ackId"]]})
     modify = {"ackIds": [received[1]["ackId"]], "ackDeadlineSeconds": 0}
     api.post("subscriptions/pull:modifyAckDeadline", modify)
-    own_journal_close()
+    close_own_journal()
 
     pulled = [row for row in rows(folder) if row["event"] == "pull"]
 
@@ -151,7 +151,7 @@ def test_dead_letters_are_journalled(api: Api, folder: Path, redis_url: str) -> 
         api.create("subscriptions/push", {**body, "deadLetterPolicy": policy, "retryPolicy": quick})
         (message_id,) = publish_one()
         wait_for(lambda: not Delivery.objects.exists(), what="the dead letter")
-    own_journal_close()
+    close_own_journal()
 
     events = rows(folder)
 
@@ -178,7 +178,7 @@ def test_dead_letters_are_journalled_after_the_commit(api: Api, folder: Path) ->
             subscription_id=pk, region="local", attempts=attempts, topic_id=usable_topic_id(pk)
         )
     forwarded.announce_all()
-    own_journal_close()
+    close_own_journal()
 
     events = {(row["event"], row["subscription"] or row["topic"]): row for row in rows(folder)}
     assert set(events) == {
@@ -203,7 +203,7 @@ def test_messages_are_published_even_if_the_journal_cannot_be_written(api: Api, 
     assert (disk_alarm.reason, disk_alarm.lost) == ("Not a directory", 3)
     assert Delivery.objects.count() == 3
     assert seal_journals() == 0
-    own_journal_close()
+    close_own_journal()
 
 
 def test_gauges_record_the_state_of_each_subscription(api: Api) -> None:

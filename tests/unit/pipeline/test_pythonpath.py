@@ -9,14 +9,14 @@ import pytest
 from deliveries.pipeline.workers.pythonpath import without_archives
 
 
-def packages_make(folder: Path, *names: str) -> str:
+def make_packages(folder: Path, *names: str) -> str:
     for name in names:
         (folder / name).mkdir(parents=True)
         (folder / name / "__init__.py").touch()
     return str(folder)
 
 
-def archives_make(spark: Path) -> list[str]:
+def make_archives(spark: Path) -> list[str]:
     """Make the archives of a Spark in its folder; return them in the order in which Spark puts them on the path."""
     paths = [spark / "python" / "lib" / name for name in ("pyspark.zip", "py4j-0-src.zip")]
     paths.append(spark / "jars" / "spark-core.jar")
@@ -27,8 +27,8 @@ def archives_make(spark: Path) -> list[str]:
 
 
 def test_the_archives_of_an_installed_pyspark_leave_the_path(tmp_path: Path) -> None:
-    site = packages_make(tmp_path / "site", "pyspark", "py4j")
-    archives = archives_make(tmp_path / "site" / "pyspark")
+    site = make_packages(tmp_path / "site", "pyspark", "py4j")
+    archives = make_archives(tmp_path / "site" / "pyspark")
     other = tmp_path / "other.zip"
     other.touch()
     path = ["/service", *archives, str(other), "/no/python311.zip", site]
@@ -37,11 +37,11 @@ def test_the_archives_of_an_installed_pyspark_leave_the_path(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("installed", [(), ("pyspark",), ("pyspark", "py4j")])
 def test_the_archives_of_another_spark_stay(tmp_path: Path, installed: tuple[str, ...]) -> None:
-    path = [*archives_make(tmp_path / "spark"), packages_make(tmp_path / "site", *installed)]
+    path = [*make_archives(tmp_path / "spark"), make_packages(tmp_path / "site", *installed)]
     assert without_archives(path) == path
 
 
 def test_the_archives_stay_where_py4j_is_only_in_them(tmp_path: Path) -> None:
-    site = packages_make(tmp_path / "site", "pyspark")
-    path = [*archives_make(tmp_path / "site" / "pyspark"), site]
+    site = make_packages(tmp_path / "site", "pyspark")
+    path = [*make_archives(tmp_path / "site" / "pyspark"), site]
     assert without_archives(path) == path

@@ -31,7 +31,7 @@ def order_pack(self, number: int) -> None:  # type: ignore[no-untyped-def]
 
 
 @worker_shutdown.connect
-def last_batch_wait(**_: object) -> None:
+def await_last_batch(**_: object) -> None:
     """Wait until the transport has published its last batch, which it does in the background and an exit would lose."""
     for name in ("Thread-PubSubBatchCommitter", "Thread-CommitBatchPublisher"):  # the first thread starts the second
         for thread in threading.enumerate():
@@ -44,4 +44,4 @@ if __name__ == "__main__":
         for number in range(int(sys.argv[1])):
             order_pack.apply_async((number,), producer=producer)
         producer.channel.publisher.stop()
-        last_batch_wait()
+        await_last_batch()

@@ -1,4 +1,4 @@
--- release(lane; limit, generation, all, id, ...) -> {late, generation}
+-- remove(lane; limit, generation, all, id, ...) -> {late, generation}
 --
 -- Forgets deliveries that have left the database, unless they are of another generation of the lane. `late` are then those that
 -- wait in this `generation`: a seek may have brought them back (late.py).
