@@ -157,6 +157,18 @@ def replaced_file(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
+def rewritten_file(path: Path) -> Iterator[IO[bytes]]:
+    """Write a file that the user named: it is complete, or as it was before, unless it is a pipe or a device."""
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
+    path = path.resolve()
+    with path.with_name(f".{path.name}.new").open("wb") as file, replacing(path, file):
+        yield file
+
+
+@contextmanager
 def created_file(path: Path) -> Iterator[BinaryIO]:
     """Write a file for its owner alone, which must not exist: it is complete and on the disk, or deleted again."""
     with open(path, "xb", opener=open_private) as file:

@@ -48,6 +48,26 @@ def test_segments_that_wait_without_progress_make_it_unready(tmp_path: Path) -> 
         assert keeps_up(tmp_path, clock=clock)
 
 
+def test_a_rollup_that_fails_and_is_started_again_and_again_is_not_ready(tmp_path: Path) -> None:
+    """Given one that ends at each batch, when it has been started again for a minute, then it is not ready until it has
+    counted one.
+    """
+    clock = Clock()
+    with only_runner(tmp_path):
+        for _ in range(3):
+            lag = Lag(tmp_path, clock=clock)
+            lag.forget()
+            lag.write(["a"])
+            clock.now += LAG_SECONDS / 2
+        Lag(tmp_path, clock=clock).forget()  # this one ends before it writes anything
+        lag = Lag(tmp_path, clock=clock)
+        lag.write(["a"])
+        assert not keeps_up(tmp_path, clock=clock)
+        lag.progressed()
+        lag.write(["b"])
+        assert keeps_up(tmp_path, clock=clock)
+
+
 def test_a_rollup_that_does_not_report_is_not_ready(tmp_path: Path) -> None:
     clock = Clock()
     lag = Lag(tmp_path, clock=clock)

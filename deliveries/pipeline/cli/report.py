@@ -11,6 +11,7 @@ from typing import Any, TextIO
 from deliveries.pipeline.report import Scope, report
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import InvalidArgument
+from pushhub.common.stores import rewritten_file
 from subscriptions.selectors import get_project
 
 HELP = "Write a report on success, latencies, hosts, windows and dead letters: one HTML file."
@@ -32,7 +33,8 @@ def run(*, stdout: TextIO, last: timedelta, out: Path, project: str, objective: 
     name = get_project(project=project).project_id if project else ""
     page = report(Scope(project=name, length=last, objective=objective / 100, now=utcnow()))
     try:
-        out.write_text(page, encoding="utf-8")
+        with rewritten_file(out) as file:
+            file.write(page.encode())
     except OSError as error:
         raise InvalidArgument(f"{out} cannot be written: {error.strerror}.") from None
     stdout.write(f"{out}: {len(page.encode()) // 1024} KB")

@@ -25,6 +25,7 @@ from pushhub.common.clock import time_text, utcnow
 from pushhub.common.databases import iterate_rows
 from pushhub.common.errors import FailedPrecondition, InvalidArgument, NotFound, clipped
 from pushhub.common.rows import row_or_none
+from pushhub.common.stores import rewritten_file
 from subscriptions.models import Topic
 from subscriptions.transforms.functions import functions_on
 
@@ -179,8 +180,8 @@ def write_rejects(job: PublishJob, path: Path) -> None:
     if not rows.exists():
         return
     try:
-        with path.open("w", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for (line,) in iterate_rows(rows, ["line"]))
+        with rewritten_file(path) as file:
+            file.writelines(f"{line}\n".encode() for (line,) in iterate_rows(rows, ["line"]))
     except OSError as error:
         raise FailedPrecondition(f"--rejects {path}: {error.strerror}") from None
     rows.delete()

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from deliveries.telemetry.journal.files import runner_lives
 
@@ -23,25 +24,32 @@ class Lag:
         self._path = folder / STATE
         self._clock = clock
         self._progressed_at = 0.0
+        #: Since when the previous rollup made no progress, which may have ended for that reason.
+        self._stuck_at = _read(self._path).get("since")
         self._seen: dict[str, float] = {}
         #: Since when segments wait without progress; None when none waits.
         self._since: float | None = None
 
     def forget(self) -> None:
-        """Remove the file of the previous rollup."""
-        self._path.unlink(missing_ok=True)
+        """Replace the file of the previous rollup by one that is as good as none."""
+        self._store(at=0.0, since=self._stuck_at)
 
     def progressed(self) -> None:
         """Note that a batch was counted."""
-        self._progressed_at = self._clock()
+        self._progressed_at, self._stuck_at = self._clock(), None
 
     def write(self, waiting: Iterable[str]) -> None:
         """Write how many segments wait, and since when they do without progress."""
         now = self._clock()
         self._seen = {name: self._seen.get(name, now) for name in waiting}
-        self._since = max(min(self._seen.values()), self._progressed_at) if self._seen else None
+        self._since = None
+        if self._seen:
+            self._since = self._stuck_at or max(min(self._seen.values()), self._progressed_at)
+        self._store(at=now, since=self._since)
+
+    def _store(self, *, at: float, since: float | None) -> None:
         hidden = self._path.with_name(f".{STATE}")
-        hidden.write_text(json.dumps({"at": now, "waiting": len(self._seen), "since": self._since}))
+        hidden.write_text(json.dumps({"at": at, "waiting": len(self._seen), "since": since}))
         hidden.rename(self._path)
 
     def seconds(self) -> float:
@@ -51,13 +59,18 @@ class Lag:
 
 def lag_seconds(folder: Path, *, now: float) -> float | None:
     """Return for how long segments have waited without any being counted; 0 if none waits, None without a rollup."""
-    try:
-        state = json.loads((folder / STATE).read_text())
-    except (OSError, ValueError):
-        return None
-    if now - state["at"] > FRESH_SECONDS:
+    state = _read(folder / STATE)
+    if not state or now - state["at"] > FRESH_SECONDS:
         return None
     return max(now - state["since"], 0.0) if state["since"] is not None else 0.0
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return what a rollup wrote; {} without one."""
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError):
+        return {}
 
 
 def keeps_up(folder: Path, *, clock: Callable[[], float] = time.time) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import resource
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from io import StringIO
@@ -174,3 +177,31 @@ def test_the_command_writes_the_file(tmp_path: Path) -> None:
     ]:
         with pytest.raises(CommandError, match=words):
             call_command("pipeline", "report", *options)
+
+
+def test_a_report_that_the_disk_has_no_room_for_leaves_the_one_before(tmp_path: Path) -> None:
+    out, limits = tmp_path / "report.html", resource.getrlimit(resource.RLIMIT_FSIZE)
+    out.write_text("the one before")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(CommandError, match="cannot be written: File too large"):
+            call_command("pipeline", "report", "--out", str(out))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert out.read_text() == "the one before"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_a_report_goes_through_links_and_into_pipes(tmp_path: Path) -> None:
+    out, link, pipe = (tmp_path / name for name in ("report.html", "link", "pipe"))
+    link.symlink_to(out)
+    call_command("pipeline", "report", "--out", str(link), stdout=StringIO())
+    assert link.is_symlink()
+    assert out.read_text().startswith("<!doctype html>")
+
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as pool:
+        written = pool.submit(pipe.read_bytes)
+        call_command("pipeline", "report", "--out", str(pipe), stdout=StringIO())
+        assert written.result().startswith(b"<!doctype html>")
+    assert pipe.is_fifo()
