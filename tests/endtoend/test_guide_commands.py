@@ -40,7 +40,7 @@ ELSEWHERE = re.compile(r"^(docker|git|sudo) ", re.M)
 #: A block that shows a failure says so.
 FAILS = "exits with 1"
 #: A page that waits for longer than this waits for ever.
-SECONDS = 120
+SECONDS = 300
 VOLATILE = re.compile(r"\d\d:\d\d:\d\d|\d{6,}")
 DONE = "__done__"
 #: What `createsuperuser` asks for.
