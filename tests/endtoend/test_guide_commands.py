@@ -127,7 +127,7 @@ def terminal(pushhub: Running, tmp_path: Path) -> Iterator[Terminal]:
 
 def adapt(text: str, page: str, pushhub: Running, port: int) -> str:
     """Return a page's text with a project of its own and the ports of this test."""
-    text = re.sub(r"\b(demo|shop|depot)\b", rf"\1-{page}", text)
+    text = re.sub(r"\b(demo|shop)\b", rf"\1-{page}", text)
     text = re.sub("^curl ", "curl --fail ", text, flags=re.M)
     text = text.replace("docker compose exec web python manage.py", "pushhub")
     text = text.replace("createsuperuser\n", "createsuperuser --noinput\n")
