@@ -39,8 +39,6 @@ STARTS_PUSHHUB = "make up\n"
 ELSEWHERE = re.compile(r"^(docker|git|sudo) ", re.M)
 #: A block that shows a failure says so.
 FAILS = "exits with 1"
-#: A page that waits for longer than this waits for ever.
-SECONDS = 300
 VOLATILE = re.compile(r"\d\d:\d\d:\d\d|\d{6,}")
 DONE = "__done__"
 #: What `createsuperuser` asks for.
@@ -83,7 +81,6 @@ class Terminal:
         self.process.stdin.flush()
         wait_for(
             lambda: f"{done}\n" in self.printed() or self.process.poll() is not None,
-            timeout_seconds=SECONDS,
             what=f"the end of:\n{text}",
         )
         failed = re.findall(r"^__failed__ (.*)$", self.printed(), re.M)
@@ -94,7 +91,7 @@ class Terminal:
         for line in filter(None, map(str.strip, text.splitlines())):
             pattern = re.compile(VOLATILE.sub(r"[\\d:]+", re.sub(r"(\\ )+", r"\\s+", re.escape(line))))
             try:
-                wait_for(partial(self._has, pattern), timeout_seconds=SECONDS)
+                wait_for(partial(self._has, pattern))
             except AssertionError:
                 pytest.fail(f"not printed: {line!r}\n{self.printed()}")
 
