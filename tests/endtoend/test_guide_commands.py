@@ -17,21 +17,17 @@ import requests
 from tests.endtoend.running import ROOT, Running, environment, running
 from tests.ports import free_port, wait_for
 
+#: In the guide's order: a reader has the topics of the pages before in the same project.
 PAGES = (
-    *("cli", "first-push", "push", "authentication", "pull", "ordering", "filters", "dead-letters"),
-    *("schemas", "troubleshooting", "deployment", "upgrading", "backup", "metrics", "migration", "iam", "identity"),
+    *("first-push", "push", "authentication", "pull", "ordering", "dead-letters", "filters", "schemas", "cli"),
+    *("deployment", "upgrading", "backup", "metrics", "troubleshooting", "iam", "identity", "migration"),
 )
-#: What a reader of a page has already.
-BEFORE = {
-    "metrics": "pushhub topics create greetings",
-    "migration": """gcloud() {
-      case $2 in
-        topics) echo '{"name": "projects/my-shop/topics/orders", "state": "ACTIVE"}' ;;
-        *) echo '{"name": "projects/my-shop/subscriptions/billing", "topic": "projects/my-shop/topics/orders",
-          "ackDeadlineSeconds": 10, "expirationPolicy": {"ttl": "2678400s"}, "pushConfig": {}, "state": "ACTIVE"}' ;;
-      esac
-    }""",
-}
+#: It prints what Google's prints of a topic and a subscription.
+GCLOUD = """gcloud() { case $2 in
+  topics) echo '{"name": "projects/my-shop/topics/orders", "state": "ACTIVE"}' ;;
+  *) echo '{"name": "projects/my-shop/subscriptions/billing", "topic": "projects/my-shop/topics/orders",
+    "ackDeadlineSeconds": 10, "expirationPolicy": {"ttl": "2678400s"}, "pushConfig": {}, "state": "ACTIVE"}' ;;
+esac; }"""
 BLOCK = re.compile(r"^```(?P<language>sh|python|text)\n(?P<text>.*?)^```$", re.M | re.S)
 #: What the fixture has done already.
 STARTS_PUSHHUB = "make up\n"
@@ -39,8 +35,6 @@ STARTS_PUSHHUB = "make up\n"
 ELSEWHERE = re.compile(r"^(docker|git|sudo) ", re.M)
 #: A block that shows a failure says so.
 FAILS = "exits with 1"
-#: A page that waits for longer than this waits for ever.
-SECONDS = 120
 VOLATILE = re.compile(r"\d\d:\d\d:\d\d|\d{6,}")
 DONE = "__done__"
 #: What `createsuperuser` asks for.
@@ -51,6 +45,7 @@ LOGIN = {"USERNAME": "ada", "EMAIL": "ada@example.com", "PASSWORD": "correct hor
 def pushhub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with running(environment(tmp_path_factory.mktemp("guide"), PUSHHUB_SPARK="off")) as instance:
         wait_for(lambda: has_maintenance(instance), what="a sign of life of the maintenance worker")
+        instance.put("topics/first", {})  # which makes the project
         yield instance
 
 
@@ -83,7 +78,6 @@ class Terminal:
         self.process.stdin.flush()
         wait_for(
             lambda: f"{done}\n" in self.printed() or self.process.poll() is not None,
-            timeout_seconds=SECONDS,
             what=f"the end of:\n{text}",
         )
         failed = re.findall(r"^__failed__ (.*)$", self.printed(), re.M)
@@ -94,7 +88,7 @@ class Terminal:
         for line in filter(None, map(str.strip, text.splitlines())):
             pattern = re.compile(VOLATILE.sub(r"[\\d:]+", re.sub(r"(\\ )+", r"\\s+", re.escape(line))))
             try:
-                wait_for(partial(self._has, pattern), timeout_seconds=SECONDS)
+                wait_for(partial(self._has, pattern))
             except AssertionError:
                 pytest.fail(f"not printed: {line!r}\n{self.printed()}")
 
@@ -108,7 +102,7 @@ def terminal(pushhub: Running, tmp_path: Path) -> Iterator[Terminal]:
     (tmp_path / ".pushhub").symlink_to(pushhub.environment["PUSHHUB_DATA"])
     login = {f"DJANGO_SUPERUSER_{name}": value for name, value in LOGIN.items()}
     path = f"{ROOT / 'bin'}:{os.environ['PATH']}"
-    variables = {**pushhub.environment, **login, "PATH": path, "HOME": str(tmp_path)}
+    variables = {**pushhub.environment, **login, "PATH": path, "HOME": str(tmp_path), "PUSHHUB_PROJECT": "demo"}
     with output.open("wb") as file:
         process = subprocess.Popen(
             ["bash", "--norc"], cwd=tmp_path, env=variables, start_new_session=True,
@@ -116,6 +110,7 @@ def terminal(pushhub: Running, tmp_path: Path) -> Iterator[Terminal]:
         )  # fmt: skip
     terminal = Terminal(process, output)
     terminal.paste("trap 'echo \"__failed__ $BASH_COMMAND\"' ERR; set -m")
+    terminal.paste(GCLOUD)
     try:
         yield terminal
     finally:
@@ -125,9 +120,8 @@ def terminal(pushhub: Running, tmp_path: Path) -> Iterator[Terminal]:
         process.wait()
 
 
-def adapt(text: str, page: str, pushhub: Running, port: int) -> str:
-    """Return a page's text with a project of its own and the ports of this test."""
-    text = re.sub(r"\b(demo|shop|depot)\b", rf"\1-{page}", text)
+def adapt(text: str, pushhub: Running, port: int) -> str:
+    """Return a page's text with the ports of this test, and without what needs containers or asks questions."""
     text = re.sub("^curl ", "curl --fail ", text, flags=re.M)
     text = text.replace("docker compose exec web python manage.py", "pushhub")
     text = text.replace("createsuperuser\n", "createsuperuser --noinput\n")
@@ -141,9 +135,7 @@ def test_the_commands_of_a_page_do_what_it_says(
     page: str, pushhub: Running, terminal: Terminal, tmp_path: Path
 ) -> None:
     port = free_port()
-    text = adapt((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"), page, pushhub, port)
-    terminal.paste(f"export PUSHHUB_PROJECT=demo-{page}")
-    terminal.paste(adapt(BEFORE.get(page, ""), page, pushhub, port))
+    text = adapt((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"), pushhub, port)
     ran = 0
     for match in BLOCK.finditer(text):
         if match["language"] == "text":

@@ -57,8 +57,8 @@ def test_the_lines_of_the_readme_deliver_a_verified_message(pushhub: Running, tm
         os.killpg(shell.pid, signal.SIGTERM)
         shell.wait()
     printed = terminal.read_text()
-    assert re.search(r"^\S+ verified pusher@demo\.iam\.gserviceaccount\.com, audience my-audience$", printed, re.M)
-    assert re.search(r"^ +projects/demo/subscriptions/hello message \d+ attempt 1, answered 204$", printed, re.M)
+    assert re.search(r"^\S+ verified signer@demo\.iam\.gserviceaccount\.com, audience my-audience$", printed, re.M)
+    assert re.search(r"^ +projects/demo/subscriptions/reader message \d+ attempt 1, answered 204$", printed, re.M)
     assert re.search(r"^ +lang = en\n +Hello, PushHub!$", printed, re.M)
 
 
