@@ -19,6 +19,8 @@ import redis
 from django.conf import settings
 from redis.commands.core import Script
 
+from pushhub.common import names
+from pushhub.common.decimals import read_decimal
 from pushhub.common.errors import ResourceExhausted, error_info
 from pushhub.common.redisclient import connect_to_redis, shared_url
 from pushhub.common.rows import row_or_none
@@ -161,10 +163,10 @@ def _units(size: int) -> int:
 
 def _project_id(segment: str) -> str:
     """Return the project's id. A name may have its number instead, and both share a bucket."""
-    if not segment.isdigit():
+    number = read_decimal(segment, most=names.LAST_NUMBER)
+    if number is None:
         return segment
-    row = row_or_none(Project.objects.filter(number=int(segment)).values_list("project_id", flat=True))
-    return row or segment
+    return row_or_none(Project.objects.filter(number=number).values_list("project_id", flat=True)) or segment
 
 
 def _charge(project: str, charges: Sequence[Charge], *, forced: bool = False) -> None:

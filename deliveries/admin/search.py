@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from deliveries.store.statements import LAST_ID
 from pushhub.common.decimals import read_decimal
-from subscriptions.console.base import caller_of
+from subscriptions.console.base import SEARCHED_CHARACTERS, caller_of
 from subscriptions.console.navigation import chosen_project
 from subscriptions.iam.methods import GET_SUBSCRIPTION, GET_TOPIC
 from subscriptions.iam.visible import rows_callable
@@ -25,7 +25,7 @@ SHOWN = 50
 
 def search_page(request: HttpRequest) -> HttpResponse:
     """Show what fits, of what the reader may see; a single find is opened at once."""
-    text = request.GET.get("q", "").replace("\0", "").strip()  # PostgreSQL takes none
+    text = request.GET.get("q", "").replace("\0", "").strip()[:SEARCHED_CHARACTERS]  # PostgreSQL takes no NUL
     subscriptions = _fitting(request, Subscription.objects.all(), GET_SUBSCRIPTION, "subscription_id", text)
     topics = _fitting(request, Topic.objects.all(), GET_TOPIC, "topic_id", text)
     rows: list[dict[str, Any]] = []

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from html import escape
 from importlib import import_module
-from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.contrib.auth import get_user
@@ -79,7 +78,7 @@ class GuardedRequest:
             return False
         if self.fetch_site:
             return self.fetch_site not in ("same-origin", "none")
-        return bool(self.origin) and urlsplit(self.origin).netloc != self.host
+        return bool(self.origin) and self.origin.partition("://")[2] != self.host
 
 
 class Guard:

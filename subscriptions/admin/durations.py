@@ -8,7 +8,7 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
-from pushhub.common.protojson import format_duration, parse_duration
+from pushhub.common.protojson import MAX_DURATION_SECONDS, format_duration, parse_duration
 
 #: The seconds of each unit, the largest first.
 UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
@@ -25,9 +25,10 @@ class DurationField(forms.CharField):
         if not text:
             return ""
         parts = _PART.findall(f"{text}s" if text.isdecimal() else text)
-        if not parts or _PART.sub("", f"{text}s" if text.isdecimal() else text).strip():
-            raise forms.ValidationError(self.error_messages["invalid"], code="invalid")
         milliseconds = sum(round(float(number) * 1000) * UNITS[unit] for number, unit in parts)
+        rest = _PART.sub("", f"{text}s" if text.isdecimal() else text).strip()
+        if not parts or rest or milliseconds > MAX_DURATION_SECONDS * 1000:
+            raise forms.ValidationError(self.error_messages["invalid"], code="invalid")
         return format_duration(milliseconds)
 
 

@@ -116,7 +116,7 @@ class PolicyAdmin(ConsoleAdmin):
         ]
 
     def find(self, request: HttpRequest) -> HttpResponse:
-        name = request.GET.get("resource", "").strip().strip("/")
+        name = "".join(request.GET.get("resource", "").splitlines()).strip().strip("/")
         if not name:
             return HttpResponseRedirect(reverse("admin:subscriptions_policy_changelist"))
         try:

@@ -41,6 +41,8 @@ from subscriptions.iam.visible import rows_callable
 #: The suffixes that a list's filters add to a field's name in the query string.
 FILTER_SUFFIXES = ("", "__exact", "__isnull", "__id__exact")
 DATE_PARTS = ("year", "month", "day", "gte", "lt")
+#: Of what a reader searches for, each word of which is a condition of the statement. Databases take a thousand.
+SEARCHED_CHARACTERS = 400
 #: For the pages of rows that nobody adds, changes or deletes there.
 UNCHANGEABLE = frozenset({"add", "change", "delete"})
 
@@ -56,6 +58,7 @@ class ProjectChangeList(ChangeList):
     """A list that shows the rows of the chosen project only, where the rows belong to projects."""
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
+        self.query = self.query[:SEARCHED_CHARACTERS]
         rows = super().get_queryset(request, exclude_parameters)
         project_path: str = self.model_admin.project_path  # type: ignore[attr-defined]
         chosen = navigation.chosen_project(request)

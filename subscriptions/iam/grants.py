@@ -129,6 +129,7 @@ def rename_member(*, old: str, new: str) -> None:
         for row in _binding(old):
             row.bindings = policies.replace_members(row.bindings, old=old, new=new)
             _store(row)
+        GroupMember.objects.filter(member=old, group__members__member=new).delete()
         GroupMember.objects.filter(member=old).update(member=new)
     access.forget_decisions()
     epoch.end_after_commit()

@@ -30,6 +30,8 @@ from subscriptions.services.rows import already_exists
 #: Google's rule, stricter than what PushHub allows for local projects. Digits alone could be another project's number.
 ID_PATTERN = re.compile(r"[a-z][a-z0-9-]{4,28}[a-z0-9]", re.ASCII)
 GET = "resourcemanager.projects.get"
+#: Of the filter of a list. SQLite refuses an expression of a thousand.
+MAX_TERMS = 100
 
 
 def create_project(
@@ -208,7 +210,10 @@ FILTERS: dict[str, Callable[[str], Q]] = {
 def parse_filter(text: str) -> Q:
     """Return the condition that all terms of a filter make: `name:how* labels.color=red lifecycleState:ACTIVE`."""
     condition = Q()
-    for term in text.split():
+    terms = text.split()
+    if len(terms) > MAX_TERMS:
+        raise InvalidArgument(f"A filter may have {MAX_TERMS} terms.", field="filter")
+    for term in terms:
         if term == "AND":
             continue
         match = re.fullmatch(r'([A-Za-z]+|parent\.[a-z]+|labels\.[a-z0-9_-]{1,63})[:=]"?([^"\0]{1,200})"?', term)

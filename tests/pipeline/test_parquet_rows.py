@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import uuid
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -273,15 +274,31 @@ def test_avro_is_divided_at_its_blocks(tmp_path: Path, monkeypatch: pytest.Monke
     assert [uuid.UUID(row.data.decode()).int for row in rows] == list(range(50))
 
 
+def damaged_avro(schema: bytes) -> bytes:
+    """Return a file with a schema and one block, which cannot be decompressed."""
+    head = b"Obj\x01\x04\x14avro.codec\x0edeflate\x16avro.schema" + bytes([2 * len(schema)]) + schema
+    return head + bytes(17) + b"\x02\x04\xff\xff" + bytes(16)
+
+
+def damaged_parquet() -> bytes:
+    """Return a file with a column whose name is not UTF-8."""
+    file = io.BytesIO()
+    pq.write_table(pa.table({"name": ["x"]}), file, store_schema=False)
+    return file.getvalue().replace(b"name", b"na\xffe")
+
+
 @pytest.mark.parametrize(
     ("form", "content", "reason"),
     [
         ("avro", b"", "it ends too early|read|header"),
         ("avro", b"Obj\x01nonsense", "cannot be read as avro: "),
+        ("avro", damaged_avro(b'"null"'), "cannot be read as avro: "),
+        ("avro", damaged_avro(b'{"type": "enum", "name": "E", "symbols": ["?"]}'), "cannot be read as avro: "),
         ("parquet", b"PAR1nonsense", "cannot be read as parquet: "),
+        ("parquet", damaged_parquet(), "cannot be read as parquet: "),
     ],
 )
-def test_a_file_of_another_format_is_refused_in_one_line(
+def test_a_damaged_file_or_one_of_another_format_is_refused_in_one_line(
     tmp_path: Path, form: str, content: bytes, reason: str
 ) -> None:
     path = tmp_path / "x"

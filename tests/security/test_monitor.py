@@ -95,6 +95,7 @@ def test_only_the_login_opens_flower(authorization: str) -> None:
         ("https://evil.example", "cross-site", 403),
         ("http://127.0.0.1:8080", "", 403),
         ("null", "", 403),
+        ("http://[", "", 403),
     ],
 )
 def test_no_page_of_another_origin_changes_anything(origin: str, fetch_site: str, status: int) -> None:

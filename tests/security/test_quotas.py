@@ -129,6 +129,8 @@ def test_administration_has_a_quota_that_moving_messages_does_not_use(shop: Api,
     assert publish(shop).status == 200
     number = Project.objects.get(project_id="shop").number
     assert shop.get(f"/v1/projects/{number}/topics/orders").status == 429, "the number stands for the same project"
+    for odd in ("²", "9" * 5000):
+        assert shop.get(f"/v1/projects/{odd}/topics/orders").status in (400, 404), odd
 
 
 def test_a_call_that_is_not_allowed_takes_nothing_of_a_quota(shop: Api, settings: Any) -> None:

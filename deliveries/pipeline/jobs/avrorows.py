@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 
 from deliveries.pipeline.jobs.messages import Columns, Row, RowError, row_of
@@ -12,13 +13,15 @@ from pushhub.common.stores import AnyFile
 def avro_columns(path: AnyFile) -> list[str]:
     """Return the columns of an Avro file. Raises RowError, also if its blocks cannot be decompressed here."""
     import fastavro
+    from fastavro.schema import SchemaParseException
 
+    errors = (ValueError, OSError, EOFError, LookupError, TypeError, zlib.error, SchemaParseException)
     try:
         with path.open("rb") as file:
             reader = fastavro.reader(file)
             next(reader, None)
             schema = reader.writer_schema
-    except (ValueError, OSError, EOFError, IndexError, KeyError, TypeError) as error:
+    except errors as error:
         raise RowError(str(error).splitlines()[0] if str(error) else "it ends too early") from None
     if not isinstance(schema, dict) or schema.get("type") not in ("record", "error"):
         raise RowError("its values are not records")

@@ -34,7 +34,7 @@ def parquet_head(path: AnyFile) -> Head:
         with open_parquet(path) as file:
             names: list[str] = file.schema_arrow.names
             footer = file.metadata
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise RowError(first_line(error)) from None
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise RowError(f"it has the column {twice[0]!r} twice")

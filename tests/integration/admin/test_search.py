@@ -58,6 +58,12 @@ def test_words_that_look_like_markup_or_large_numbers_are_only_words(client: Cli
     assert found(client, "\0") == []
 
 
+def test_a_long_text_is_searched_for_by_its_beginning(client: Client) -> None:
+    assert found(client, "orders " * 2000) == ["projects/shop/subscriptions/orders-eu", "projects/shop/topics/orders"]
+    topics = client.get("/admin/subscriptions/topic/", {"q": "orders " * 2000}).context["cl"].result_list
+    assert [topic.topic_id for topic in topics] == ["orders"]
+
+
 def test_a_reader_finds_only_what_it_may_see(client: Client) -> None:
     ada = staff_client("ada")
     assert found(ada, "orders") == []

@@ -30,6 +30,7 @@ from subscriptions.iam import access, grants
 from subscriptions.identity import account_keys
 from subscriptions.models import Project, ServiceAccount
 from subscriptions.models.credentials import ServiceAccountKey
+from subscriptions.models.iam import Group
 from subscriptions.services import service_accounts
 from subscriptions.services.projects import create_project
 
@@ -279,6 +280,17 @@ def test_the_roles_of_an_account_do_not_pass_to_its_successor_and_return_with_an
     accounts.delete(name=successor["name"]).execute()
     accounts.undelete(name=f"projects/shop/serviceAccounts/{account['uniqueId']}", body={}).execute()
     assert holds()
+
+
+def test_a_group_to_which_a_deleted_account_was_added_again_has_it_once_after_the_undelete(accounts: Any) -> None:
+    account = accounts.create(name="projects/shop", body={"accountId": "fading"}).execute()
+    member = f"serviceAccount:{account['email']}"
+    group = Group.objects.create(email="pushers@example.com")
+    group.members.create(member=member)
+    accounts.delete(name=account["name"]).execute()
+    group.members.create(member=member)
+    accounts.undelete(name=f"projects/shop/serviceAccounts/{account['uniqueId']}", body={}).execute()
+    assert [str(each) for each in group.members.all()] == [member]
 
 
 def test_an_account_is_not_undeleted_over_its_successor(accounts: Any) -> None:
