@@ -1,4 +1,4 @@
-/* LD_PRELOAD library: the time of day is ahead by what the file CLOCK_FILE holds, seconds as a long.
+/* LD_PRELOAD library: the time of day is ahead by what the file CLOCK_FILE holds, seconds as a double.
 
    What measures durations goes on as it does, as on a machine that was suspended. */
 
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 static int (*read_clock)(clockid_t, struct timespec *);
-static const volatile long *ahead;
+static const volatile double *ahead;
 
 static void begin(void) {
     if (read_clock) return;
@@ -28,7 +28,7 @@ static void begin(void) {
 int clock_gettime(clockid_t clock, struct timespec *moment) {
     begin();
     int failed = read_clock(clock, moment);
-    if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) moment->tv_sec += *ahead;
+    if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) moment->tv_sec += (time_t)*ahead;
     return failed;
 }
 
