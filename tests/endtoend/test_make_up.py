@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -77,6 +78,16 @@ def test_every_service_that_is_ready_is_printed_with_its_address(pushhub: Runnin
         assert printed.count(f"{line}\n") == 1, line
     assert "\x1b" not in printed
     assert "Traceback" not in printed
+
+
+def test_the_snippet_of_the_readme_calls_pushhub(pushhub: Running) -> None:
+    pushhub.put("topics/first", {})
+    [snippet] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(snippet.replace("127.0.0.1:8000", pushhub.environment["PUSHHUB_HTTP"]), names)
+    with names["pubsub"] as pubsub:
+        topics = pubsub.projects().topics().list(project="projects/demo").execute()["topics"]
+    assert "projects/demo/topics/first" in [topic["name"] for topic in topics]
 
 
 def test_the_version_of_the_embedded_redis_is_printed(pushhub: Running) -> None:

@@ -36,6 +36,12 @@ def test_its_settings_are_read_and_its_secrets_are_named_for_their_reader() -> N
     for name, key in zip(words[::2], words[1::2], strict=True):
         assert settings[f"PUSHHUB_{name}"], name
         assert f" {key}" in (CHART / "values.yaml").read_text(encoding="utf-8")
+    page = (CHART / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"--from-literal=(\w+)=", page) == words[1::2], "the page makes them all"
+    for name in re.findall(r"--set ([\w.]+)=", page):
+        value = read("values.yaml")
+        for key in name.split("."):
+            value = value[key]
 
 
 def test_an_outage_of_redis_does_not_restart_workers() -> None:
