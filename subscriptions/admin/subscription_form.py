@@ -246,7 +246,7 @@ class SubscriptionForm(TransformsForm):
         account = entered.get("service_account")
         if account is not None and project is not None and account.project != project:
             self.add_error("service_account", _("The account has to be one of the subscription's own project."))
-        is_replaced = entered.get("service_account") or entered.get("new_service_account")
+        is_replaced = account or entered.get("new_service_account")
         if email and not is_replaced and not ServiceAccount.objects.filter(email=email).exists():
             self.add_error(
                 "service_account", _("The account %(email)s was deleted. Choose another.") % {"email": email}
