@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from pushhub.common import names
 from pushhub.common.errors import PushHubError
-from pushhub.common.principals import Principal
+from pushhub.common.principals import OPERATOR, Principal
 from subscriptions.admin import forwarding
 from subscriptions.admin.durations import DurationField
 from subscriptions.admin.resource_forms import AccountField, Fields, Section, small_text, wide_line
@@ -246,7 +246,7 @@ class SubscriptionForm(TransformsForm):
         account = entered.get("service_account")
         if account is not None and project is not None and account.project != project:
             self.add_error("service_account", _("The account has to be one of the subscription's own project."))
-        is_replaced = entered.get("service_account") or entered.get("new_service_account")
+        is_replaced = account or entered.get("new_service_account")
         if email and not is_replaced and not ServiceAccount.objects.filter(email=email).exists():
             self.add_error(
                 "service_account", _("The account %(email)s was deleted. Choose another.") % {"email": email}
@@ -290,7 +290,9 @@ class SubscriptionForm(TransformsForm):
             mask.remove("deadLetterPolicy")
         request = {"subscription": values, "updateMask": ",".join(sorted(mask))}
         authorize(self.caller, "google.pubsub.v1.Subscriber.UpdateSubscription", {"subscription.name": name})
-        return update_subscription(name=name, request=request, caller=self.caller)
+        # Who may not act as the account that there is, is told what else is wrong all the same; nothing is kept then.
+        caller = OPERATOR if "service_account" in self.errors else self.caller
+        return update_subscription(name=name, request=request, caller=caller)
 
     def _topic(self, chosen: str, new: str, project: Project) -> Topic | None:
         """Return the topic that one field has, or create the topic that the other field names."""

@@ -300,6 +300,21 @@ def test_a_missing_permission_to_act_as_an_account_is_an_error_that_an_admin_can
     assert access.allowed(Principal("user:amy@example.com"), "iam.serviceAccounts.actAs", account)
 
 
+def test_who_may_not_act_as_the_present_account_changes_nothing_and_sees_all_errors(api: Api) -> None:
+    project = Project.objects.get()
+    config = {"pushEndpoint": "https://example.com/", "oidcToken": {"serviceAccountEmail": EMAIL}}
+    before = api.create("subscriptions/hello", {"topic": TOPIC, "pushConfig": config})
+    eddy = person("eddy", ("roles/pubsub.editor", project), ("roles/iam.serviceAccountViewer", project))
+    change = f"/admin/subscriptions/subscription/{Subscription.objects.get().pk}/change/"
+    push = {"delivery_type": "push", "push_endpoint": "https://example.com/new", "service_account": EMAIL}
+    assert list(errors(eddy.post(change, form(**push)))) == ["service_account"]
+    assert set(errors(eddy.post(change, form(**push, ack_deadline_seconds=5)))) == {
+        "service_account",
+        "ack_deadline_seconds",
+    }
+    assert api.get("subscriptions/hello").body == before
+
+
 def test_the_form_offers_only_what_the_user_may_create(api: Api) -> None:
     """Given a custom role that may only create subscriptions and attach them to topics."""
     from subscriptions.models.iam import RoleResource
