@@ -80,7 +80,9 @@ what the script writes.
 
 A field is "done" if PushHub acts upon it or returns it: tests/compatibility/fields sets each of these fields and
 looks at the effect. A field that PushHub can't act upon is refused with an error that names it, or its row says what
-happens to it. Fields marked "no" are parts of refused fields, or no method sends or takes them.
+happens to it. Fields marked "no" are parts of refused fields, or no method sends or takes them. A
+field that the page doesn't have, such as one that Google added later, is refused by name over REST, and ignored over
+gRPC, as Protocol Buffers ignore unknown fields.
 
 {methods_done} of {methods} REST methods are done, {calls_done} of {calls} gRPC methods, and {fields_done} of
 {fields} fields; {fields_refused} more fields are refused.
