@@ -71,7 +71,8 @@ def test_a_revision_that_is_not_there_is_an_error_at_its_field(admin: Client) ->
 
 
 @pytest.mark.parametrize(
-    "labels", ["[1]", '{"a": 1}', '"a"', "NaN", '{"a": ' + "9" * 5000 + "}", "[" * 5000 + "]" * 5000]
+    "labels",
+    ["[1]", '{"a": 1}', '"a"', "NaN", '{"a": ' + "9" * 5000 + "}", "[" * 5000 + "]" * 5000, r'{"a": "\ud800"}'],
 )
 def test_labels_that_are_no_texts_by_name_are_an_error_at_their_field(admin: Client, labels: str) -> None:
     response = save(admin, labels=labels)
