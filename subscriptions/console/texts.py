@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
-from contextlib import suppress
 from functools import cache
 from typing import Any
 
+import orjson
 from django import forms
-from django.forms.fields import InvalidJSONInput
 from django.utils.translation import get_language, gettext_lazy, trans_real
 from django.utils.translation import gettext as _
 
@@ -27,22 +27,26 @@ class TextField(forms.CharField):
         return str(super().to_python(value)).replace("\r\n", "\n")
 
 
+class _Decoder(json.JSONDecoder):
+    """Raises JSONDecodeError for all that is no JSON: halves of a surrogate pair, a number of thousands of digits."""
+
+    def decode(self, s: str) -> Any:  # type: ignore[override]
+        return orjson.loads(s)
+
+
 class TextsField(forms.JSONField):
     """Texts by name, as an object of JSON."""
 
-    def to_python(self, value: Any) -> Any:
-        texts: Any = None
-        with suppress(ValueError, RecursionError):  # a number of thousands of digits, lists in thousands of lists
-            texts = super().to_python(value)
-        is_empty = texts is None and value in self.empty_values
-        if not is_empty and not (isinstance(texts, dict) and all(isinstance(text, str) for text in texts.values())):
-            raise forms.ValidationError(gettext_lazy('Enter texts by name, such as {"team": "web"}.'))
-        return texts
+    default_error_messages = {"invalid": gettext_lazy('Enter texts by name, such as {"team": "web"}.')}
 
-    def bound_data(self, data: Any, initial: Any) -> Any:
-        with suppress(ValueError, RecursionError):
-            return super().bound_data(data, initial)
-        return InvalidJSONInput(data)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(decoder=_Decoder, **options)
+
+    def to_python(self, value: Any) -> Any:
+        texts: Any = super().to_python(value)
+        if not isinstance(texts, dict | None) or not all(isinstance(text, str) for text in (texts or {}).values()):
+            raise forms.ValidationError(self.error_messages["invalid"])
+        return texts
 
 
 #: How the keys of these texts begin in a catalogue, as gettext has contexts.

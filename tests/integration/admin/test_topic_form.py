@@ -92,7 +92,8 @@ def test_all_errors_are_shown_at_once_each_at_its_field(admin: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "labels", ["[1]", '{"a": 1}', '"a"', "NaN", '{"a": ' + "9" * 5000 + "}", "[" * 5000 + "]" * 5000]
+    "labels",
+    ["[1]", '{"a": 1}', '"a"', "NaN", '{"a": ' + "9" * 5000 + "}", "[" * 5000 + "]" * 5000, r'{"a": "\ud800"}'],
 )
 def test_labels_that_are_no_texts_by_name_are_an_error_at_their_field(admin: Client, labels: str) -> None:
     response = save(admin, labels=labels)
