@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from deliveries.pipeline import classarchive
 from deliveries.pipeline.session import COLLECTOR, SHORT_JOB
 
@@ -15,8 +13,3 @@ QUICK_SPARK = f"spark.driver.extraJavaOptions={QUICK_JAVA},spark.sql.shuffle.par
 ARCHIVED_JAVA = " ".join([QUICK_JAVA, *classarchive.options()])
 #: The head of the variable PYSPARK_SUBMIT_ARGS for a session that Spark itself starts.
 QUICK_SUBMIT = f"--driver-memory 512m --driver-java-options '{ARCHIVED_JAVA}' --conf spark.ui.enabled=false"
-
-
-def quick_spark(folder: Path) -> str:
-    """Return QUICK_SPARK with Java's temporary files in this folder. They stay if the process is killed."""
-    return QUICK_SPARK.replace(QUICK_JAVA, f"{QUICK_JAVA} -Djava.io.tmpdir={folder}")

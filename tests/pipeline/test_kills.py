@@ -34,7 +34,7 @@ from tests.grpcservers import GrpcServer
 from tests.ownprocess import is_alive
 from tests.pipeline.ground import TRIALS, archived_by_duckdb, counted_by_duckdb, make_segments, metrics_of
 from tests.pipeline.killed_stream import write_messages
-from tests.pipeline.quickjava import QUICK_SUBMIT, quick_spark
+from tests.pipeline.quickjava import QUICK_JAVA, QUICK_SPARK, QUICK_SUBMIT
 from tests.ports import wait_for
 from tests.workers import ROOT, database_url
 
@@ -72,7 +72,7 @@ def killed(spark: SparkSession, redis_url: str, tmp_path: Path, settings: Any) -
         "PUSHHUB_ARCHIVE": settings.ARCHIVE,
         "PUSHHUB_JOURNAL": str(tmp_path / "segments"),
         "PUSHHUB_SPARK_MASTER": "local[2]",
-        "PUSHHUB_SPARK_CONF": quick_spark(tmp_path),
+        "PUSHHUB_SPARK_CONF": QUICK_SPARK.replace(QUICK_JAVA, f"{QUICK_JAVA} -Djava.io.tmpdir={tmp_path}"),
     }
 
     def run(*words: str, progress: Callable[[], int], total: int, seed: int, kills: Sequence[Kill]) -> None:
@@ -181,8 +181,7 @@ def test_a_stream_of_a_subscription_has_what_was_published(
     """
     create_topic(name=TOPICS[0], topic={})
     create_subscription(name=WORKER, subscription={"topic": TOPICS[0]})
-    temporary = f"--conf spark.driver.defaultJavaOptions=-Djava.io.tmpdir={tmp_path}"
-    environment = {"PYSPARK_SUBMIT_ARGS": f"{QUICK_SUBMIT} {temporary} pyspark-shell"}
+    environment = {"PYSPARK_SUBMIT_ARGS": f"{QUICK_SUBMIT} --conf spark.local.dir={tmp_path} pyspark-shell"}
     words = ["tests.pipeline.killed_stream", server.address, WORKER, str(tmp_path)]
     dice = random.Random(7)
     ids: list[str] = []

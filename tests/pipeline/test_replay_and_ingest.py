@@ -35,7 +35,7 @@ from pushhub.common.errors import FailedPrecondition, InvalidArgument
 from subscriptions.selectors import get_subscription, get_topic
 from subscriptions.services.subscriptions import create_subscription, delete_subscription
 from subscriptions.services.topics import create_topic
-from tests.pipeline.quickjava import QUICK_SPARK, quick_spark
+from tests.pipeline.quickjava import QUICK_SPARK
 from tests.ports import wait_for
 from tests.workers import ROOT, database_url
 
@@ -131,11 +131,11 @@ def test_a_dry_run_shows_the_plan_and_publishes_nothing(archived: None, capsys: 
 
 
 def test_a_killed_replay_resumes_where_it_was(
-    archived: None, redis_url: str, capsys: pytest.CaptureFixture[str], settings: Any, tmp_path: Path
+    archived: None, redis_url: str, capsys: pytest.CaptureFixture[str], settings: Any
 ) -> None:
     """The driver is killed. Its task may live a moment longer, at the same time as the one that replaces it."""
     words = ["replay", "--topic", TOPIC, *EVER, "--id", "killed"]
-    env = os.environ | environment(redis_url, settings.ARCHIVE) | {"PUSHHUB_SPARK_CONF": quick_spark(tmp_path)}
+    env = os.environ | environment(redis_url, settings.ARCHIVE)
     command = [sys.executable, "manage.py", "pipeline", *words, "--rate", "10"]
     process = subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True, stderr=subprocess.DEVNULL)
     try:

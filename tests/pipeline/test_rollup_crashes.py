@@ -16,7 +16,7 @@ from deliveries.models import Segment
 from deliveries.telemetry.counting.rollup import only_runner
 from tests.pipeline.crashing import KEYS_A_TRANSACTION
 from tests.pipeline.ground import assert_counted, make_segments, truth_of
-from tests.pipeline.quickjava import quick_spark
+from tests.pipeline.quickjava import QUICK_SPARK
 from tests.ports import wait_for
 from tests.workers import ROOT, database_url
 
@@ -36,7 +36,7 @@ class RollupProcess:
             "PUSHHUB_JOURNAL": str(folder),
             "PUSHHUB_LOG_LEVEL": "WARNING",
             "PUSHHUB_SPARK_MASTER": "local[2]",
-            "PUSHHUB_SPARK_CONF": quick_spark(folder),
+            "PUSHHUB_SPARK_CONF": QUICK_SPARK,
         }
         command = [sys.executable, "-W", "ignore", "-m", "tests.pipeline.crashing", point, str(transaction), *arguments]
         self._process = subprocess.Popen(command, cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True)

@@ -26,7 +26,7 @@ from pushhub.common.stores import Store
 from subscriptions.selectors import get_topic
 from subscriptions.services.topics import create_topic
 from tests.objectstores import BUCKET, S3
-from tests.pipeline.quickjava import quick_spark
+from tests.pipeline.quickjava import QUICK_SPARK
 from tests.pipeline.test_kills import start
 from tests.ports import free_port, wait_for
 from tests.workers import database_url
@@ -68,7 +68,7 @@ def machine(tmp_path: Path, redis_url: str) -> Iterator[Machine]:
         "PUSHHUB_REDIS_URL": redis_url,
         "PUSHHUB_ARCHIVE": ARCHIVE,
         "PUSHHUB_SPARK_MASTER": "local[2]",
-        "PUSHHUB_SPARK_CONF": quick_spark(tmp_path),
+        "PUSHHUB_SPARK_CONF": QUICK_SPARK,
     }
     with ExitStack() as stack:
         log = stack.enter_context((tmp_path / "log").open("w"))
