@@ -30,7 +30,7 @@ OR_HELP = || { echo "nothing is lost, but pip failed: docs/troubleshooting.md\#t
 # The Java that this machine has, if it is new enough for Spark.
 HAS_JAVA = $(RUN) -c 'import sys; from deliveries.pipeline.needs import *; sys.exit(prepare_java() < JAVA_LEAST)'
 
-.PHONY: help install install-spark install-java install-tests up test quick lint types migrations storm soak power bench check \
+.PHONY: help install install-spark install-java install-tests up test quick lint types migrations storm soak year power bench check \
 	docs lock audit sbom digests clean
 
 help: ## this list
@@ -118,6 +118,7 @@ MINUTES ?= 1
 DB ?= sqlite
 LOAD ?= 20
 CUTS ?= 10
+DAYS ?= 365
 
 storm: install-tests ## faults of every kind under load; SEED=n MINUTES=m DB=sqlite|postgresql LOAD=messages-a-second
 	@$(RUN) -m tests.chaos --seed $(SEED) --minutes $(MINUTES) --database $(DB) --load $(LOAD) $(STORM)
@@ -125,6 +126,9 @@ storm: install-tests ## faults of every kind under load; SEED=n MINUTES=m DB=sql
 soak: install-tests ## a storm with a fault a minute and Flower, MINUTES=60, drawn to build/soak.svg
 	@mkdir -p build && rm -f build/soak.jsonl
 	@$(MAKE) --no-print-directory storm STORM="--every 60 --flower --trace build/soak.jsonl --plot build/soak.svg $(STORM)"
+
+year: install-tests ## everything that time brings about, in steps of half a day; DAYS=365 takes an hour
+	@$(RUN) -m tests.chaos.year --days $(DAYS)
 
 power: install-tests ## power cuts while messages are published; SEED=n of the first of CUTS=n, DB=sqlite|postgresql
 	@$(RUN) -m tests.chaos.power --seed $(SEED) --cuts $(CUTS) --database $(DB)

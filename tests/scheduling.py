@@ -48,6 +48,7 @@ LONGEST = (
     "tests/pipeline/test_cluster.py",
     "tests/pipeline/test_examples.py",
     "tests/chaos/test_power.py",
+    "tests/chaos/test_year.py",
     "tests/integration/push/test_blocked_keys.py",
     "tests/endtoend/test_replica.py",
     "tests/endtoend/test_move.py",
@@ -123,6 +124,7 @@ LONGEST = (
 WAITING = frozenset(
     {
         "tests/chaos/test_storms.py",
+        "tests/chaos/test_year.py",
         "tests/integration/backlog/test_redis_cluster.py",
         "tests/integration/push/test_authentication.py",
         "tests/integration/push/test_dead_letters.py",
