@@ -21,6 +21,8 @@ class OperatorCommand(BaseCommand):
 
     #: Django's options, which work, but of which `--help` would have more lines than of the command's own.
     suppressed_base_arguments = DJANGO_OPTIONS
+    #: The checks load every page of the console and of the API, which takes a second and 50 MB.
+    requires_system_checks: list[str] = []
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         try:

@@ -20,7 +20,6 @@ class Command(OperatorCommand):
         "has it and PUSHHUB_SECRET_KEY can sign tokens. The archive and the journal are folders of their own: copy them"
         " afterwards."
     )
-    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file", type=Path, help="where to write; an old one is replaced once the new one is whole")

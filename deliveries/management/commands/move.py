@@ -28,7 +28,6 @@ class Command(OperatorCommand):
         "PushHub first: what is published meanwhile would stay behind. Then start it with the new PUSHHUB_DATABASE_URL."
         " After an interruption, run it again: it goes on."
     )
-    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(

@@ -15,8 +15,6 @@ from pushhub.common.commands import OperatorCommand
 
 class Command(OperatorCommand):
     help = "The data pipeline: metrics, archive, replay, ingest and report."
-    #: The checks load every page of the console, which takes a second and 50 MB that a pipeline has no use for.
-    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         subparsers = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")

@@ -26,7 +26,6 @@ class Command(OperatorCommand):
         "Stop PushHub first. Use the PUSHHUB_SECRET_KEY of the backup's PushHub. Messages that were acknowledged after "
         "the backup are delivered again. After an interruption, run it again with the same file: it goes on."
     )
-    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file", type=Path, help="what `pushhub backup` wrote")
