@@ -103,12 +103,13 @@ def _check_duplicates(
         findings.figures["duplicates"] += len(again)
         if contract.is_ordered and not contract.is_push:
             continue
-        if (contract.name, message_id) in ledger.missed_deadlines:
-            findings.figures["messages with a missed deadline"] += 1
-            continue
         for delivery in again:
             sought = any(group[0].at <= seek + 1 and seek <= delivery.at for seek in contract.seeks)
-            if not sought and not ledger.explained(group[0].at, delivery.at):
+            if sought or ledger.explained(group[0].at, delivery.at):
+                continue
+            if (contract.name, message_id) in ledger.missed_deadlines:
+                findings.figures["again after a missed deadline alone"] += 1
+            else:
                 message = published.get(message_id)
                 text = describe(ledger, message) if message else message_id
                 findings.add(

@@ -1,4 +1,4 @@
-"""A year in an hour: everything that `make up` starts, and a clock that jumps by half a day again and again.
+"""A year in about an hour: everything that `make up` starts, and a clock that jumps by half a day again and again.
 
     python -m tests.chaos.year --days 365 --hours 12
 
