@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from grpc_health.v1 import health
+from grpc_reflection.v1alpha import reflection
 
 from pushhub import __version__
+from pushhub.runtime.grpcserver import services
 from pushhub.runtime.processes import BY_NAME
 from tests.unit.test_documents import read_settings
 
@@ -62,3 +65,9 @@ def test_pods_are_closed_to_all_but_the_named_peers() -> None:
     assert read("values.yaml")["networkPolicy"] == {"enabled": False, "from": []}
     template = (CHART / "templates" / "networkpolicy.yaml").read_text(encoding="utf-8")
     assert "{{- if and .enabled (not .from) }}{{ fail " in template, "an empty `from` would let everybody in"
+
+
+def test_the_ingress_leads_every_service_of_the_grpc_port_there() -> None:
+    template = (CHART / "templates" / "ingress.yaml").read_text(encoding="utf-8")
+    names = {*services(), health.SERVICE_NAME, reflection.SERVICE_NAME}
+    assert set(re.findall(r'"/(g[\w.]+)"', template)) == names
