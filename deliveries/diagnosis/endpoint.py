@@ -20,8 +20,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from deliveries.diagnosis.steps import Step, StepName, failed, ok
-from deliveries.inspection.advice import result_advice
-from deliveries.inspection.words import result_text
+from deliveries.inspection.texts import result_advice, result_text
 from deliveries.push.sending.httpclient import ClientOptions, Headers, PushClient, PushResult, client_context
 from deliveries.rules.outcome import ACK_STATUSES, Reason
 from pushhub.common.pushurls import Origin

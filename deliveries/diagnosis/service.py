@@ -10,11 +10,12 @@ from django.utils.translation import gettext as _
 from deliveries.diagnosis.endpoint import PROBE_SECONDS, endpoint_steps, probe
 from deliveries.diagnosis.steps import Diagnosis, Step, StepName, StepStatus, failed, ok, skipped, warning
 from deliveries.diagnosis.transforms import transforms_step
-from deliveries.inspection.advice import result_advice
-from deliveries.inspection.conditions import KINDS, Condition
+from deliveries.inspection.conditions import Condition
 from deliveries.inspection.lanes import LaneView
+from deliveries.inspection.notices import Finding, is_wrong
 from deliveries.inspection.status import SubscriptionStatus, subscription_status
-from deliveries.inspection.words import Finding, duration_text, findings_of, is_wrong, result_text
+from deliveries.inspection.texts import result_advice, result_text
+from deliveries.inspection.words import findings_of
 from deliveries.models import Delivery, Message
 from deliveries.push.sending.httpclient import Headers, client_options
 from deliveries.push.sending.plans import JSON_HEADER
@@ -23,7 +24,7 @@ from deliveries.rules.outcome import Reason
 from deliveries.rules.payload import parse_attributes, wire_message
 from deliveries.telemetry.export.probes import Status
 from deliveries.telemetry.export.readiness import push_workers
-from pushhub.common.clock import utcnow
+from pushhub.common.clock import duration_text, utcnow
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
 from pushhub.common.pushurls import BadEndpoint, parse_push_url
@@ -192,7 +193,7 @@ def _filter(subscription: Subscription, status: SubscriptionStatus) -> Step:
     text = _("Messages that the filter matches: %(matches)d of the %(count)d newest that the topic has stored.") % words
     has_matched = status.undelivered or (status.outcomes is not None and status.outcomes.acknowledged)
     if newest and not matches and not has_matched:
-        return warning(StepName.FILTER, text, str(KINDS[Condition.FILTERED].remedy))
+        return warning(StepName.FILTER, text, str(Condition.FILTERED.remedy))
     return ok(StepName.FILTER, text)
 
 

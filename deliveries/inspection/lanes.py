@@ -13,6 +13,7 @@ from deliveries.backlog.lanestate import parse_lane_state
 from deliveries.backlog.records import Lane, cell_key, key_digest
 from deliveries.backlog.regions import patience_seconds
 from deliveries.backlog.workerverbs import DEAD_AFTER_MS
+from deliveries.inspection.conditions import Condition
 from deliveries.rules.flow import Flow
 from deliveries.store.regionholds import holds
 from deliveries.telemetry.export.readiness import KEY_SECONDS, WRITTEN_KEY
@@ -122,6 +123,28 @@ def _served(view: LaneView, *, is_any_alive: bool) -> LaneView:
         return replace(view, is_elsewhere=True)
     is_given_up = view.silent_seconds is not None and view.silent_seconds >= patience_seconds(view.region)
     return replace(view, is_adopted=is_any_alive and is_given_up)
+
+
+def condition_of(lane: LaneView) -> Condition:
+    """Return why messages of a lane wait, given that some do."""
+    if lane.is_elsewhere:
+        return Condition.ELSEWHERE
+    if lane.is_silent and not lane.is_adopted:
+        return Condition.NO_WORKER
+    if lane.pause_ms > 0 or lane.is_backing_off:
+        return Condition.BACKING_OFF
+    if lane.gap_ms > 0:
+        return Condition.SLOWED
+    if lane.retrying and not lane.outstanding:
+        return Condition.RETRYING
+    if not (lane.ready or lane.is_spilled or lane.retrying):
+        # Nothing is held back: all of its messages are on their way, or wait for their ordering keys.
+        return Condition.DELIVERING
+    if lane.cap and lane.outstanding >= lane.cap:
+        return Condition.LIMITED
+    if lane.window and lane.outstanding >= lane.window:
+        return Condition.WINDOW_FULL
+    return Condition.LIMITED if lane.is_rate_spent else Condition.DELIVERING
 
 
 @dataclass(frozen=True, slots=True)

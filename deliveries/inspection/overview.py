@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db.models import Max, Q, QuerySet, Sum
 
 from deliveries.inspection.counting import added_up_once
-from deliveries.inspection.status import why_not_stored
+from deliveries.inspection.notices import why_not_stored
 from deliveries.models import GaugeMinute, GaugeRound, MetricHour, MetricMinute
 from deliveries.store.metricrows import of_resources
 from deliveries.telemetry.export.probes import Component
