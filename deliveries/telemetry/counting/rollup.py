@@ -106,6 +106,8 @@ class Rollup:
         self._lease = Lease(lease.Counter.SPARK)
         self._reporter = BackgroundThread("rollup-report", self._report, at_end=connections.close_all)
         self._is_told_to_stop = False
+        #: Stands for the segments that wait unseen after a look that failed.
+        self._unseen: list[str] = []
 
     def once(self) -> None:
         """Count what is there, then return."""
@@ -156,7 +158,9 @@ class Rollup:
     def _try_to_look(self) -> None:
         try:
             self._look()
+            self._unseen = []
         except Exception as error:
+            self._unseen = ["?"]
             logger.warning("new segments are looked at later: %s", first_line(error))
             close_old_connections()
 
@@ -166,9 +170,9 @@ class Rollup:
             return
         try:
             waiting = list(self._counter.waiting)
-            self._lag.write(waiting)
-            # If no batch is counted, the embedded counter takes over.
-            if self._lag.seconds() <= LAG_SECONDS:
+            self._lag.write([*waiting, *self._unseen])
+            # If no batch is counted, or nobody knows what waits, the embedded counter takes over.
+            if not self._unseen and self._lag.seconds() <= LAG_SECONDS:
                 self._lease.renew(waiting)
         except Exception as error:  # the next turn tries again
             logger.warning("the rollup reports later: %s", first_line(error))
