@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -201,8 +200,9 @@ def backfill(folder: Path, *, session: SparkSession, since: datetime, until: dat
         batch = new[start : start + size]
         if settings.JOURNAL_BUCKET:
             shipping.fetch(folder / shipping.FETCHED / BACKFILL, [path.name for path in batch])
-        if paths := [path for path in batch if counter.segments.check(path)]:
-            total += repeat_in_outages(partial(counter.count, paths), what="to count segments")
+        counter.waiting = {path.name: path for path in batch if counter.segments.check(path)}
+        while counter.waiting:
+            total += repeat_in_outages(counter.count_next, what="to count segments")
         if settings.JOURNAL_BUCKET:
             remove_counted(folder / shipping.FETCHED / BACKFILL)
     return total
