@@ -18,9 +18,8 @@ from django.utils.translation import gettext as _
 from deliveries.backlog import codes
 from deliveries.backlog.default import impatient_backlog
 from deliveries.backlog.records import Lane
-from deliveries.inspection.attempts import Attempt, AttemptSearch, Span
+from deliveries.inspection.attempts import Attempt, AttemptSearch, Span, gaps, numbers_of
 from deliveries.inspection.conditions import HELD_BACK
-from deliveries.inspection.gaps import gaps, numbers_of
 from deliveries.inspection.lanes import key_holders, message_places
 from deliveries.inspection.status import subscription_status
 from deliveries.inspection.texts import result_text
