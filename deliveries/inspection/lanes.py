@@ -48,7 +48,6 @@ class LaneView:
     nack_share: float
     #: How long ago the endpoint acknowledged a push that began after its last nack; None if it never did.
     acked_ms_ago: float | None
-    latency_ms: float
     #: Whether some deliveries are in the database only.
     is_spilled: bool
     #: Whether the lane has any message, as far as Redis knows.
@@ -207,7 +206,6 @@ def _lane_view(region: str, reply: Any, silent_ms: float | None) -> LaneView:
         ack_share=flow.ack_ratio,
         nack_share=flow.nack_share,
         acked_ms_ago=max(now_ms - flow.acked_ms, 0.0) if flow.acked_ms else None,
-        latency_ms=flow.latency_ms,
         is_spilled=state is not None and state.spilled,
         has_messages=any((ready, retrying, leased, *kept)),
         ready=ready,

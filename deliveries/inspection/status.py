@@ -21,7 +21,7 @@ from deliveries.inspection.notices import Finding, lane_notices, stored_notices
 from deliveries.inspection.outcomes import Outcomes, subscription_outcomes
 from deliveries.inspection.texts import MAX_COUNTED
 from deliveries.models import Delivery
-from deliveries.rules.ids import publish_time_ms
+from deliveries.rules.ids import age_seconds
 from deliveries.store import lanerows
 from pushhub.common.clock import Clock, utcnow
 from pushhub.common.outages import Cause, outage_or_raise
@@ -157,8 +157,7 @@ def _condition(
 def worst_lane(lanes: Sequence[LaneView]) -> tuple[Condition, LaneView]:
     """Return the most important condition of all lanes, and of its lanes the one that is held back for longest."""
     conditions = [(condition_of(lane), lane) for lane in lanes]
-    order = list(Condition)
-    return min(conditions, key=lambda pair: (order.index(pair[0]), -pair[1].delay_ms))
+    return min(conditions, key=lambda pair: (pair[0].value, -pair[1].delay_ms))
 
 
 def next_attempt_ms(condition: Condition, lane: LaneView) -> float | None:
@@ -175,7 +174,7 @@ def _oldest_age_seconds(subscription_id: int, regions: Sequence[str], clock: Clo
     rows = Delivery.objects.filter(subscription=subscription_id).order_by("message_id")
     oldest = [rows.filter(region=region).values_list("message_id", flat=True).first() for region in regions]
     first = min((message_id for message_id in oldest if message_id is not None), default=None)
-    return max(clock().timestamp() - publish_time_ms(first) / 1000, 0.0) if first is not None else 0.0
+    return age_seconds(first, clock())
 
 
 def _last_result(subscription_id: int, lane: LaneView) -> str:

@@ -32,7 +32,6 @@ LANE = LaneView(
     ack_share=0.4,
     nack_share=0.6,
     acked_ms_ago=None,
-    latency_ms=12,
     is_spilled=False,
     has_messages=True,
     ready=1,
