@@ -64,20 +64,9 @@ def is_wrong(level: Level) -> bool:
     return level in (Level.WARN, Level.BAD)
 
 
-def remedy_of(condition: Condition, *, lane: LaneView | None = None, quota: Quota | None = None) -> str:
-    names = {"region": lane.region if lane is not None else "", "quota": quota.setting if quota is not None else ""}
-    return str(condition.remedy % names)
-
-
-def _notice(
-    condition: Condition,
-    sentence: str,
-    *,
-    lane: LaneView | None = None,
-    quota: Quota | None = None,
-    message_id: int | None = None,
-) -> Finding:
-    return Finding(condition, condition.level, sentence, remedy_of(condition, lane=lane, quota=quota), message_id)
+def _notice(condition: Condition, sentence: str, *, message_id: int | None = None, **names: str) -> Finding:
+    """Return what is beside the condition of a subscription. The remedy may have `names` in it."""
+    return Finding(condition, condition.level, sentence, str(condition.remedy % names), message_id)
 
 
 def lane_notices(
@@ -89,7 +78,7 @@ def lane_notices(
         yield _notice(Condition.NO_MAINTENANCE, text)
     if subscription.push_endpoint:
         idle = [view for view in lanes if view not in waiting and condition_of(view) is Condition.NO_WORKER]
-        yield from (_notice(Condition.NO_WORKER, no_worker_sentence(view, "0"), lane=view) for view in idle)
+        yield from (_notice(Condition.NO_WORKER, no_worker_sentence(view, "0"), region=view.region) for view in idle)
         yield from map(_taken_over, (view for view in lanes if view.is_adopted))
     yield from _quota_notices(backlog.shared, [ADMINISTRATOR], subscription.project.project_id)
     if subscription.topic is not None:
@@ -111,7 +100,7 @@ def _taken_over(lane: LaneView) -> Finding:
     text = _(
         "No push worker of region %(region)s has lived for %(silence)s. Workers of other regions push its messages."
     )
-    return _notice(Condition.TAKEN_OVER, text % words, lane=lane)
+    return _notice(Condition.TAKEN_OVER, text % words, region=lane.region)
 
 
 def stored_notices(subscription: Subscription, regions: Sequence[str], clock: Clock) -> Iterator[Finding]:
@@ -172,7 +161,7 @@ def _quota_notices(client: redis.Redis, quotas: Sequence[Quota], project: str) -
     """Yield which of these quotas of a project are used up. May raise redis.RedisError."""
     text = _("A quota of the project is used up, so %(refused)s are refused.")
     for quota in used_up(client, quotas, project=project):
-        yield _notice(Condition.QUOTA_USED, text % {"refused": REFUSED[quota]}, quota=quota)
+        yield _notice(Condition.QUOTA_USED, text % {"refused": REFUSED[quota]}, quota=quota.setting)
 
 
 def _database_notices() -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from deliveries.inspection.conditions import ANSWERED, WELL, Condition
 from deliveries.inspection.counting import NOT_COUNTED
 from deliveries.inspection.lanes import LaneView
-from deliveries.inspection.notices import Finding, is_wrong, no_worker_sentence, remedy_of
+from deliveries.inspection.notices import Finding, is_wrong, no_worker_sentence
 from deliveries.inspection.outcomes import Outcomes
 from deliveries.inspection.status import SubscriptionStatus
 from deliveries.inspection.texts import MAX_COUNTED, count_text, redis_text, result_advice, result_text
@@ -23,7 +23,8 @@ REGIONAL = frozenset({Condition.NO_WORKER, Condition.OUTDATED, Condition.ELSEWHE
 
 def findings_of(status: SubscriptionStatus) -> list[Finding]:
     """Return why messages wait, or what became of them, and then what else is to be known."""
-    remedy = remedy_of(status.condition, lane=status.lane, quota=SUBSCRIBER)
+    names = {"region": status.lane.region if status.lane is not None else "", "quota": SUBSCRIBER.setting}
+    remedy = str(status.condition.remedy % names)
     is_full_of_failures = status.condition is Condition.WINDOW_FULL and status.lane and status.lane.ack_share < WELL
     if status.condition in ANSWERED or is_full_of_failures:
         remedy = result_advice(status.last_result) or remedy

@@ -25,18 +25,12 @@ from deliveries.models import Metric, MetricDay, MetricHour, MetricMinute, Segme
 from deliveries.store import metricrows
 from deliveries.store.writelock import write_transaction
 from deliveries.telemetry.series.expiry import HOURS_KEPT, MINUTES_KEPT
-from deliveries.telemetry.series.series import floor
+from deliveries.telemetry.series.series import SPANS, floor
 from pushhub.common.clock import Clock, utcnow
 
 #: Resource, event, time, response class, response code and host: the key of a row of the metrics.
 Key = tuple[str, str, datetime, str, int, str]
 
-#: Hours are added up from minutes, and days from hours.
-SPANS: Mapping[type[Metric], timedelta] = {
-    MetricMinute: timedelta(minutes=1),
-    MetricHour: timedelta(hours=1),
-    MetricDay: timedelta(days=1),
-}
 #: Keys of the minutes that one transaction adds at first, at least and at most. Each key has up to three rows.
 FIRST_KEYS, LEAST_KEYS, MOST_KEYS = 500, 50, 2000
 #: A transaction that takes longer makes the next one smaller; one that takes less than half makes it larger.
