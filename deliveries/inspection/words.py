@@ -40,41 +40,42 @@ def status_sentence(status: SubscriptionStatus) -> str:
 
 
 def _condition_sentence(status: SubscriptionStatus) -> str:
+    values: dict[str, Any] = {"count": count_text(status.undelivered)}
     match status.condition:
         case Condition.DETACHED:
-            return _("Detached from its topic: it receives no messages any more.")
+            sentence = _("Detached from its topic: it receives no messages any more.")
         case Condition.REDIS_DOWN:
-            values = {**_counted(status), "cause": redis_text(status.redis_cause)}
-            return _("Redis takes no messages: %(cause)s. Messages that wait in the database: %(count)s.") % values
+            values["cause"] = redis_text(status.redis_cause)
+            sentence = _("Redis takes no messages: %(cause)s. Messages that wait in the database: %(count)s.")
         case Condition.PAUSED if status.paused is not None:
-            values = {**_counted(status), "caller": status.paused.by, "time": time_text(status.paused.since)}
-            return _("Paused by %(caller)s since %(time)s. Messages that wait until it is resumed: %(count)s.") % values
+            values |= {"caller": status.paused.by, "time": time_text(status.paused.since)}
+            sentence = _("Paused by %(caller)s since %(time)s. Messages that wait until it is resumed: %(count)s.")
         case Condition.PAUSED:
-            return _("Paused by hand. Messages that wait until it is resumed: %(count)s.") % _counted(status)
+            sentence = _("Paused by hand. Messages that wait until it is resumed: %(count)s.")
         case Condition.QUOTA_USED:
-            return _(
+            sentence = _(
                 "The project's quota for pulling is used up, so pulls are refused. Messages that wait to be pulled: "
                 "%(count)s."
-            ) % _counted(status)
-        case Condition.UNPULLED:
-            return _(
-                "Nobody has asked for messages for a minute. Messages that wait to be pulled: %(count)s."
-            ) % _counted(status)
-        case Condition.PULLED:
-            values = {**_counted(status), "held": sum(lane.outstanding for lane in status.lanes)}
-            if not values["held"]:
-                return _("Subscribers ask for messages. Messages that wait to be pulled: %(count)s.") % values
-            return (
-                _("Subscribers hold messages that they have yet to acknowledge: %(held)d of %(count)s undelivered.")
-                % values
             )
+        case Condition.UNPULLED:
+            sentence = _("Nobody has asked for messages for a minute. Messages that wait to be pulled: %(count)s.")
+        case Condition.PULLED if held := sum(lane.outstanding for lane in status.lanes):
+            values["held"] = held
+            sentence = _(
+                "Subscribers hold messages that they have yet to acknowledge: %(held)d of %(count)s undelivered."
+            )
+        case Condition.PULLED:
+            sentence = _("Subscribers ask for messages. Messages that wait to be pulled: %(count)s.")
         case Condition.IDLE | Condition.LOST | Condition.FILTERED:
             return _idle_sentence(status.outcomes or Outcomes())
-    assert status.lane is not None
-    sentence = _lane_sentence(status, status.lane)
-    if status.undelivered_there is None or status.condition in REGIONAL:
-        return sentence
-    return _("In the region %(region)s: %(sentence)s") % {"region": status.lane.region, "sentence": sentence}
+        case _:
+            assert status.lane is not None
+            sentence = _lane_sentence(status, status.lane)
+            if status.undelivered_there is None or status.condition in REGIONAL:
+                return sentence
+            values = {"region": status.lane.region, "sentence": sentence}
+            sentence = _("In the region %(region)s: %(sentence)s")
+    return sentence % values
 
 
 def _idle_sentence(outcomes: Outcomes) -> str:
@@ -157,10 +158,6 @@ def failing_text(condition: Condition, lane: LaneView, last_result: str) -> str:
     if condition == Condition.NO_WORKER:
         return _("no push worker of region %(region)s") % {"region": lane.region}
     return last_result or "-"
-
-
-def _counted(status: SubscriptionStatus) -> dict[str, Any]:
-    return {"count": count_text(status.undelivered)}
 
 
 def backoff_text(lane: LaneView) -> str:
