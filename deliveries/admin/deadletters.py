@@ -25,9 +25,9 @@ from deliveries.admin.readonly import ReadOnlyAdmin
 from deliveries.deadletters import jobs
 from deliveries.deadletters.listing import Summary, summaries, unsettled
 from deliveries.deadletters.moving import METHODS, Action, check_redrivable, letter_original, move_letters
-from deliveries.inspection import words
+from deliveries.inspection import texts
 from deliveries.inspection.contents import sees_originals, topic_of, wire_of
-from deliveries.inspection.status import MAX_COUNTED
+from deliveries.inspection.texts import MAX_COUNTED
 from deliveries.models import DeadLetter, DeadLetterJob, Message
 from deliveries.rules.ids import publish_time
 from deliveries.rules.payload import wire_message
@@ -227,7 +227,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
 
     def _confirmation(self, request: HttpRequest, source: Subscription, verb: Verb, *, chosen: int) -> HttpResponse:
         count = unsettled(source)[: MAX_COUNTED + 1].count() if verb.is_for_all else chosen
-        question = str(verb.question) % {"count": words.count_text(count)}
+        question = str(verb.question) % {"count": texts.count_text(count)}
         back = reverse("admin:deliveries_deadletters_of", args=[source.pk])
         return self.confirmation(request, question, title=source.name, label=verb.label, back=back)
 
@@ -271,7 +271,7 @@ def _rows_shown(request: HttpRequest, listed: Sequence[Summary]) -> list[dict[st
                 "since": time_text(publish_time(summary.first_id)),
                 "latest": time_text(publish_time(summary.last_id)),
                 "attempts": summary.max_attempts,
-                "reasons": [(words.nack_text(result), count) for result, count in summary.reasons[:REASONS_SHOWN]],
+                "reasons": [(texts.nack_text(result), count) for result, count in summary.reasons[:REASONS_SHOWN]],
                 "topic": topic and short_name(request, topic.project.project_id, topic.topic_id),
                 "is_received": source.is_received,
                 "job": _job_shown(job) if job is not None else None,
@@ -287,7 +287,7 @@ def _letter_shown(letter: DeadLetter) -> dict[str, Any]:
         "at": time_text(publish_time(letter.message_id)),
         "published": time_text(publish_time(letter.source_id)),
         "attempts": letter.attempts,
-        "reason": words.nack_text(letter.result),
+        "reason": texts.nack_text(letter.result),
     }
 
 

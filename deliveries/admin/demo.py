@@ -15,7 +15,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from deliveries.admin.demoreceiver import arrivals, receiver_url
-from deliveries.inspection.words import redis_text
+from deliveries.inspection.texts import redis_text
 from deliveries.publish.request import parse_publish_request
 from deliveries.publish.service import publish_message
 from pushhub.common import names

@@ -20,7 +20,7 @@ from deliveries.admin.readonly import ReadOnlyAdmin, publish_time_shown
 from deliveries.deadletters.forwarding import dead_letter_topic_usable
 from deliveries.deadletters.settling import METHODS as SETTLE_METHODS
 from deliveries.deadletters.settling import Settlement, settle_messages
-from deliveries.inspection import words
+from deliveries.inspection import texts
 from deliveries.inspection.attempts import Attempt
 from deliveries.inspection.contents import as_delivered, sees_originals, topic_of, wire_of
 from deliveries.inspection.messages import Place, Way, Ways, message_ways, why_missing, why_waiting
@@ -30,7 +30,7 @@ from deliveries.rules.payload import NewMessage, parse_attributes
 from deliveries.store.statements import LAST_ID
 from deliveries.transforming import Wire
 from pushhub.common import names
-from pushhub.common.clock import time_text
+from pushhub.common.clock import duration_text, time_text
 from pushhub.common.decimals import read_decimal
 from pushhub.common.errors import InvalidArgument, PushHubError, ResourceExhausted
 from pushhub.common.principals import Principal
@@ -213,8 +213,8 @@ def _attempt_shown(attempt: Attempt) -> dict[str, Any]:
         "event": attempt.event,
         "number": attempt.attempt or "",
         "outcome": attempt.outcome,
-        "result": words.result_text(attempt.result),
-        "latency": "" if attempt.latency_ms is None else words.duration_text(attempt.latency_ms),
+        "result": texts.result_text(attempt.result),
+        "latency": "" if attempt.latency_ms is None else duration_text(attempt.latency_ms),
         "worker": attempt.worker.partition(":")[0],
         "answer": attempt.answer,
     }

@@ -24,7 +24,7 @@ from deliveries.admin.overview import overview_live
 from deliveries.admin.readonly import ReadOnlyAdmin, publish_time_shown
 from deliveries.admin.search import search_page
 from deliveries.admin.subscription_pages import subscription_urls
-from deliveries.inspection import words
+from deliveries.inspection import texts
 from deliveries.inspection.contents import rows_with_originals
 from deliveries.models import ArchiveFile, Delivery, Message
 from deliveries.push.rejected import rejected
@@ -126,7 +126,7 @@ class LastResultFilter(admin.SimpleListFilter):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         statuses = [(str(status), str(status)) for status in RESULT_STATUSES]
-        return [*statuses, *((reason, words.result_text(reason)) for reason in words.REASONS)]
+        return [*statuses, *((reason, texts.result_text(reason)) for reason in texts.REASONS)]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Delivery]) -> QuerySet[Delivery]:
         if not self.value():
@@ -191,7 +191,7 @@ class DeliveryAdmin(ReadOnlyAdmin):
         try:
             rows = rejected()
         except redis.RedisError as error:
-            unknown = words.redis_text(outage_or_raise(error))
+            unknown = texts.redis_text(outage_or_raise(error))
         for row in rows:
             row["at"] = time_text(datetime.fromtimestamp(float(str(row["at"])), UTC))
         title = _("Rejected task messages")

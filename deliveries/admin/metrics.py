@@ -14,7 +14,7 @@ from deliveries.admin.chart_pages import chart_page
 from deliveries.admin.readonly import ReadOnlyAdmin
 from deliveries.backlog.default import impatient_backlog
 from deliveries.backlog.regions import regions_unserved
-from deliveries.inspection import words
+from deliveries.inspection import texts
 from deliveries.models import Segment
 from deliveries.telemetry.journal.alarm import alarms
 from pushhub.common.clock import utcnow
@@ -60,4 +60,4 @@ def _alarms(request: HttpRequest) -> dict[str, Any]:
     try:
         return {**counts, "alarms": alarms(client), "unserved": regions_unserved(client)}
     except redis.RedisError as error:
-        return {**counts, "unknown": words.redis_text(outage_or_raise(error))}
+        return {**counts, "unknown": texts.redis_text(outage_or_raise(error))}

@@ -16,13 +16,13 @@ from django.utils.translation import gettext as _
 
 from deliveries.admin.diagnosis_page import DIAGNOSE
 from deliveries.admin.rated_lists import curve
-from deliveries.inspection import words
+from deliveries.inspection import texts, words
 from deliveries.inspection.counting import NOT_COUNTED, counting_level, counting_text
 from deliveries.inspection.failing import Failing, failing_subscriptions
 from deliveries.inspection.overview import Overview, health, overview
 from deliveries.telemetry.export.probes import Component, Status
 from deliveries.telemetry.series.coverage import Counting, counting
-from pushhub.common.clock import minute_text
+from pushhub.common.clock import duration_text, minute_text
 from pushhub.common.outages import Cause, outage_or_raise
 from subscriptions.console.base import caller_of
 from subscriptions.console.navigation import chosen_project, short_name
@@ -73,7 +73,7 @@ def _standing(request: HttpRequest) -> dict[str, Any]:
         failing, more, taken = failing_subscriptions(rows, state)
         looked = minute_text(taken)
     except redis.RedisError as error:
-        cause = words.redis_text(outage_or_raise(error))
+        cause = texts.redis_text(outage_or_raise(error))
         unknown = _("It is not known which endpoints fail: %(cause)s.") % {"cause": cause}
     except LookupError:
         unknown = _("It is not known which endpoints fail: the maintenance worker has not looked lately.")
@@ -115,7 +115,7 @@ def _failing_row(request: HttpRequest, failing: Failing) -> dict[str, Any]:
         "share": f"{lane.failures} / {lane.results}" if lane.results else "-",
         "undelivered": failing.undelivered,
         "since": failing.since,
-        "next": words.duration_text(failing.next_attempt_ms) if failing.next_attempt_ms else "-",
+        "next": duration_text(failing.next_attempt_ms) if failing.next_attempt_ms else "-",
         # The reader of the query says whether it may.
         "diagnose": reverse("admin:deliveries_diagnose", args=[row.pk]) if row.may_diagnose else "",  # type: ignore[attr-defined]
     }
@@ -125,9 +125,9 @@ def _figures(figures: Overview) -> list[tuple[str, str, str]]:
     """The label, the text and the curve of each figure."""
 
     def rate(label: str, rates: Sequence[float]) -> tuple[str, str, str]:
-        return label, words.rate_text(rates), curve(rates)
+        return label, texts.rate_text(rates), curve(rates)
 
-    oldest = words.duration_text((figures.oldest_seconds or 0) * 1000) if figures.undelivered else "-"
+    oldest = duration_text((figures.oldest_seconds or 0) * 1000) if figures.undelivered else "-"
     return [
         (_("Undelivered messages"), "-" if figures.undelivered is None else str(figures.undelivered), ""),
         (_("Oldest unacked message"), oldest, ""),
@@ -142,7 +142,7 @@ def _health(state: Counting) -> list[tuple[str, str, str]]:
     parts = health(state)
     return [
         (_("Database"), *_standing_of(parts.database_cause)),
-        ("Redis", *_standing_of(parts.redis_cause, words.redis_text)),
+        ("Redis", *_standing_of(parts.redis_cause, texts.redis_text)),
         (_("Push workers"), *(_workers(parts.workers) if parts.workers is not None else ("", _("not known")))),
         (_("Metrics pipeline"), *_counting(parts.counting)),
     ]
@@ -160,12 +160,12 @@ def _workers(component: Component) -> tuple[str, str]:
         case Status.UNAVAILABLE:
             return "bad", _("none lives")
         case Status.DEGRADED:
-            age = words.duration_text(figures["oldest_job_seconds"] * 1000)
+            age = duration_text(figures["oldest_job_seconds"] * 1000)
             return "warn", _("%(count)d, of which one has had a job for %(age)s") % {
                 "count": figures["workers"],
                 "age": age,
             }
-    silence = words.duration_text(figures["last_sign_of_life_seconds"] * 1000)
+    silence = duration_text(figures["last_sign_of_life_seconds"] * 1000)
     return "good", _("%(count)d, last sign of life %(silence)s ago") % {"count": figures["workers"], "silence": silence}
 
 

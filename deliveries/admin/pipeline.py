@@ -16,12 +16,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from deliveries.admin.readonly import ReadOnlyAdmin
-from deliveries.inspection import words
 from deliveries.models import PipelineRun, PublishJob
 from deliveries.pipeline import needs
 from deliveries.telemetry import runs
 from deliveries.telemetry.archive import archive_state
-from pushhub.common.clock import time_text
+from pushhub.common.clock import duration_text, time_text
 
 
 @admin.register(PipelineRun)
@@ -53,7 +52,7 @@ class PipelineRunAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("duration"))
     def duration(self, run: PipelineRun) -> str:
-        return words.duration_text(runs.duration(run).total_seconds() * 1000)
+        return duration_text(runs.duration(run).total_seconds() * 1000)
 
     @admin.display(description=gettext_lazy("lag"))
     def lag(self, run: PipelineRun) -> str:
@@ -83,7 +82,7 @@ def _archive() -> list[tuple[str, str]]:
 
 
 def _seconds_text(seconds: float | None) -> str:
-    return "-" if seconds is None else words.duration_text(seconds * 1000)
+    return "-" if seconds is None else duration_text(seconds * 1000)
 
 
 def standing_of(run: PipelineRun | None) -> tuple[str, str]:

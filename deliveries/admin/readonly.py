@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.functional import cached_property
 
-from deliveries.inspection.words import count_text
+from deliveries.inspection.texts import count_text
 from deliveries.rules.ids import publish_time
 from pushhub.common.clock import time_text
 from subscriptions.console.base import UNCHANGEABLE, ConsoleAdmin

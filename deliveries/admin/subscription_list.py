@@ -15,15 +15,15 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from deliveries.admin.rated_lists import RatedChangeList, curve, name_link
-from deliveries.inspection import words
-from deliveries.inspection.conditions import ANSWERED, KINDS, Condition
+from deliveries.inspection.conditions import ANSWERED, Condition
 from deliveries.inspection.failing import conditions_of, last_results
 from deliveries.inspection.lanes import LaneView
+from deliveries.inspection.notices import Finding, redis_notice
 from deliveries.inspection.overview import last_round, last_rounds
-from deliveries.inspection.status import Notice, level_of
+from deliveries.inspection.status import level_of
 from deliveries.models import Delivery, GaugeMinute
 from deliveries.rules.ids import publish_time
-from pushhub.common.clock import minute_text, utcnow
+from pushhub.common.clock import duration_text, minute_text, utcnow
 from pushhub.common.outages import Cause, outage_or_raise
 from subscriptions.console.base import ConsoleAdmin, caller_of
 from subscriptions.console.tabs import LIST_TIME_SERIES
@@ -98,7 +98,7 @@ def count_newer(rows: Sequence[Any]) -> None:
             row.gauge_oldest_seconds = max((utcnow() - publish_time(found["oldest"])).total_seconds(), 0)
 
 
-def set_conditions(rows: Sequence[Any]) -> list[Notice]:
+def set_conditions(rows: Sequence[Any]) -> list[Finding]:
     """Give each row with gauges its `condition`, its worst `lane` and its `last_result`.
 
     Returns a notice if Redis does not tell of all of them.
@@ -117,12 +117,12 @@ def set_conditions(rows: Sequence[Any]) -> list[Notice]:
         found, row.lane = conditions.get(row.pk, (Condition.REDIS_DOWN, None))
         row.condition = _condition(row, found)
         row.last_result = results.get(row.pk, "")
-    return [Notice(Condition.REDIS_DOWN, cause=cause)] if cause else []
+    return [redis_notice(cause)] if cause else []
 
 
 def health_badge(row: Any) -> str:
     """Return in a few words how a row's deliveries fare now, and the result of the last failed push."""
-    word = str(KINDS[row.condition].label)
+    word = str(row.condition.label)
     text = f"{word}: {row.last_result}" if row.last_result and row.condition in ANSWERED else word
     return format_html(
         '<span class="badge {0}" title="{1}"><span class="clip">{1}</span></span>',
@@ -142,7 +142,7 @@ class SubscriptionChangeList(RatedChangeList):
         taken = last_round(utcnow())
         #: The minute of the gauges; "" if there are none.
         self.looked = minute_text(taken) if taken else ""
-        self.findings = [(words.noticed(notice), None) for notice in set_conditions(self.result_list)]
+        self.findings = [(notice, None) for notice in set_conditions(self.result_list)]
         projects = Project.objects.filter(pk__in={row.project_id for row in self.result_list})
         charted = set(rows_callable(caller_of(request), LIST_TIME_SERIES, projects).values_list("pk", flat=True))
         for row in self.result_list:
@@ -190,7 +190,7 @@ class SubscriptionList(ConsoleAdmin):
     def oldest(self, row: Any) -> str:
         if not row.gauge_oldest_seconds:
             return "-"
-        return format_html('<span class="number">{}</span>', words.duration_text(row.gauge_oldest_seconds * 1000))
+        return format_html('<span class="number">{}</span>', duration_text(row.gauge_oldest_seconds * 1000))
 
     @admin.display(description=_("Pushes"))
     def rate(self, row: Any) -> str:

@@ -23,9 +23,10 @@ from django.views.decorators.http import require_POST
 from deliveries.admin.diagnosis_page import DIAGNOSE, diagnosis_context
 from deliveries.admin.readonly import ReadOnlyAdmin, publish_time_shown
 from deliveries.backlog.lanes import configure_lanes
-from deliveries.inspection import words
+from deliveries.inspection import texts, words
 from deliveries.inspection.conditions import Condition
 from deliveries.inspection.counting import counting_text
+from deliveries.inspection.notices import Finding
 from deliveries.inspection.probe import send_probe
 from deliveries.inspection.status import SubscriptionStatus, count_undelivered, subscription_status
 from deliveries.models import Delivery
@@ -36,7 +37,7 @@ from deliveries.store import lanerows
 from deliveries.telemetry.series import curves
 from deliveries.telemetry.series.coverage import Counting, counting
 from deliveries.telemetry.series.series import MINUTE
-from pushhub.common.clock import utcnow
+from pushhub.common.clock import duration_text, utcnow
 from pushhub.common.errors import PushHubError
 from pushhub.common.names import snapshot_name
 from pushhub.common.principals import Principal
@@ -88,7 +89,7 @@ class Action:
 
 def _test(request: HttpRequest, row: Subscription) -> str:
     result = send_probe(row)
-    words_of = {"result": words.result_text(result.reason or str(result.status)), "ms": round(result.latency_ms)}
+    words_of = {"result": texts.result_text(result.reason or str(result.status)), "ms": round(result.latency_ms)}
     if result.status in ACK_STATUSES and not result.reason:
         return _("The endpoint acknowledged the test message with %(result)s after %(ms)d ms.") % words_of
     return _("The test message failed with %(result)s after %(ms)d ms.") % words_of
@@ -223,7 +224,7 @@ class SubscriptionPages:
         row = self._row(request, subscription_id)
         deliveries = _oldest_deliveries(row)
         oldest = [
-            (delivery, publish_time_shown(delivery.message_id), words.result_text(delivery.last_result))
+            (delivery, publish_time_shown(delivery.message_id), texts.result_text(delivery.last_result))
             for delivery in deliveries
         ]
         tabs = tabs_of(row, "messages", caller=caller_of(request))
@@ -254,7 +255,7 @@ class SubscriptionPages:
             if not may(caller_of(request), action, row):
                 raise PermissionDenied
             if action.question is not None and "confirmed" not in request.POST:
-                question = str(action.question) % {"count": words.count_text(count_undelivered(row))}
+                question = str(action.question) % {"count": texts.count_text(count_undelivered(row))}
                 back = reverse("admin:deliveries_state", args=[row.pk])
                 shared = {"title": row.name, "opts": Subscription._meta}
                 return self._page.confirmation(request, question, label=action.label, back=back, **shared)
@@ -308,8 +309,8 @@ def offered(caller: Principal, row: Subscription) -> dict[str, Action]:
 def shown(caller: Principal, row: Subscription, status: SubscriptionStatus) -> dict[str, Any]:
     """The texts that the page shows, in the reader's language."""
     figures = {
-        "undelivered": words.count_text(status.undelivered),
-        "oldest": words.duration_text(status.oldest_age_seconds * 1000) if status.undelivered else "-",
+        "undelivered": texts.count_text(status.undelivered),
+        "oldest": duration_text(status.oldest_age_seconds * 1000) if status.undelivered else "-",
     }
     state = counting()
     if row.push_endpoint:
@@ -335,7 +336,7 @@ def _findings_shown(caller: Principal, row: Subscription, status: SubscriptionSt
     return render_to_string("admin/deliveries/findings.html", {"findings": zip(findings, links, strict=True)})
 
 
-def _page_of(caller: Principal, finding: words.Finding, row: Subscription) -> tuple[str, str] | None:
+def _page_of(caller: Principal, finding: Finding, row: Subscription) -> tuple[str, str] | None:
     """Return the address of the page that a finding is about, and what to call it."""
     if finding.message_id is not None and may_call(caller, PULL, row):
         return reverse("admin:deliveries_message_way", args=[finding.message_id]), str(finding.message_id)
@@ -366,8 +367,7 @@ def _recent_figures(row: Subscription, state: Counting) -> dict[str, str]:
     span = curves.Span(row.project.project_id, row.subscription_id, end - RECENT, end, RECENT)
     recent = curves.recent(span)
     total = sum(recent.pushes.values())
-    texts = {q: "-" if ms is None else words.duration_text(ms) for q, ms in recent.latencies_ms.items()}
-    figures = {f"p{100 * q:.0f}": text for q, text in texts.items()}
+    figures = {f"p{100 * q:.0f}": "-" if ms is None else duration_text(ms) for q, ms in recent.latencies_ms.items()}
     responses = [f"{name} {100 * count / total:.1f} %" for name, count in recent.pushes.items()]
     return {**figures, "responses": ", ".join(responses) or "-"}
 

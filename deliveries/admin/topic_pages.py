@@ -20,9 +20,9 @@ from django.utils.translation import gettext_lazy as _
 
 from deliveries.admin.rated_lists import RatedChangeList, curve, name_link
 from deliveries.admin.subscription_list import health_badge, set_conditions, with_gauges
-from deliveries.inspection import words
+from deliveries.inspection import texts
+from deliveries.inspection.notices import topic_notices
 from deliveries.inspection.overview import rates
-from deliveries.inspection.status import topic_notices
 from deliveries.publish.request import parse_publish_request
 from deliveries.publish.service import publish_message
 from pushhub.common.clock import utcnow
@@ -131,9 +131,9 @@ class TopicPages(ConsoleAdmin):
                 for subscription in shown
             ],
             "more": visible.count() - len(shown),
-            "rate": words.rate_text(published),
+            "rate": texts.rate_text(published),
             "curve": curve(published),
-            "findings": [(words.noticed(notice), None) for notice in notices],
+            "findings": [(notice, None) for notice in notices],
             "schema": _schema_of(caller, row),
             "form": form if may_call(caller, PUBLISH, row) else None,
         }
@@ -169,7 +169,7 @@ class TopicPages(ConsoleAdmin):
 
 def rate_shown(rates_shown: Sequence[float]) -> str:
     """Return events a second, and their curve."""
-    return format_html('<span class="curve">{}{}</span>', words.rate_text(rates_shown), curve(rates_shown))
+    return format_html('<span class="curve">{}{}</span>', texts.rate_text(rates_shown), curve(rates_shown))
 
 
 def _schema_of(caller: Principal, topic: Topic) -> SchemaShown | None:

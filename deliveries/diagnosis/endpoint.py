@@ -8,7 +8,6 @@ certificate that does not verify is described further, and only at an address th
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 import ssl
@@ -20,16 +19,13 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from deliveries.diagnosis.steps import Step, StepName, failed, ok
-from deliveries.inspection.advice import result_advice
-from deliveries.inspection.words import result_text
-from deliveries.push.sending.httpclient import ClientOptions, Headers, PushClient, PushResult, client_context
+from deliveries.inspection.texts import result_advice, result_text
+from deliveries.push.sending.httpclient import ClientOptions, PushResult, client_context
 from deliveries.rules.outcome import ACK_STATUSES, Reason
 from pushhub.common.pushurls import Origin
 
 #: Addresses of one name that are tried.
 MAX_ADDRESSES = 8
-#: How long a probe may take; a push may take its ack deadline.
-PROBE_SECONDS = 10.0
 _UNKNOWN_AUTHORITY = (
     gettext_lazy("comes from an unknown authority, or its chain is incomplete"),
     gettext_lazy("Send the intermediate certificates as well, or name the authority in PUSHHUB_PUSH_CA_FILE."),
@@ -128,23 +124,6 @@ def _connected(addresses: Sequence[str], port: int, seconds: float) -> socket.so
         except OSError:
             reason = Reason.CONNECT_FAILED
     return reason
-
-
-def probe(url: str, headers: Headers, body: bytes, options: ClientOptions, *, seconds: float, token: str) -> Step:
-    """POST one message to the endpoint, as a push does. `token` describes the token among the headers."""
-    return answer_step(asyncio.run(_probe(url, headers, body, options, seconds)), token=token)
-
-
-async def _probe(url: str, headers: Headers, body: bytes, options: ClientOptions, seconds: float) -> PushResult:
-    loop = asyncio.get_running_loop()
-    client = PushClient(loop, options=options)
-    answered: asyncio.Future[PushResult] = loop.create_future()
-    try:
-        endpoint = client.prepare(url, headers=headers)
-        client.post(endpoint, body, timeout_s=seconds, on_done=answered.set_result)
-        return await answered
-    finally:
-        await client.close(drain_s=0)
 
 
 def answer_step(result: PushResult, *, token: str = "") -> Step:

@@ -7,23 +7,23 @@ from collections.abc import Iterator, Sequence
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from deliveries.diagnosis.endpoint import PROBE_SECONDS, endpoint_steps, probe
+from deliveries.diagnosis.endpoint import answer_step, endpoint_steps
 from deliveries.diagnosis.steps import Diagnosis, Step, StepName, StepStatus, failed, ok, skipped, warning
 from deliveries.diagnosis.transforms import transforms_step
-from deliveries.inspection.advice import result_advice
-from deliveries.inspection.conditions import KINDS, Condition
+from deliveries.inspection import probe
+from deliveries.inspection.conditions import Condition
 from deliveries.inspection.lanes import LaneView
+from deliveries.inspection.notices import Finding, is_wrong
 from deliveries.inspection.status import SubscriptionStatus, subscription_status
-from deliveries.inspection.words import Finding, duration_text, findings_of, is_wrong, result_text
+from deliveries.inspection.texts import result_advice, result_text
+from deliveries.inspection.words import findings_of
 from deliveries.models import Delivery, Message
-from deliveries.push.sending.httpclient import Headers, client_options
-from deliveries.push.sending.plans import JSON_HEADER
-from deliveries.rules.envelope import metadata_headers, push_body, unwrapped_body
+from deliveries.push.sending.httpclient import client_options
 from deliveries.rules.outcome import Reason
-from deliveries.rules.payload import parse_attributes, wire_message
+from deliveries.rules.payload import parse_attributes
 from deliveries.telemetry.export.probes import Status
 from deliveries.telemetry.export.readiness import push_workers
-from pushhub.common.clock import utcnow
+from pushhub.common.clock import duration_text, utcnow
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
 from pushhub.common.pushurls import BadEndpoint, parse_push_url
@@ -112,7 +112,7 @@ def _steps(
         yield steps.get(StepName.REGION) or _region(status.lanes)
         nobody = _("No message of an ordering key that is refused again and again was found.")
         yield steps.get(StepName.ORDERING) or ok(StepName.ORDERING, nobody)
-    yield from _outside(push_settings, caller, status.lanes, send_probe=send_probe)
+    yield from _outside(subscription, push_settings, caller, status.lanes, send_probe=send_probe)
 
 
 def _found(findings: Sequence[Finding]) -> Iterator[tuple[StepName, Step]]:
@@ -126,7 +126,12 @@ def _found(findings: Sequence[Finding]) -> Iterator[tuple[StepName, Step]]:
 
 
 def _outside(
-    push_settings: PushSettings, caller: Principal, lanes: Sequence[LaneView], *, send_probe: bool
+    subscription: Subscription,
+    push_settings: PushSettings,
+    caller: Principal,
+    lanes: Sequence[LaneView],
+    *,
+    send_probe: bool,
 ) -> Iterator[Step]:
     """Yield what is to be checked outside PushHub."""
     try:
@@ -139,14 +144,15 @@ def _outside(
         yield failed(StepName.URL, text % {"fault": fault}, result=Reason.INVALID_ENDPOINT)
         return
     yield ok(StepName.URL, _("The endpoint's URL can be pushed to."))
-    token, authorization = _token(push_settings, caller)
+    token = _token(push_settings, caller)
     yield token
     for step in endpoint_steps(origin, client_options()):
         yield step
         if step.status == StepStatus.FAILED:
             return
     if send_probe and token.status != StepStatus.FAILED:
-        yield _probe(push_settings, authorization)
+        result = probe.send_probe(subscription, data=b"", attribute=PROBE_ATTRIBUTE)
+        yield answer_step(result, token=_token_text(push_settings))
     else:
         yield _last_answer(push_settings, lanes)
 
@@ -192,17 +198,17 @@ def _filter(subscription: Subscription, status: SubscriptionStatus) -> Step:
     text = _("Messages that the filter matches: %(matches)d of the %(count)d newest that the topic has stored.") % words
     has_matched = status.undelivered or (status.outcomes is not None and status.outcomes.acknowledged)
     if newest and not matches and not has_matched:
-        return warning(StepName.FILTER, text, str(KINDS[Condition.FILTERED].remedy))
+        return warning(StepName.FILTER, text, str(Condition.FILTERED.remedy))
     return ok(StepName.FILTER, text)
 
 
-def _token(push_settings: PushSettings, caller: Principal) -> tuple[Step, Headers]:
+def _token(push_settings: PushSettings, caller: Principal) -> Step:
     """Check the account, the service agent and the caller's actAs, and mint the token."""
     email = push_settings.service_account_email
     if not email:
-        return ok(StepName.TOKEN, _("Pushes carry no token.")), []
+        return ok(StepName.TOKEN, _("Pushes carry no token."))
     try:
-        token = mint_id_token(email=email, audience=push_settings.audience)
+        mint_id_token(email=email, audience=push_settings.audience)
     except TokenDenied as denied:
         message, advice = {
             "account_unknown": (
@@ -215,30 +221,15 @@ def _token(push_settings: PushSettings, caller: Principal) -> tuple[Step, Header
                 _("Grant it roles/iam.serviceAccountTokenCreator on the account."),
             ),
         }[denied.reason]
-        return failed(StepName.TOKEN, message % {"email": email}, advice, result=Reason.TOKEN_DENIED), []
+        return failed(StepName.TOKEN, message % {"email": email}, advice, result=Reason.TOKEN_DENIED)
     except PushHubError as error:
         message = _("The token cannot be signed.")
-        return failed(StepName.TOKEN, message, _(error.message), result=Reason.TOKEN_DENIED), []
-    authorization = [("Authorization", f"Bearer {token.token}")]
+        return failed(StepName.TOKEN, message, _(error.message), result=Reason.TOKEN_DENIED)
     account = ServiceAccount.objects.get(email=email)
     if not access.allowed(caller, ACT_AS, account):
         message = _("The token can be minted. You may not change the push settings: that needs %(permission)s.")
-        return ok(StepName.TOKEN, message % {"permission": ACT_AS}), authorization
-    return ok(StepName.TOKEN, _("The token can be minted.")), authorization
-
-
-def _probe(push_settings: PushSettings, authorization: Headers) -> Step:
-    message = wire_message(0, b"", {PROBE_ATTRIBUTE: "true"}, "")
-    if push_settings.no_wrapper:
-        headers, body = [*authorization], unwrapped_body(message)
-        if push_settings.write_metadata:
-            headers += metadata_headers(message, subscription=push_settings.name)
-    else:
-        headers = [JSON_HEADER, *authorization]
-        body = push_body(message, subscription=push_settings.name)
-    seconds = min(PROBE_SECONDS, push_settings.ack_deadline_seconds)
-    token = _token_text(push_settings)
-    return probe(push_settings.endpoint, headers, body, client_options(), seconds=seconds, token=token)
+        return ok(StepName.TOKEN, message % {"permission": ACT_AS})
+    return ok(StepName.TOKEN, _("The token can be minted."))
 
 
 def _last_answer(push_settings: PushSettings, lanes: Sequence[LaneView]) -> Step:

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from deliveries.inspection.advice import result_advice
+from deliveries.inspection.texts import result_advice
 from subscriptions.resources.subscriptions import pause_resource
 from subscriptions.selectors import Pause
 

@@ -2,13 +2,13 @@
 
 The journals that are open on this machine have the events of the last seconds. All others are in Parquet segments,
 whose names tell when they were opened. Nobody waits for all of these to be read: a search reads those of the times
-where something is missing (gaps.py), in order of time, as many as BUDGET_SECONDS allows. The next search goes on there.
+where something is missing (`gaps`), in order of time, as many as BUDGET_SECONDS allows. The next search goes on there.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ from typing import Any
 
 from django.conf import settings
 
-from deliveries.models import ShippedSegment
+from deliveries.models import Delivery, ShippedSegment
 from deliveries.telemetry.journal import files
 from deliveries.telemetry.journal.columns import parse_line
 from deliveries.telemetry.journal.journal import CLOSE_SECONDS
@@ -38,6 +38,8 @@ COLUMNS = [
     *("event", "time", "subscription", "subscription_id", "topic_id", "attempt", "outcome", "response_code", "reason"),
     *("latency_us", "worker", "answer"),
 ]
+#: Events of these names are attempts; the others tell how a delivery ended.
+ATTEMPTS = frozenset({"push", "pull", "streaming_pull"})
 HOUR = timedelta(hours=1)
 #: The bounds of the ids in this many segments are cached, because reading a footer takes 0.3 ms.
 MAX_CACHED_BOUNDS = 20_000
@@ -220,3 +222,43 @@ def _attempt(row: dict[str, Any]) -> Attempt:
         worker=row.get("worker") or "",
         answer=row.get("answer") or "",
     )
+
+
+def _ms_of(at: datetime) -> int:
+    return int(at.timestamp() * 1000)
+
+
+def numbers_of(events: Iterable[Attempt]) -> set[int]:
+    """Return the numbers of the attempts among these events."""
+    return {event.attempt for event in events if event.event in ATTEMPTS and event.attempt}
+
+
+def gaps(
+    events: Sequence[Attempt],
+    *,
+    published_ms: int,
+    now_ms: int,
+    waiting: Mapping[int, Delivery],
+    owed: Collection[int],
+    ended: Collection[int],
+) -> list[Span]:
+    """Return the times of events that are missing, by the attempts' numbers and by what has ended.
+
+    `waiting` has the deliveries that wait, `owed` the subscriptions that may have got the message, and `ended` those
+    whose last event is known; the keys are those of subscriptions.
+    """
+    spans: list[Span] = []
+    for subscription_id in {*waiting, *owed} - {*ended}:
+        own = [event for event in events if event.subscription_id == subscription_id and event.event in ATTEMPTS]
+        last_ms, last_number = published_ms, 0
+        for event in own:
+            if event.attempt > last_number + 1 or 1 < event.attempt < last_number:
+                spans.append((last_ms, _ms_of(event.at)))
+            last_ms, last_number = _ms_of(event.at), event.attempt
+        row = waiting.get(subscription_id)
+        if row is None:
+            spans.append((last_ms, now_ms))
+        elif row.attempts > last_number:
+            at = row.last_attempt_at
+            spans.append((last_ms, max(last_ms, _ms_of(at)) if at is not None else now_ms))
+    return spans

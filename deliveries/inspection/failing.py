@@ -15,11 +15,11 @@ from django.db.models import Q, QuerySet, Sum
 
 from deliveries.backlog.default import impatient_backlog
 from deliveries.backlog.records import Lane, grouped
-from deliveries.inspection.conditions import FAILING, Condition
+from deliveries.inspection.conditions import FAILING, WELL, Condition
 from deliveries.inspection.counting import added_up_once
 from deliveries.inspection.lanes import LaneView, lane_views
 from deliveries.inspection.overview import last_round
-from deliveries.inspection.status import WELL, next_attempt_ms, worst_lane
+from deliveries.inspection.status import next_attempt_ms, worst_lane
 from deliveries.models import Delivery, GaugeMinute, Metric, MetricHour, MetricMinute
 from deliveries.rules.outcome import ResponseClass
 from deliveries.store.metricrows import of_resources

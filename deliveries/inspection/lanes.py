@@ -13,6 +13,7 @@ from deliveries.backlog.lanestate import parse_lane_state
 from deliveries.backlog.records import Lane, cell_key, key_digest
 from deliveries.backlog.regions import patience_seconds
 from deliveries.backlog.workerverbs import DEAD_AFTER_MS
+from deliveries.inspection.conditions import Condition
 from deliveries.rules.flow import Flow
 from deliveries.store.regionholds import holds
 from deliveries.telemetry.export.readiness import KEY_SECONDS, WRITTEN_KEY
@@ -47,7 +48,6 @@ class LaneView:
     nack_share: float
     #: How long ago the endpoint acknowledged a push that began after its last nack; None if it never did.
     acked_ms_ago: float | None
-    latency_ms: float
     #: Whether some deliveries are in the database only.
     is_spilled: bool
     #: Whether the lane has any message, as far as Redis knows.
@@ -124,6 +124,28 @@ def _served(view: LaneView, *, is_any_alive: bool) -> LaneView:
     return replace(view, is_adopted=is_any_alive and is_given_up)
 
 
+def condition_of(lane: LaneView) -> Condition:
+    """Return why messages of a lane wait, given that some do."""
+    if lane.is_elsewhere:
+        return Condition.ELSEWHERE
+    if lane.is_silent and not lane.is_adopted:
+        return Condition.NO_WORKER
+    if lane.pause_ms > 0 or lane.is_backing_off:
+        return Condition.BACKING_OFF
+    if lane.gap_ms > 0:
+        return Condition.SLOWED
+    if lane.retrying and not lane.outstanding:
+        return Condition.RETRYING
+    if not (lane.ready or lane.is_spilled or lane.retrying):
+        # Nothing is held back: all of its messages are on their way, or wait for their ordering keys.
+        return Condition.DELIVERING
+    if lane.cap and lane.outstanding >= lane.cap:
+        return Condition.LIMITED
+    if lane.window and lane.outstanding >= lane.window:
+        return Condition.WINDOW_FULL
+    return Condition.LIMITED if lane.is_rate_spent else Condition.DELIVERING
+
+
 @dataclass(frozen=True, slots=True)
 class Holder:
     """The message that an ordering key of a lane waits for."""
@@ -184,7 +206,6 @@ def _lane_view(region: str, reply: Any, silent_ms: float | None) -> LaneView:
         ack_share=flow.ack_ratio,
         nack_share=flow.nack_share,
         acked_ms_ago=max(now_ms - flow.acked_ms, 0.0) if flow.acked_ms else None,
-        latency_ms=flow.latency_ms,
         is_spilled=state is not None and state.spilled,
         has_messages=any((ready, retrying, leased, *kept)),
         ready=ready,

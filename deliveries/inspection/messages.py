@@ -18,15 +18,16 @@ from django.utils.translation import gettext as _
 from deliveries.backlog import codes
 from deliveries.backlog.default import impatient_backlog
 from deliveries.backlog.records import Lane
-from deliveries.inspection import words
-from deliveries.inspection.attempts import Attempt, AttemptSearch, Span
+from deliveries.inspection.attempts import Attempt, AttemptSearch, Span, gaps, numbers_of
 from deliveries.inspection.conditions import HELD_BACK
-from deliveries.inspection.gaps import gaps, numbers_of
 from deliveries.inspection.lanes import key_holders, message_places
 from deliveries.inspection.status import subscription_status
+from deliveries.inspection.texts import result_text
+from deliveries.inspection.words import status_sentence
 from deliveries.models import Delivery, Message
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.payload import parse_attributes
+from pushhub.common.clock import duration_text
 from pushhub.common.outages import outage_or_raise
 from pushhub.common.pagetokens import read_token, write_token
 from pushhub.common.rows import row_or_none
@@ -233,17 +234,30 @@ def why_waiting(way: Way) -> str:
     if way.place is Place.GONE:
         return _("It does not wait any more, and the journal does not tell what became of it.")
     if way.blocked_by is not None:
-        return words.blocked_sentence(way.blocked_by)
+        return _blocked_sentence(way.blocked_by)
     if way.place not in (Place.WAITING, Place.RETRYING, Place.OUTSTANDING):
         return ""
     subscription = row_or_none(Subscription.objects.select_related("project").filter(pk=way.subscription_id))
     status = subscription_status(subscription) if subscription is not None else None
     if way.due_ms is not None and (status is None or status.condition not in HELD_BACK):
         left_ms = max(way.due_ms - time.time() * 1000, 0)
-        return _("Its next attempt is due in %(duration)s.") % {"duration": words.duration_text(left_ms)}
+        return _("Its next attempt is due in %(duration)s.") % {"duration": duration_text(left_ms)}
     if status is None or (way.place == Place.OUTSTANDING and status.condition not in HELD_BACK):
         return ""
-    return words.status_sentence(status)
+    return status_sentence(status)
+
+
+def _blocked_sentence(blocking: Delivery) -> str:
+    """Return that a message waits for the one before it in its ordering key, and what becomes of that one."""
+    values = {"id": blocking.message_id, "count": blocking.attempts, "result": result_text(blocking.last_result)}
+    sentence = _("It waits for the message %(id)s, which comes before it in its ordering key.")
+    if not blocking.attempts:
+        nacks = ""
+    elif not blocking.last_result:
+        nacks = _("Nacks of that message: %(count)d.")
+    else:
+        nacks = _("Nacks of that message: %(count)d, the last with %(result)s.")
+    return f"{sentence} {nacks}".rstrip() % values
 
 
 def why_missing(way: Way, page: Ways) -> str:

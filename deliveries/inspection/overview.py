@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db.models import Max, Q, QuerySet, Sum
 
 from deliveries.inspection.counting import added_up_once
-from deliveries.inspection.status import why_not_stored
+from deliveries.inspection.notices import why_not_stored
 from deliveries.models import GaugeMinute, GaugeRound, MetricHour, MetricMinute
 from deliveries.store.metricrows import of_resources
 from deliveries.telemetry.export.probes import Component
@@ -72,13 +72,17 @@ def _overview(project_ids: Iterable[str], taken: datetime | None, now: datetime)
     totals = gauges.aggregate(
         undelivered=Sum("undelivered", default=0), oldest=Max("oldest_unacked_seconds", default=0)
     )
-    summed = _rates(project_ids, now)
+    minutes = _minutes(now)
+    rows = MetricMinute.objects.filter(
+        project__in=project_ids, event__in=("publish", "push"), at__gte=minutes[0], at__lte=minutes[-1]
+    )
+    summed = _per_second(rows, "event", minutes)
     return Overview(
         taken=taken,
         undelivered=totals["undelivered"] if taken else None,
         oldest_seconds=totals["oldest"] if taken else None,
-        publish_rates=summed["publish"],
-        push_rates=summed["push"],
+        publish_rates=summed.get("publish", []),
+        push_rates=summed.get("push", []),
         dead_letters=_dead_letters(project_ids, now),
     )
 
@@ -105,26 +109,18 @@ def health(state: Counting) -> Health:
         return Health(database_cause, outage_or_raise(error), None, shown)
 
 
-def _rates(project_ids: Iterable[str], now: datetime) -> dict[str, list[float]]:
-    """Return the publishes and pushes per second of each of the last complete minutes."""
-    minutes = _minutes(now)
-    rows = MetricMinute.objects.filter(
-        project__in=project_ids, event__in=("publish", "push"), at__gte=minutes[0], at__lte=minutes[-1]
-    )
-    counts: dict[str, dict[datetime, int]] = {"publish": {}, "push": {}}
-    for event, at, count in rows.order_by().values_list("event", "at").annotate(Sum("count")):
-        counts[event][at] = count
-    return {event: [of.get(at, 0) / 60 for at in minutes] if of else [] for event, of in counts.items()}
-
-
 def rates(event: str, resources: Sequence[str], *, now: datetime) -> dict[str, list[float]]:
     """Return the events per second of each resource in each of the last complete minutes, the newest last."""
     minutes = _minutes(now)
-    rows = MetricMinute.objects.filter(of_resources(resources, at__gte=minutes[0], at__lte=minutes[-1]), event=event)
-    rates_by_name: dict[str, list[float]] = {}
-    for resource, at, count in rows.order_by().values_list("resource", "at").annotate(Sum("count")):
-        rates_by_name.setdefault(resource, [0.0] * RATE_MINUTES)[minutes.index(at)] = count / 60
-    return rates_by_name
+    of_minutes = of_resources(resources, at__gte=minutes[0], at__lte=minutes[-1])
+    return _per_second(MetricMinute.objects.filter(of_minutes, event=event), "resource", minutes)
+
+
+def _per_second(rows: QuerySet[MetricMinute], key: str, minutes: Sequence[datetime]) -> dict[str, list[float]]:
+    by_key: dict[str, list[float]] = {}
+    for name, at, count in rows.order_by().values_list(key, "at").annotate(Sum("count")):
+        by_key.setdefault(name, [0.0] * RATE_MINUTES)[minutes.index(at)] = count / 60
+    return by_key
 
 
 def _minutes(now: datetime) -> list[datetime]:

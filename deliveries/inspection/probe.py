@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 
 from deliveries.push.sending.httpclient import Client, Headers, PushResult, push_client
 from deliveries.push.sending.plans import PlanBook, PushPlan
@@ -19,11 +20,13 @@ from subscriptions.selectors import PushSettings
 #: The longest wait for a response, because a person and a thread of the web server wait for it.
 MAX_SECONDS = 10.0
 DATA = b"A test message from PushHub"
-ATTRIBUTES = {"pushhub-test": "true"}
 
 
-def send_probe(subscription: Subscription) -> PushResult:
-    """POST a test message, which is in no backlog and no metric. Return the status or the reason of the failure."""
+def send_probe(subscription: Subscription, *, data: bytes = DATA, attribute: str = "pushhub-test") -> PushResult:
+    """POST a message with an attribute, which is in no backlog and no metric. Return the status or why there is none.
+
+    Raises ResourceExhausted while too many others wait for something.
+    """
     if not subscription.push_endpoint:
         raise FailedPrecondition(f"Only a push subscription has an endpoint (resource={subscription.subscription_id}).")
     step_aside_or_refuse()
@@ -33,27 +36,27 @@ def send_probe(subscription: Subscription) -> PushResult:
         plans = PlanBook(client)
         plans.load([subscription.pk])
         plan = plans.get(subscription.pk, now=time.monotonic())
-        result = loop.run_until_complete(_post(client, plan))
+        result = loop.run_until_complete(_post(client, plan, data, {attribute: "true"}))
         loop.run_until_complete(client.close(drain_s=0))
         return result
     finally:
         loop.close()
 
 
-async def _post(client: Client, plan: PushPlan | None) -> PushResult:
+async def _post(client: Client, plan: PushPlan | None, data: bytes, attributes: Mapping[str, str]) -> PushResult:
     if plan is None or plan.refusal:
         return PushResult(0, plan.refusal if plan is not None else Reason.INTERNAL, 0.0)
     if plan.settings is None or plan.endpoint is None:
         raise FailedPrecondition("The subscription is paused, detached or deleted.")
-    headers, body = _request(plan.settings)
+    headers, body = _request(plan.settings, data, attributes)
     result: asyncio.Future[PushResult] = asyncio.get_running_loop().create_future()
     seconds = min(float(plan.settings.ack_deadline_seconds), MAX_SECONDS)
     client.post(plan.endpoint, body, headers=headers, timeout_s=seconds, on_done=result.set_result)
     return await result
 
 
-def _request(settings: PushSettings) -> tuple[Headers, bytes]:
-    message = wire_message(first_id_at(time.time_ns() // 1_000_000), DATA, ATTRIBUTES, "")
+def _request(settings: PushSettings, data: bytes, attributes: Mapping[str, str]) -> tuple[Headers, bytes]:
+    message = wire_message(first_id_at(time.time_ns() // 1_000_000), data, attributes, "")
     if not settings.no_wrapper:
         attempt = 1 if settings.shows_attempts else None
         return [], push_body(message, subscription=settings.name, delivery_attempt=attempt)

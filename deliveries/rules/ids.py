@@ -68,6 +68,11 @@ def publish_time(message_id: int) -> datetime:
     return datetime.fromtimestamp(publish_time_ms(message_id) / 1000, UTC)
 
 
+def age_seconds(message_id: int | None, now: datetime) -> float:
+    """Return how long ago a message was published, but no less than 0; 0 for None."""
+    return 0.0 if message_id is None else max(now.timestamp() - publish_time_ms(message_id) / 1000, 0.0)
+
+
 def first_id_at(time_ms: int) -> int:
     """Return the smallest id of a message published at `time_ms` or later."""
     return max(time_ms - EPOCH_MS, 0) << TIME_SHIFT

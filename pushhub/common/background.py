@@ -50,12 +50,19 @@ class BackgroundThread:
         self._at_end = at_end
         self._pause = FIRST_PAUSE_SECONDS
         self._last_beat = 0.0
+        self._starting = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         self.beat()
         _started.add(self)
         self._thread.start()
+
+    def start_once(self) -> None:
+        """Start the thread, unless it was started or stopped before. Any thread may call this."""
+        with self._starting:
+            if self.ident is None and not self.stopping.is_set():
+                self.start()
 
     def stop(self, timeout: float) -> None:
         """Ask the thread to stop, and wait at most `timeout` seconds for its end."""

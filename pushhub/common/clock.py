@@ -23,3 +23,14 @@ def time_text(moment: datetime, *, milliseconds: bool = False) -> str:
     utc = moment.astimezone(UTC)
     fraction = f".{utc.microsecond // 1000:03}" if milliseconds else ""
     return f"{utc:%Y-%m-%d %H:%M:%S}{fraction} UTC"
+
+
+def duration_text(milliseconds: float) -> str:
+    """Return a duration as people read it: 400 ms, 5.3 s, 18 s, 5 min, 3 h, 2 d."""
+    seconds = milliseconds / 1000
+    if seconds < 1:
+        return f"{round(milliseconds)} ms"
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{seconds:.2g} s" if seconds < 9.5 else f"{round(seconds)} s"

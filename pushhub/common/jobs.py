@@ -52,15 +52,11 @@ class Jobs:
             BackgroundThread(name, self._turn, oldest_job=self.oldest_seconds, at_end=connections.close_all)
             for name in names
         ]
-        self._is_started = False
 
     def start(self) -> None:
         """Start the threads, if they don't run yet."""
-        with self._changed:
-            if not self._is_started:
-                self._is_started = True
-                for thread in self._threads:
-                    thread.start()
+        for thread in self._threads:
+            thread.start_once()
 
     def stop(self) -> None:
         """End the threads after the jobs that are running; those that wait are dropped."""

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from deliveries.models import CountingLease
+from deliveries.telemetry.counting import rollup as rollups
+from deliveries.telemetry.counting.counter import SegmentCounter
 from deliveries.telemetry.counting.lag import FRESH_SECONDS, LAG_SECONDS, Lag, keeps_up, lag_seconds
-from deliveries.telemetry.counting.rollup import only_runner
+from deliveries.telemetry.counting.rollup import Rollup, only_runner
 from pushhub.runtime import processes
 
 
@@ -95,3 +101,30 @@ def test_the_check_of_the_process_includes_its_lag(tmp_path: Path, settings: obj
         clock.now = time.time()
         lag.write(["a"])
         assert not processes.rollup().is_ready()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_rollup_that_cannot_look_for_segments_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a bucket that cannot be reached, when the rollup reports, then it neither says that nothing waits nor keeps
+    the lease, until a look succeeds.
+    """
+
+    def fail(_: Any) -> None:
+        raise OSError("the bucket is away")
+
+    monkeypatch.setattr(rollups, "REPORT_SECONDS", 0)
+    rollup = Rollup(tmp_path, session=None)  # type: ignore[arg-type]
+    rollup._lease.take()
+    until = CountingLease.objects.get().until
+    with monkeypatch.context() as outage:
+        outage.setattr(SegmentCounter, "look", fail)
+        rollup._try_to_look()
+        rollup._report()
+        assert (lag_seconds(tmp_path, now=time.time() + 20) or 0) >= 20
+        assert CountingLease.objects.get().until == until
+
+    rollup._try_to_look()
+    rollup._lease._renewed_at = None
+    rollup._report()
+    assert lag_seconds(tmp_path, now=time.time() + 20) == 0
+    assert CountingLease.objects.get().until > until

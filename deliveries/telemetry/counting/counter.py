@@ -53,17 +53,16 @@ class SegmentCounter:
         self.waiting.update({path.name: path for path in self.segments.new()})
 
     def count_next(self, *, left: Callable[[], float] = lambda: math.inf) -> ledger.Added:
-        """Count the oldest segments that wait, at most a batch, in the seconds `left`. What they cut short waits on."""
+        """Count the oldest segments that wait, at most a batch, in the seconds `left`. What they cut short waits on.
+
+        Those that cannot be counted go into quarantine.
+        """
         paths = [self.waiting[name] for name in sorted(self.waiting, key=files.opened_ms)[: self._reader.batch]]
         read, added = self._count(paths, left=left)
         if added.is_whole:
             for path in paths[:read]:
                 del self.waiting[path.name]
         return added
-
-    def count(self, paths: Sequence[Path]) -> ledger.Added:
-        """Count a batch of segments. Those that cannot be counted go into quarantine."""
-        return self._count(paths, left=lambda: math.inf)[1]
 
     def _count(self, paths: Sequence[Path], *, left: Callable[[], float]) -> tuple[int, ledger.Added]:
         """Return how many segments were read, which is at least one, and what was added."""

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from typing import Any
 
 import orjson
@@ -26,17 +25,12 @@ from deliveries.models import Metric, MetricDay, MetricHour, MetricMinute, Segme
 from deliveries.store import metricrows
 from deliveries.store.writelock import write_transaction
 from deliveries.telemetry.series.expiry import HOURS_KEPT, MINUTES_KEPT
-from deliveries.telemetry.series.series import floor
+from deliveries.telemetry.series.series import SPANS, floor
 from pushhub.common.clock import Clock, utcnow
 
 #: Resource, event, time, response class, response code and host: the key of a row of the metrics.
 Key = tuple[str, str, datetime, str, int, str]
 
-SPANS: Mapping[type[Metric], timedelta] = {
-    MetricMinute: timedelta(minutes=1),
-    MetricHour: timedelta(hours=1),
-    MetricDay: timedelta(days=1),
-}
 #: Keys of the minutes that one transaction adds at first, at least and at most. Each key has up to three rows.
 FIRST_KEYS, LEAST_KEYS, MOST_KEYS = 500, 50, 2000
 #: A transaction that takes longer makes the next one smaller; one that takes less than half makes it larger.
@@ -163,7 +157,9 @@ def add_partials(partials: Iterable[Partial], *, job: str, is_over: Callable[[],
 
 def add_sums(news: Mapping[Key, Sums]) -> None:
     """Add sums of minutes to the minutes, hours and days, in the caller's transaction."""
-    for model, sums in _by_span(news).items():
+    sums = news
+    for model, span in SPANS.items():
+        sums = news if model is MetricMinute else _grouped(sums, span)
         _write(model, sums, add=True)
 
 
@@ -257,14 +253,6 @@ def only_writer() -> Iterator[None]:
             with connection.cursor() as cursor:
                 cursor.execute(f"LOCK TABLE {Segment._meta.db_table} IN SHARE ROW EXCLUSIVE MODE")
         yield
-
-
-def _by_span(news: Mapping[Key, Sums]) -> dict[type[Metric], Mapping[Key, Sums]]:
-    """Return new sums by minute, hour and day. Hours are added up from minutes, and days from hours."""
-    spans: dict[type[Metric], Mapping[Key, Sums]] = {MetricMinute: news}
-    for finer, model in pairwise(SPANS):
-        spans[model] = _grouped(spans[finer], SPANS[model])
-    return spans
 
 
 def _grouped(finer: Mapping[Key, Sums], span: timedelta) -> dict[Key, Sums]:

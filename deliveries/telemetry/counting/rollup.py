@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,6 +105,8 @@ class Rollup:
         self._lease = Lease(lease.Counter.SPARK)
         self._reporter = BackgroundThread("rollup-report", self._report, at_end=connections.close_all)
         self._is_told_to_stop = False
+        #: Stands for the segments that wait unseen after a look that failed.
+        self._unseen: list[str] = []
 
     def once(self) -> None:
         """Count what is there, then return."""
@@ -156,7 +157,9 @@ class Rollup:
     def _try_to_look(self) -> None:
         try:
             self._look()
+            self._unseen = []
         except Exception as error:
+            self._unseen = ["?"]
             logger.warning("new segments are looked at later: %s", first_line(error))
             close_old_connections()
 
@@ -166,9 +169,9 @@ class Rollup:
             return
         try:
             waiting = list(self._counter.waiting)
-            self._lag.write(waiting)
-            # If no batch is counted, the embedded counter takes over.
-            if self._lag.seconds() <= LAG_SECONDS:
+            self._lag.write([*waiting, *self._unseen])
+            # If no batch is counted, or nobody knows what waits, the embedded counter takes over.
+            if not self._unseen and self._lag.seconds() <= LAG_SECONDS:
                 self._lease.renew(waiting)
         except Exception as error:  # the next turn tries again
             logger.warning("the rollup reports later: %s", first_line(error))
@@ -197,8 +200,9 @@ def backfill(folder: Path, *, session: SparkSession, since: datetime, until: dat
         batch = new[start : start + size]
         if settings.JOURNAL_BUCKET:
             shipping.fetch(folder / shipping.FETCHED / BACKFILL, [path.name for path in batch])
-        if paths := [path for path in batch if counter.segments.check(path)]:
-            total += repeat_in_outages(partial(counter.count, paths), what="to count segments")
+        counter.waiting = {path.name: path for path in batch if counter.segments.check(path)}
+        while counter.waiting:
+            total += repeat_in_outages(counter.count_next, what="to count segments")
         if settings.JOURNAL_BUCKET:
             remove_counted(folder / shipping.FETCHED / BACKFILL)
     return total

@@ -131,7 +131,8 @@ def fetch_waiting(fetched: Path) -> None:
     Each counter has a folder of its own, because another one may still read what this one has counted.
     """
     remove_counted(fetched)
-    while names := _uncounted():
+    uncounted = ShippedSegment.objects.filter(is_counted=False).order_by("opened_ms", "name")
+    while names := list(uncounted.values_list("name", flat=True)[:FILES_AT_A_TIME]):
         counted = ledger.noted(names)
         missing = set(names) - counted - {path.name for path in shipping.fetch(fetched, set(names) - counted)}
         for name in missing:
@@ -149,8 +150,3 @@ def remove_counted(fetched: Path) -> None:
     copies = [path.name for path in fetched.glob(f"*{files.SEGMENT_SUFFIX}")]
     for name in ledger.noted(copies):
         (fetched / name).unlink(missing_ok=True)
-
-
-def _uncounted() -> list[str]:
-    rows = ShippedSegment.objects.filter(is_counted=False).order_by("opened_ms", "name")
-    return list(rows.values_list("name", flat=True)[:FILES_AT_A_TIME])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from deliveries.telemetry.kinds import ExportedType
+from deliveries.telemetry.kinds import Kind
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
@@ -20,15 +20,13 @@ Labels = Mapping[str, str]
 class Family:
     """A metric with all its series."""
 
-    name: str
-    help: str
-    type: ExportedType
+    kind: Kind
     lines: list[str] = field(default_factory=list)
 
     def add(self, labels: Labels, value: float, *, suffix: str = "") -> None:
         pairs = ",".join(f'{name}="{text.translate(_ESCAPES)}"' for name, text in labels.items())
         braces = f"{{{pairs}}}" if pairs else ""
-        self.lines.append(f"{self.name}{suffix}{braces} {_number(value)}")
+        self.lines.append(f"{self.kind.exported}{suffix}{braces} {_number(value)}")
 
     def add_histogram(self, labels: Labels, bounds: Sequence[float], counts: Sequence[int], total: float) -> None:
         """Add the series of one histogram; `counts` has one more bucket than `bounds`, without an upper bound."""
@@ -43,7 +41,8 @@ class Family:
 def format_text(families: Iterable[Family]) -> str:
     lines: list[str] = []
     for family in families:
-        lines += [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.type}", *family.lines]
+        name, kind = family.kind.exported, family.kind
+        lines += [f"# HELP {name} {kind.help}", f"# TYPE {name} {kind.exported_type}", *family.lines]
     return "\n".join(lines) + "\n"
 
 

@@ -10,7 +10,6 @@ import logging
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -44,44 +43,14 @@ _REGION_GAUGES = [kind for kind in kinds.EXPORTED if kind.region_gauge]
 _STATUS_VALUES = {Status.OK: 1.0, Status.DEGRADED: 0.5, Status.UNAVAILABLE: 0.0}
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceNames:
-    """The labels of the counters of each resource, and the full names of those that have series of their own.
-
-    These are the first ones of each kind, for counters as for gauges.
-    """
-
-    labels: Mapping[Resource, Mapping[str, str]]
-    named: Set[str]
-
-    @classmethod
-    def load(cls) -> ResourceNames:
-        rows = [
-            (Subscription.objects.values_list("id", "project__project_id", "subscription_id"), names.subscription_name),
-            (Topic.objects.values_list("id", "project__project_id", "topic_id"), names.topic_name),
-            (Snapshot.objects.values_list("id", "project__project_id", "snapshot_id"), names.snapshot_name),
-        ]
-        labels: dict[Resource, dict[str, str]] = {}
-        named = set[str]()
-        for queryset, name_of in rows:
-            kind = queryset.model._meta.model_name or ""
-            for number, (pk, project, name) in enumerate(queryset.order_by("id")):
-                shown = (OTHER, OTHER)
-                if number < settings.METRICS_RESOURCES:
-                    shown = (project, name)
-                    named.add(name_of(project, name))
-                labels[kind, pk] = dict(zip(("project", kind), shown, strict=True))
-        return cls(labels, named)
-
-
 def metrics_text(*, clock: Clock = utcnow) -> str:
     """Return the page. Where Redis is away the counters are missing; the database's errors are the caller's."""
     values = _counter_values()
-    resources = ResourceNames.load()
+    labels_of, named = _resources()
     components = probes().results()
     by_kind: dict[str, list[tuple[Key, CounterValue]]] = {field: [] for field in kinds.COUNTERS}
     for value in values:
-        labels = resources.labels.get(value.resource)
+        labels = labels_of.get(value.resource)
         if labels is not None:  # a deleted one has none
             own = zip(value.kind.counter or (), value.labels, strict=False)
             by_kind[value.kind.field].append(((*labels.items(), *own), value))
@@ -90,12 +59,34 @@ def metrics_text(*, clock: Clock = utcnow) -> str:
             (_distribution if kind.is_distribution else _counter)(kind, by_kind[field])
             for field, kind in kinds.COUNTERS.items()
         ),
-        *_gauges(clock(), resources.named),
-        *_region_gauges(clock(), resources.named),
+        *_gauges(clock(), named),
+        *_region_gauges(clock(), named),
         *_health(components, clock),
         *_runs(clock),
     ]
     return format_text(families)
+
+
+def _resources() -> tuple[Mapping[Resource, Mapping[str, str]], Set[str]]:
+    """Return the labels of each resource's counters, and the full names of those that have series of their own.
+
+    These are the first ones of each kind, for counters as for gauges.
+    """
+    rows = [
+        (Subscription.objects.values_list("id", "project__project_id", "subscription_id"), names.subscription_name),
+        (Topic.objects.values_list("id", "project__project_id", "topic_id"), names.topic_name),
+        (Snapshot.objects.values_list("id", "project__project_id", "snapshot_id"), names.snapshot_name),
+    ]
+    labels: dict[Resource, dict[str, str]] = {}
+    named = set[str]()
+    for queryset, name_of in rows:
+        kind = queryset.model._meta.model_name or ""
+        for number, (pk, project, name) in enumerate(queryset.order_by("id")):
+            is_named = number < settings.METRICS_RESOURCES
+            if is_named:
+                named.add(name_of(project, name))
+            labels[kind, pk] = {"project": project, kind: name} if is_named else {"project": OTHER, kind: OTHER}
+    return labels, named
 
 
 def _counter_values() -> list[CounterValue]:
@@ -119,12 +110,8 @@ def _zeros() -> Iterator[CounterValue]:
 Key = tuple[tuple[str, str], ...]
 
 
-def _metric_family(kind: kinds.Kind) -> Family:
-    return Family(kind.exported, kind.help, kind.exported_type)
-
-
 def _counter(kind: kinds.Kind, values: Sequence[tuple[Key, CounterValue]]) -> Family:
-    family = _metric_family(kind)
+    family = Family(kind)
     sums: dict[Key, int] = defaultdict(int)
     for key, value in values:
         sums[key] += value.value
@@ -135,7 +122,7 @@ def _counter(kind: kinds.Kind, values: Sequence[tuple[Key, CounterValue]]) -> Fa
 
 def _distribution(kind: kinds.Kind, values: Sequence[tuple[Key, CounterValue]]) -> Family:
     """Return a distribution as a histogram."""
-    family = _metric_family(kind)
+    family = Family(kind)
     bounds, place_of = _buckets(kind)
     counts: dict[Key, list[int]] = defaultdict(lambda: [0] * (len(bounds) + 1))
     totals: dict[Key, float] = defaultdict(float)
@@ -170,7 +157,7 @@ def _region_gauges(now: datetime, named: Set[str]) -> list[Family]:
     }
     families = []
     for kind in _REGION_GAUGES:
-        family = _metric_family(kind)
+        family = Family(kind)
         for resource, region in sorted(newest):
             collection, name = resource.split("/", 3)[2:]
             if collection == f"{kind.resource}s" and resource in named:
@@ -182,7 +169,7 @@ def _region_gauges(now: datetime, named: Set[str]) -> list[Family]:
 
 
 def _gauges(now: datetime, named: Set[str]) -> list[Family]:
-    families = [_metric_family(kind) for kind in _GAUGES.values()]
+    families = [Family(kind) for kind in _GAUGES.values()]
     rows = GaugeMinute.objects.filter(at__gte=now - GAUGES_FRESH).order_by("at", "resource")
     newest = {row[0]: row[1:] for row in rows.values_list("resource", *_GAUGES)}
     for resource in sorted(newest.keys() & named):
@@ -194,7 +181,7 @@ def _gauges(now: datetime, named: Set[str]) -> list[Family]:
 
 
 def _runs(clock: Clock) -> list[Family]:
-    families = {kind: _metric_family(kind) for kind in kinds.RUNS}
+    families = {kind: Family(kind) for kind in kinds.RUNS}
     for name, run in sorted(last_runs().items()):
         values = {
             kinds.RUN_AGE: (clock() - (run.finished_at or run.reported_at)).total_seconds(),
@@ -210,7 +197,7 @@ def _runs(clock: Clock) -> list[Family]:
 
 
 def _health(components: Mapping[str, Component], clock: Clock) -> list[Family]:
-    up = _metric_family(kinds.COMPONENT_UP)
+    up = Family(kinds.COMPONENT_UP)
     for name, component in components.items():
         up.add({"component": name}, _STATUS_VALUES[component.status])
     families = [up]
@@ -218,7 +205,7 @@ def _health(components: Mapping[str, Component], clock: Clock) -> list[Family]:
     figures["archive"] = archive_state(clock=clock).figures()
     for kind in kinds.FIGURES:
         component_name, figure = kind.figure
-        family = _metric_family(kind)
+        family = Family(kind)
         if figure in figures[component_name]:
             family.add({}, figures[component_name][figure])
         families.append(family)

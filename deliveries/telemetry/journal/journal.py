@@ -90,10 +90,8 @@ class Journal:
         self._close_seconds = close_seconds
         self._waiting: deque[tuple[int, bytes]] = deque()
         self._count = 0
-        self._lock = threading.Lock()
         self._ready = threading.Event()
         self._thread = BackgroundThread("journal", self._gather_and_write, at_end=self._end)
-        self._is_started = False
         self._open: OpenJournal | None = None
         self._number = 0
         self.trouble = ""
@@ -123,20 +121,14 @@ class Journal:
         self._count += count
         if not self._ready.is_set():
             self._ready.set()
-        if not self._is_started:
-            self._start()
+        if self._thread.ident is None:
+            self._thread.start_once()
 
     def close(self, timeout: float = 10.0) -> None:
         """Write the queue and stop the thread."""
         self._thread.stopping.set()
         self._ready.set()
         self._thread.stop(timeout=timeout)
-
-    def _start(self) -> None:
-        with self._lock:
-            if not self._is_started and not self._thread.stopping.is_set():
-                self._thread.start()
-                self._is_started = True
 
     def _gather_and_write(self) -> None:
         self._ready.wait(timeout=min(self._pause(), IDLE_SECONDS))

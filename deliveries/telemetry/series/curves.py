@@ -14,7 +14,7 @@ from django.db.models.functions import Cast
 from deliveries.models import GaugeMinute, Metric, MetricMinute
 from deliveries.rules.histogram import merged, quantile
 from deliveries.store.metricrows import of_resources
-from deliveries.telemetry.series.series import table_of
+from deliveries.telemetry.series.series import MINUTE, table_of
 from pushhub.common.clock import utcnow
 from pushhub.common.names import subscription_name
 
@@ -25,7 +25,6 @@ CLASSES = (
 )
 QUANTILES = (0.5, 0.95, 0.99)
 WEEK = timedelta(days=7)
-MINUTE = timedelta(minutes=1)
 
 Values = list[float | None]
 

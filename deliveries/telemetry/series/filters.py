@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pushhub.common.errors import InvalidArgument, clipped
 
 MAX_CHARACTERS = 2048
-_TOKEN = re.compile(
-    r'\s*(?:(?P<text>"(?:[^"\\]|\\.)*")|(?P<word>[A-Za-z_][A-Za-z0-9_.]*)|(?P<sign>!=|=|\(|\)|,))', re.DOTALL
-)
+_TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _FUNCTIONS: Mapping[str, Callable[[str, Sequence[str]], bool]] = {
     "equal": lambda value, arguments: value == arguments[0],
     "one_of": lambda value, arguments: value in arguments,
@@ -43,72 +42,60 @@ def parse_filter(text: str) -> list[Comparison]:
     """Return the comparisons, all of which must hold. InvalidArgument names the column of the first error."""
     if len(text) > MAX_CHARACTERS:
         raise InvalidArgument(f"The filter is longer than {MAX_CHARACTERS} characters.", field="filter")
-    parser = _Parser(text)
-    comparisons = [parser.comparison()]
-    while parser.kind:
-        parser.expect("AND")
-        comparisons.append(parser.comparison())
+    scanner = _Scanner(text)
+    comparisons = [_comparison(scanner)]
+    while scanner.rest:
+        scanner.take(re.compile(r"AND(?![A-Za-z0-9_.])"), "AND")
+        comparisons.append(_comparison(scanner))
     return comparisons
 
 
-class _Parser:
-    """Reads tokens. The current one is `kind` and `value` at `column`; an empty kind is the end of the text."""
+class _Scanner:
+    """Reads a text from its beginning to its end. `column` is that of the next character which is no blank, from 1."""
 
     def __init__(self, text: str) -> None:
-        self._text = text.rstrip()
-        self._end = 0
-        self.kind = self.value = ""
-        self.column = 1
-        self._next()
+        self.rest = text.strip()
+        self._length = len(text.rstrip())
 
-    def comparison(self) -> Comparison:
-        column, path = self.column, self._take("word", "the name of a field")
-        if not _PATH.fullmatch(path):
-            raise _fault(column, f"there is no field {clipped(path)}")
-        sign_column, sign = self.column, self._take("sign", "= or !=")
-        if sign not in ("=", "!="):
-            raise _fault(sign_column, "= or !=")
-        function, values = self._right_side()
-        return Comparison(path.replace(".label.", ".labels."), sign == "!=", function, values)
+    @property
+    def column(self) -> int:
+        return self._length - len(self.rest) + 1
 
-    def expect(self, word: str) -> None:
-        if self.value != word:
-            raise _fault(self.column, word)
-        self._next()
-
-    def _right_side(self) -> tuple[str, tuple[str, ...]]:
-        if self.kind == "text":
-            return "equal", (self._take("text", "a text"),)
-        column, function = self.column, self._take("word", 'a text in "quotes"')
-        if function not in _FUNCTIONS or function == "equal":
-            raise _fault(column, 'a text in "quotes", or one of one_of, starts_with, ends_with, has_substring')
-        self.expect("(")
-        values = [self._take("text", 'a text in "quotes"')]
-        while self.value == "," and function == "one_of":
-            self._next()
-            values.append(self._take("text", 'a text in "quotes"'))
-        self.expect(")")
-        return function, tuple(values)
-
-    def _take(self, kind: str, expected: str) -> str:
-        if self.kind != kind:
+    def take(self, pattern: re.Pattern[str], expected: str) -> str:
+        """Return what the pattern matches next: its group if it has one."""
+        match = pattern.match(self.rest)
+        if match is None:
             raise _fault(self.column, expected)
-        value = self.value
-        self._next()
-        return re.sub(r"\\(.)", r"\1", value[1:-1], flags=re.DOTALL) if kind == "text" else value
+        self.rest = self.rest[match.end() :].lstrip()
+        return match[match.re.groups]
 
-    def _next(self) -> None:
-        self.column = self._end + 1
-        if self._end == len(self._text):
-            self.kind = self.value = ""
-            return
-        token = _TOKEN.match(self._text, self._end)
-        if token is None:
-            raise _fault(self.column, "a name, = or a text in quotes")
-        self.kind = token.lastgroup or ""
-        self.value = token[self.kind]
-        self.column = token.start(self.kind) + 1
-        self._end = token.end()
+
+def _comparison(scanner: _Scanner) -> Comparison:
+    column, path = scanner.column, scanner.take(_WORD, "the name of a field")
+    if not _PATH.fullmatch(path):
+        raise _fault(column, f"there is no field {clipped(path)}")
+    sign = scanner.take(re.compile("!?="), "= or !=")
+    function, values = _right_side(scanner)
+    return Comparison(path.replace(".label.", ".labels."), sign == "!=", function, values)
+
+
+def _right_side(scanner: _Scanner) -> tuple[str, tuple[str, ...]]:
+    if scanner.rest.startswith('"'):
+        return "equal", (_text(scanner),)
+    column, function = scanner.column, scanner.take(_WORD, 'a text in "quotes"')
+    if function not in _FUNCTIONS or function == "equal":
+        raise _fault(column, 'a text in "quotes", or one of one_of, starts_with, ends_with, has_substring')
+    scanner.take(re.compile(r"\("), "(")
+    values = [_text(scanner)]
+    while function == "one_of" and scanner.rest.startswith(","):
+        scanner.take(re.compile(","), ",")
+        values.append(_text(scanner))
+    scanner.take(re.compile(r"\)"), ")")
+    return function, tuple(values)
+
+
+def _text(scanner: _Scanner) -> str:
+    return re.sub(r"\\(.)", r"\1", scanner.take(_TEXT, 'a text in "quotes"'), flags=re.DOTALL)
 
 
 def _fault(column: int, expected: str) -> InvalidArgument:

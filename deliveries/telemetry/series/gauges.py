@@ -16,7 +16,7 @@ from deliveries.backlog.records import Lane, grouped
 from deliveries.backlog.regions import regions_unserved
 from deliveries.models import GaugeMinute, GaugeRound
 from deliveries.rules.flow import Flow
-from deliveries.rules.ids import publish_time
+from deliveries.rules.ids import age_seconds
 from deliveries.store import lanerows
 from deliveries.store.lanerows import LaneCount
 from deliveries.store.writelock import write_transaction
@@ -111,7 +111,6 @@ def _row(
     name: str, at: datetime, now: datetime, waiting: tuple[int, int | None], states: list[LaneState]
 ) -> GaugeMinute:
     count, oldest = waiting
-    age = now - publish_time(oldest) if oldest is not None else timedelta()
     now_ms = time.time() * 1000
     backoff_ms = max((_held_back_ms(state.flow, count, now_ms) for state in states), default=0.0)
     return GaugeMinute(
@@ -119,7 +118,7 @@ def _row(
         resource=name,
         at=at,
         undelivered=count,
-        oldest_unacked_seconds=max(int(age.total_seconds()), 0),
+        oldest_unacked_seconds=int(age_seconds(oldest, now)),
         outstanding=sum(state.outstanding for state in states),
         push_window=sum(state.window for state in states if state.mode == Mode.PUSH),
         backoff_ms=int(backoff_ms),

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db.models import Count, Min
 
 from deliveries.models import RegionGaugeMinute, SnapshotMessage
-from deliveries.rules.ids import first_id_at, publish_time_ms
+from deliveries.rules.ids import age_seconds, first_id_at
 from deliveries.store import lanerows, messagerows
 from deliveries.store.lanerows import LaneCount
 from deliveries.store.writelock import write_transaction
@@ -216,12 +216,6 @@ def _emptied(at: datetime) -> Iterable[tuple[str, str]]:
 
 def _row(resource: str, region: str, at: datetime, now: datetime, amounts: Amounts) -> RegionGaugeMinute:
     parts = (amounts.waiting, amounts.acked, amounts.kept)
-    values = [value for part in parts for value in (part.messages, part.bytes, _age_seconds(part, now))]
+    values = [value for part in parts for value in (part.messages, part.bytes, int(age_seconds(part.oldest_id, now)))]
     columns = dict(zip(COLUMNS, values, strict=True))
     return RegionGaugeMinute(project=resource.split("/")[1], resource=resource, region=region, at=at, **columns)
-
-
-def _age_seconds(amount: Amount, now: datetime) -> int:
-    if amount.oldest_id is None:
-        return 0
-    return max(int(now.timestamp() - publish_time_ms(amount.oldest_id) / 1000), 0)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from operator import add
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from deliveries.models import GaugeMinute, Metric, MetricDay, MetricHour, MetricMinute, RegionGaugeMinute
 from deliveries.rules.histogram import SCALE, bucket_of, coarser, merged, quantile, upper_bound
@@ -24,6 +24,8 @@ Labels = tuple[tuple[str, str], ...]
 #: No PushHub has a metric from before the first. Up to the last, a time has room for a period to be added.
 EARLIEST, LATEST = datetime(2020, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+#: Hours are added up from minutes, and days from hours.
+SPANS: dict[type[Metric], timedelta] = {MetricMinute: MINUTE, MetricHour: HOUR, MetricDay: DAY}
 #: Responses have buckets two scales coarser, each 9 % wide: about a hundred buckets for values up to ten minutes.
 COARSER = 2
 PERCENTILES = {f"ALIGN_PERCENTILE_{name}": int(name) / 100 for name in ("99", "95", "50", "05")}
@@ -73,10 +75,7 @@ class Series:
 def find_series(query: Query) -> list[Series]:
     """Return the series that match the filter, in order of resource and labels."""
     kind = _kind(query.comparisons)
-    if kind.region_gauge:
-        cells = _region_gauges(kind, query)
-    else:
-        cells = _gauges(kind, query) if kind.gauge else _counts(kind, query)
+    cells = _counts(kind, query) if kind.metric_kind == "DELTA" else _gauges(kind, query)
     return [
         Series(kind, resource, labels, cells[resource, labels])
         for resource, labels in sorted(cells)
@@ -203,31 +202,23 @@ def _in_ms(buckets: Mapping[int, int]) -> dict[int, int]:
     return counts
 
 
-def _region_gauges(kind: Kind, query: Query) -> Cells:
-    """Return gauges by region, or of all regions together for a metric without the label `region`."""
-    rows = RegionGaugeMinute.objects.filter(
-        _rows(kind, query, at__gte=query.start, at__lte=query.end),
-        resource__startswith=f"projects/{query.project}/{kind.resource}s/",
-    )
+def _gauges(kind: Kind, query: Query) -> Cells:
+    """Return gauges. Without the label `region`, values of regions are added up, and of ages the largest counts."""
+    rows: QuerySet[Any]
+    if kind.region_gauge:
+        rows = RegionGaugeMinute.objects.filter(resource__startswith=f"projects/{query.project}/{kind.resource}s/")
+        columns = ["resource", "at", kind.region_gauge, "region"]
+    else:
+        rows, columns = GaugeMinute.objects.all(), ["resource", "at", kind.gauge]
+    rows = rows.filter(_rows(kind, query, at__gte=query.start, at__lte=query.end)).order_by("at")
     combine = max if kind.unit == "s" else add
     minutes: dict[tuple[str, Labels, datetime], int] = {}
-    for resource, region, at, value in _bounded(
-        rows.order_by("at").values_list("resource", "region", "at", kind.region_gauge)
-    ):
-        key = (resource, (("region", region),) if kind.labels else (), at)
+    for resource, at, value, *region in _bounded(rows.values_list(*columns)):
+        # Without a region the only label is the status; suspended streams aren't counted apart.
+        key = (resource, tuple((name, *(region or ["ok"])) for name in kind.labels), at)
         minutes[key] = combine(minutes[key], value) if key in minutes else value
     cells = _empty()
     for (resource, labels, at), value in minutes.items():
-        cells[resource, labels][floor(at, query.period)].gauges.append(value)
-    return cells
-
-
-def _gauges(kind: Kind, query: Query) -> Cells:
-    rows = GaugeMinute.objects.filter(_rows(kind, query, at__gte=query.start, at__lte=query.end))
-    cells = _empty()
-    for resource, at, value in _bounded(rows.order_by("at").values_list("resource", "at", kind.gauge)):
-        # The only label is the status; suspended streams aren't counted apart.
-        labels = tuple((name, "ok") for name in kind.labels)
         cells[resource, labels][floor(at, query.period)].gauges.append(value)
     return cells
 
@@ -241,8 +232,7 @@ def _bounded(rows: Any) -> Iterable[Any]:
 
 def table_of(period: timedelta) -> type[Metric]:
     """Return the coarsest table whose rows add up to such periods."""
-    tables: tuple[tuple[type[Metric], timedelta], ...] = ((MetricDay, DAY), (MetricHour, HOUR), (MetricMinute, MINUTE))
-    return next(model for model, span in tables if not period % span)
+    return next(model for model, span in reversed(SPANS.items()) if not period % span)
 
 
 def _labels(kind: Kind, event: str, response_class: str, code: int) -> Labels:

@@ -89,7 +89,6 @@ class Counters:
         self._lock = threading.Lock()
         self._ready = threading.Event()
         self._thread = BackgroundThread("counters", self._gather_and_flush, at_end=self.flush)
-        self._is_started = False
 
     def take(self, events: Sequence[Event]) -> None:
         """Count events at some 0.5 µs for each message: they are many."""
@@ -106,9 +105,8 @@ class Counters:
         """Add values by field."""
         with self._lock:
             self._counts.update(counts)
-            if not self._is_started and not self._thread.stopping.is_set():
-                self._is_started = True
-                self._thread.start()
+        if self._thread.ident is None:
+            self._thread.start_once()
         self._ready.set()
 
     def close(self, timeout: float = 5.0) -> None:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from deliveries.rules.outcome import Reason, Verdict
 from deliveries.telemetry.events import OUTCOMES, Attempt, Attempts, Event, Source
 from pushhub.common import names
+from pushhub.common.clock import duration_text
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +27,6 @@ FAILING_NACKS = 10
 #: It is healthy again after that many acks in a row, or when nothing followed an ack for so long.
 ACKS_IN_A_ROW = 10
 QUIET_SECONDS = 5.0
-MINUTE_SECONDS, HOUR_SECONDS = 60, 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class Change:
     def describe(self, name: str, *, backoff_ms: float) -> str:
         """Return the line for people."""
         if not self.reason:
-            return f"{name}: healthy again after {duration_text(self.seconds)}"
+            return f"{name}: healthy again after {duration_text(self.seconds * 1000)}"
         since = datetime.fromtimestamp(self.since, UTC).strftime("%H:%M:%S")
-        pause = f", backing off {duration_text(backoff_ms / 1000)}" if backoff_ms else ""
+        pause = f", backing off {duration_text(backoff_ms)}" if backoff_ms else ""
         pushes = "1 push" if self.failed == 1 else f"{self.failed} pushes"
         return f"{name}: {self.reason.replace('_', ' ')} since {since}, {pushes} failed{pause}"
 
@@ -183,14 +183,3 @@ def _short_name(source: Source) -> str:
     if source.subscription is None:
         return f"subscription {source.subscription_id}"
     return "/".join(names.parse_subscription(source.subscription))
-
-
-def duration_text(seconds: float) -> str:
-    """Return a duration for people: `6 s`, `2 min`, `1.5 h`; under a second in ms."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < MINUTE_SECONDS:
-        return f"{seconds:.0f} s"
-    if seconds < HOUR_SECONDS:
-        return f"{seconds / MINUTE_SECONDS:.0f} min"
-    return f"{seconds / HOUR_SECONDS:.1f} h"

@@ -12,6 +12,12 @@ from deliveries.telemetry.events import OUTCOMES, Attempt, Attempts, DeadLettere
 from deliveries.telemetry.journal.columns import Rows
 from deliveries.telemetry.journal.journal import Journal
 
+#: The columns of a source. A row about a subscription has no topic's name.
+_OF_SOURCE = (
+    *("project", "region", "subscription", "subscription_id", "topic_id", "host", "push_window", "backoff_ms"),
+    "worker",
+)
+
 
 class JournalSink:
     """Appends to a journal, which bounds what waits for the disk."""
@@ -84,17 +90,7 @@ def _name_of(attempt: Attempt) -> str:
 
 
 def _of(source: Source) -> dict[str, Any]:
-    return {
-        "project": source.project,
-        "region": source.region,
-        "subscription": source.subscription,
-        "subscription_id": source.subscription_id,
-        "topic_id": source.topic_id,
-        "host": source.host,
-        "push_window": source.push_window,
-        "backoff_ms": source.backoff_ms,
-        "worker": source.worker,
-    }
+    return {name: getattr(source, name) for name in _OF_SOURCE}
 
 
 _ROWS: dict[type[Event], Callable[[Any], Iterator[Rows]]] = {

@@ -6,7 +6,7 @@ import pytest
 
 from deliveries.rules.outcome import Reason, Verdict
 from deliveries.telemetry.events import Attempt
-from deliveries.telemetry.sinks.endpointhealth import MOST_ENDPOINTS, Change, EndpointHealth, EndpointLog, duration_text
+from deliveries.telemetry.sinks.endpointhealth import MOST_ENDPOINTS, Change, EndpointHealth, EndpointLog
 from tests.attempts import SOURCE, attempt, attempts
 
 NOON = 1_763_726_400.0 + 3  # 2025-11-21T12:00:03Z
@@ -69,11 +69,6 @@ def test_nacks_from_long_ago_are_not_counted() -> None:
     health = EndpointHealth()
     health.observe(results("x..."))
     assert health.observe(results("xxx", start=NOON + 900)) == Change("503", NOON + 900, 3, 0.0)
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(0.4, "400 ms"), (6, "6 s"), (120, "2 min"), (5400, "1.5 h")])
-def test_durations(seconds: float, text: str) -> None:
-    assert duration_text(seconds) == text
 
 
 def test_only_endpoints_that_fail_have_lines_and_faults_of_pushhub_count_for_nothing(

@@ -44,9 +44,9 @@ def test_a_comparison_holds_or_does_not(comparison: str, value: str, holds: bool
     [
         ("", 1),
         ("metric.type", 12),
-        ('metric.type ~ "x"', 12),
+        ('metric.type ~ "x"', 13),
         ("metric.type = x", 15),
-        ('metric.type = "x', 14),
+        ('metric.type = "x', 15),
         ('metric.kind = "x"', 1),
         (f'{TYPE} OR metric.type = "x"', 19),
         (f"{TYPE} AND", 22),
