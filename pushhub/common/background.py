@@ -16,7 +16,7 @@ IDLE_SECONDS = 5.0
 #: A thread that hasn't reported for this long has stopped working. So has one with a job that has waited this long.
 #: A busy SQLite delays one statement for up to 30 s.
 STUCK_SECONDS = 60.0
-#: Pauses after a failed turn. They double from the first to the last.
+#: Pauses after a failed turn, or before a job is tried again. They double from the first to the last.
 FIRST_PAUSE_SECONDS = 0.05
 LAST_PAUSE_SECONDS = 5.0
 

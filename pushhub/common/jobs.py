@@ -11,16 +11,13 @@ from typing import NamedTuple, TypeVar
 from django.db import close_old_connections, connections
 
 from pushhub.common import background
-from pushhub.common.background import IDLE_SECONDS, BackgroundThread
+from pushhub.common.background import FIRST_PAUSE_SECONDS, IDLE_SECONDS, LAST_PAUSE_SECONDS, BackgroundThread
 from pushhub.common.outages import outage_or_raise
 
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 Job = Callable[[], None]
-
-FIRST_PAUSE_SECONDS = 0.05
-LAST_PAUSE_SECONDS = 5.0
 
 
 class Stopped(Exception):

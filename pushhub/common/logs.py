@@ -13,13 +13,12 @@ from typing import Any
 import orjson
 
 from pushhub.common.errors import describe
-from pushhub.common.outages import Cause, outage_of
+from pushhub.common.outages import outage_of
+from pushhub.common.repeats import Repeats
 
 #: The event of records without a name such as `delivery.attempted`.
 PLAIN_EVENT = "log"
 OUTAGE_EVENT = "outage"
-#: For this long after an outage's line, records about it are only counted.
-OUTAGE_SECONDS = 60.0
 NOT_IMPLEMENTED = 501
 UNAVAILABLE = 503
 
@@ -69,31 +68,26 @@ class Outages(logging.Filter):
 
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self._monotonic = monotonic
         self._lock = threading.Lock()
-        #: When each cause had its last line, and how many records it has had since.
-        self._lines: dict[Cause, tuple[float, int]] = {}
+        self._repeats = Repeats(monotonic=monotonic)
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = _outage_in(record) if record.levelno >= logging.WARNING else None
         cause = outage_of(error)
         if error is None or cause is None:
             return True
-        now = self._monotonic()
         with self._lock:
-            last, count = self._lines.get(cause, (-OUTAGE_SECONDS, 0))
-            if now - last < OUTAGE_SECONDS:
-                self._lines[cause] = last, count + 1
-                return False
-            self._lines[cause] = now, 0
+            more = self._repeats.count(cause) - 1
+        if more < 0:
+            return False
         first_line = record.getMessage().partition("\n")[0]
         message = f"{cause}: {first_line} ({describe(error)})"
-        if count:
-            message += f"; {count} more lines like this in the last {now - last:.0f} s"
+        if more:
+            message += f"; {more} more lines like this since the last one"
         record.levelno, record.levelname = logging.WARNING, "WARNING"
         record.msg, record.args = message, None
         record.exc_info = record.exc_text = record.stack_info = None
-        record.event, record.fields = OUTAGE_EVENT, {"cause": cause, "more": count}
+        record.event, record.fields = OUTAGE_EVENT, {"cause": cause, "more": more}
         return True
 
 

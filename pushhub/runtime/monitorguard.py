@@ -122,13 +122,13 @@ class Guard:
         return True
 
     def _login_refusal(self, address: str, authorization: str) -> int:
-        bucket = bucket_of(f"flower {address}", secret=settings.SECRET_KEY)
+        bucket = bucket_of(f"flower {address}")
         if self._counters.read(bucket) >= WRONG_LOGINS:
             return 429  # even for the right login, which any other status would reveal
         if any(hmac.compare_digest(login.encode(), authorization.encode()) for login in self._logins):
             return 0
         if authorization:  # a browser's first request has no login
-            self._counters.add([bucket])
+            self._counters.add(bucket)
         return 401
 
 

@@ -23,7 +23,6 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 
 from pushhub.common import throttle
-from pushhub.common.redisclient import shared_url
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +46,7 @@ class LoginForm(AdminAuthenticationForm):
         if not name or not self.cleaned_data.get("password") or self.request is None:
             return super().clean()
         limits = limits_of(self.request, name)
-        where = {"redis_url": shared_url(), "secret": settings.SECRET_KEY}
-        seconds = throttle.attempt(limits, **where)
+        seconds = throttle.attempt(limits)
         if seconds:
             log.warning("a login from %s was refused after too many wrong passwords", client_address(self.request))
             raise ValidationError(
@@ -59,7 +57,7 @@ class LoginForm(AdminAuthenticationForm):
         cleaned = super().clean()
         # The counts of all addresses and of all names are kept: somebody else may be guessing.
         own = (counter for counter, limit in limits.items() if limit not in (FROM_ANYWHERE, FOR_ALL_NAMES))
-        throttle.attempt_succeeded(own, **where)
+        throttle.attempt_succeeded(own)
         return cleaned
 
 
