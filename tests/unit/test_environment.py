@@ -181,6 +181,11 @@ def test_unusable_settings_are_reported_in_one_line(tmp_path: Path, settings: di
     assert list(tmp_path.iterdir()) == []
 
 
+def test_celerys_command_line_reports_them_in_one_line_too(tmp_path: Path) -> None:
+    done = read(tmp_path, "-m", "celery", "--app=pushhub", "report")
+    assert done.stderr.startswith("PUSHHUB_SECRET_KEY is not set: ") and done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     "url",
     [
