@@ -20,6 +20,9 @@ from pushhub.common.errors import InvalidArgument
 from pushhub.common.stores import check_address, is_remote
 
 PREFIX = "PUSHHUB_"
+#: What `make up` and the emulator set, and the principal of their callers without credentials.
+DEVELOPMENT_DEFAULTS = {"PUSHHUB_DEVELOPMENT": "1", "PUSHHUB_ALLOW_HTTP": "1", "PUSHHUB_ALLOW_PRIVATE": "1"}
+DEVELOPER = "user:developer@localhost"
 #: A region's name is a part of a queue's name.
 REGION_PATTERN = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 TRUE_WORDS = frozenset({"1", "true", "yes", "on"})

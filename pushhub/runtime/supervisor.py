@@ -11,7 +11,6 @@ import argparse
 import errno
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,34 +26,26 @@ from deliveries.pipeline import needs
 from pushhub.common import environment as env
 from pushhub.common.datafolder import data_folder, data_folder_errors, load_or_create_secret
 from pushhub.common.redisclient import shared_url
+from pushhub.common.servers import listen
 from pushhub.runtime import embedded, processes
 from pushhub.runtime.crew import Crew, StartError
 from pushhub.runtime.forking import Child, fork_and_call, import_everything
-from pushhub.runtime.preparation import PreparationError, prepare_database, wait_for_preparation
+from pushhub.runtime.preparation import prepare_database
 from pushhub.runtime.redisversion import UnusableRedisError, check_redis
 from pushhub.runtime.sparkinstall import SparkInstall
 from subscriptions.transforms.systemcalls import why_unrestricted
-
-#: What `make up` sets unless the environment says otherwise.
-DEVELOPMENT_DEFAULTS = {"PUSHHUB_DEVELOPMENT": "1", "PUSHHUB_ALLOW_HTTP": "1", "PUSHHUB_ALLOW_PRIVATE": "1"}
-ANONYMOUS = "user:developer@localhost"
 
 #: How long Redis may take to answer, and all processes together to become ready.
 REDIS_SECONDS = 20.0
 READY_SECONDS = 300.0
 
 
-def say(line: str) -> None:
-    print(line, flush=True)  # noqa: T201
-
-
 def prepare_environment() -> None:
     """Switch this process and its children to the development mode."""
-    for name, value in DEVELOPMENT_DEFAULTS.items():
-        os.environ.setdefault(name, value)
+    os.environ |= env.DEVELOPMENT_DEFAULTS | os.environ
     addresses = env.listen_address("HTTP", "127.0.0.1:8000"), env.listen_address("GRPC", "127.0.0.1:8085")
     if all(env.is_loopback(host) for host, _port in addresses):
-        os.environ.setdefault("PUSHHUB_ANONYMOUS", ANONYMOUS)
+        os.environ.setdefault("PUSHHUB_ANONYMOUS", env.DEVELOPER)
     if not env.secret("SECRET_KEY"):
         # The settings create a secret key in the development mode only, and `make up` needs one in every mode.
         folder = Path(env.text("DATA", ".pushhub")).absolute()
@@ -67,20 +58,15 @@ def prepare_environment() -> None:
 def require_free_port(name: str, address: tuple[str, int]) -> None:
     """Raise StartError, which names the setting of this port, if something listens on it already."""
     host, port = address
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # as servers do, so that closed connections don't count
-        try:
-            probe.bind(address)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise StartError(
-                    f"port {port} on {host} is taken: stop what listens there, "
-                    f"or choose another, for example by PUSHHUB_{name}={host}:{port + 1}"
-                ) from None
-            raise StartError(f"cannot listen on PUSHHUB_{name}={host}:{port}: {error.strerror}") from None
+    try:
+        listen(address).close()
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise StartError(
+                f"port {port} on {host} is taken: stop what listens there, "
+                f"or choose another, for example by PUSHHUB_{name}={host}:{port + 1}"
+            ) from None
+        raise StartError(f"cannot listen on PUSHHUB_{name}={host}:{port}: {error.strerror}") from None
 
 
 def require_free_ports(addresses: Mapping[str, tuple[str, int]]) -> None:
@@ -138,15 +124,16 @@ def wait_for_redis(crew: Crew) -> None:
 def wait_for_database(crew: Crew, preparation: Child) -> None:
     """Wait until the database is up to date; on the first run, show the admin login, once."""
     config = connections["default"].settings_dict
-    try:
-        password = wait_for_preparation(preparation, crew.say)
-    except PreparationError as error:
-        is_file = connections["default"].vendor == "sqlite"
-        named = f"it is {config['NAME']}" if is_file else "PUSHHUB_DATABASE_URL names it"
-        raise StartError(f"the database cannot be used ({error}); {named}") from None
+    with os.fdopen(os.dup(preparation.output)) as output:
+        *lines, last = output.read().split("\n")
+    for line in lines:
+        crew.say(line)
+    if preparation.wait_for_exit():
+        named = f"it is {config['NAME']}" if settings.IS_SQLITE else "PUSHHUB_DATABASE_URL names it"
+        raise StartError(f"the database cannot be used ({last or 'see the lines above'}); {named}")
     crew.say(f"ready: database {config['NAME']}" + (f" at {config['HOST']}" if config["HOST"] else ""))
-    if password:
-        say(f"\n  The admin login, shown this once:  admin  {password}\n")
+    if last:
+        print(f"\n  The admin login, shown this once:  admin  {last}\n", flush=True)  # noqa: T201
 
 
 def modes_text() -> str:
