@@ -59,21 +59,16 @@ def create_each(client: Client, names: Sequence[str], body: Fields, *, noun: str
     return replace(result, value=value, form="none")
 
 
-def call_each(collection: str, method: str, done: str) -> Run:
-    """Return the function of a verb that calls a method such as `pause` of each named resource."""
+def call_each(collection: str, done: str, method: str = "POST", verb: str = "") -> Run:
+    """Return the function of a verb that calls a method such as `:pause` of each named resource."""
 
     def call(client: Client, options: Options) -> Result:
         names = names_in(collection, options)
-        return each(names, lambda name: client.call("POST", f"{name}:{method}"), done=done)
+        return each(names, lambda name: client.call(method, f"{name}{verb}"), done=done)
 
     return call
 
 
 def delete_each(collection: str) -> Run:
     """Return the function of a verb that deletes the resources of a collection such as `topics`."""
-
-    def delete(client: Client, options: Options) -> Result:
-        names = names_in(collection, options)
-        return each(names, lambda name: client.call("DELETE", name), done=f"Deleted {collection.removesuffix('s')}")
-
-    return delete
+    return call_each(collection, f"Deleted {collection.removesuffix('s')}", "DELETE")

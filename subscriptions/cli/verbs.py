@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, BooleanOptionalAction
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,8 +58,6 @@ def flag(name: str, help: str = "", **options: Any) -> Flag:
 
 def switch(name: str, help: str) -> Flag:
     """Return the flags `--x` and `--no-x`, whose value is None if neither is set."""
-    from argparse import BooleanOptionalAction
-
     return Flag(name, help, {"action": BooleanOptionalAction, "default": None})
 
 

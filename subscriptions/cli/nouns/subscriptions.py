@@ -275,10 +275,10 @@ VERBS = {
     ),
     "pause": Verb(
         "stop pushing; messages wait, and the push configuration is kept",
-        call_each("subscriptions", "pause", "Paused subscription"),
+        call_each("subscriptions", "Paused subscription", verb=":pause"),
         (SUBSCRIPTIONS,),
     ),
-    "resume": Verb("push again", call_each("subscriptions", "resume", "Resumed subscription"), (SUBSCRIPTIONS,)),
+    "resume": Verb("push again", call_each("subscriptions", "Resumed subscription", verb=":resume"), (SUBSCRIPTIONS,)),
     "diagnose": Verb(
         "find out why messages are not delivered",
         diagnose,
