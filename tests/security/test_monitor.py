@@ -12,7 +12,7 @@ import requests
 from celery.events.state import Task
 from django.contrib.auth.models import User
 from django.test import Client
-from tornado.httputil import HTTPHeaders, HTTPServerRequest
+from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
 
 from pushhub.common.throttle import WINDOW_SECONDS, LocalCounters
 from pushhub.runtime import monitor, monitorguard
@@ -54,7 +54,8 @@ def basic(login: str) -> str:
 
 def request(host: str = "127.0.0.1:5555", address: str = "192.0.2.1", method: str = "GET", **headers: str) -> Any:
     fields = {name.replace("_", "-"): value for name, value in headers.items() if value}
-    made = HTTPServerRequest(method, "/", headers=HTTPHeaders({**fields, "Host": host}), host="x")
+    line = RequestStartLine(method, "/", "HTTP/1.1")
+    made = HTTPServerRequest(start_line=line, headers=HTTPHeaders({**fields, "Host": host}), host="x")
     made.remote_ip = address
     return made
 
