@@ -55,8 +55,8 @@ def basic(login: str) -> str:
 def request(host: str = "127.0.0.1:5555", address: str = "192.0.2.1", method: str = "GET", **headers: str) -> Any:
     fields = {name.replace("_", "-"): value for name, value in headers.items() if value}
     line = RequestStartLine(method, "/", "HTTP/1.1")
-    made = HTTPServerRequest(start_line=line, headers=HTTPHeaders({**fields, "Host": host}), host="x")
-    made.remote_ip = address
+    made = HTTPServerRequest(start_line=line, headers=HTTPHeaders({**fields, "Host": "a"}))
+    made.headers["Host"], made.remote_ip = host, address
     return made
 
 
