@@ -252,12 +252,7 @@ def rollup() -> Process:
 
 
 BY_NAME: dict[str, Callable[..., Process]] = {
-    "web": web,
-    "grpc": grpc,
-    "push": push,
-    "maintenance": maintenance,
-    "flower": flower,
-    "rollup": rollup,
+    make.__name__: make for make in (web, grpc, push, maintenance, flower, rollup)
 }
 
 

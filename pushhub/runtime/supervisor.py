@@ -96,10 +96,10 @@ def embedded_redis() -> embedded.RedisServer | None:
     return embedded.RedisServer(url=settings.REDIS_URL, folder=settings.REDIS_FOLDER)
 
 
-def wait_for_redis(crew: Crew) -> None:
+def wait_for_redis(crew: Crew, server: embedded.RedisServer | None) -> None:
     """Wait for Redis. Raises StartError if it doesn't answer or is too old."""
-    url = settings.REDIS_URL
-    if env.secret("REDIS_URL"):
+    if server is None:
+        url = settings.REDIS_URL
         names = "PUSHHUB_REDIS_URL" + (" or PUSHHUB_BROKER_URL" if settings.BROKER_URL else "")
         address = url.partition("?")[0].rpartition("@")[2]
         wait_until(
@@ -110,8 +110,7 @@ def wait_for_redis(crew: Crew) -> None:
         )
         crew.say(f"ready: Redis at {address}")
     else:
-        log = embedded.RedisServer(url=url, folder=settings.REDIS_FOLDER).log
-        otherwise = f"the embedded Redis does not answer: see {log}"
+        otherwise = f"the embedded Redis does not answer: see {server.log}"
         wait_until(crew, crew.is_ready, seconds=REDIS_SECONDS, otherwise=otherwise)
     try:
         crew.say(check_redis())
@@ -229,7 +228,7 @@ def run(names: Sequence[str]) -> int:
             preparation = fork_and_call(prepare_database)
             import_everything()
             wait_for_database(crew, preparation)
-            wait_for_redis(crew)
+            wait_for_redis(crew, server)
             start_processes(crew, [*names, *rollup_names(crew)])
             keep_running(crew)
         except KeyboardInterrupt:
