@@ -194,7 +194,6 @@ def pairs(name: str) -> dict[str, str]:
 
 
 def regions(name: str) -> list[str]:
-    """Return a list of regions that is separated by commas."""
     names = words(name)
     if not all(REGION_PATTERN.fullmatch(word) for word in names):
         raise SettingError(

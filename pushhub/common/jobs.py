@@ -52,7 +52,6 @@ class Jobs:
         self._is_started = False
 
     def start(self) -> None:
-        """Start the threads, if they don't run yet."""
         with self._changed:
             if not self._is_started:
                 self._is_started = True

@@ -31,7 +31,6 @@ GCS_RETRY_SECONDS = 10
 
 
 def is_remote(address: str | Path | Store) -> bool:
-    """Return whether the address names an object store."""
     return "://" in str(address)
 
 

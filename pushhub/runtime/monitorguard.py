@@ -33,7 +33,6 @@ SESSIONS = 1000
 
 
 def console_url(path: str) -> str:
-    """Return the address of a page of the console."""
     return f"{settings.PUBLIC_URL.rstrip('/')}/admin/{path}"
 
 

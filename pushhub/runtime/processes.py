@@ -196,7 +196,6 @@ def grpc() -> Process:
 
 
 def push(name: str = "push") -> Process:
-    """The push worker."""
     return _worker(name, "push worker", queue=f"deliveries.{settings.REGION}")
 
 

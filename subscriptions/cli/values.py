@@ -58,7 +58,6 @@ def pairs(text: str) -> dict[str, str]:
 
 
 def words(text: str) -> list[str]:
-    """Return the items of a list that is separated by commas."""
     return [word for word in text.split(",") if word]
 
 

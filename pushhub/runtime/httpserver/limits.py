@@ -27,7 +27,6 @@ class Limits:
 
 
 def read_limits() -> Limits:
-    """Return the limits of the settings."""
     return Limits(
         head_seconds=settings.HEAD_SECONDS,
         body_seconds=settings.BODY_SECONDS,

@@ -72,7 +72,6 @@ subscription_name, topic_name, snapshot_name = map(name_by, ("subscription", "to
 
 
 def push_config(options: Options) -> dict[str, Any]:
-    """Return the PushConfig that the flags set."""
     check_needs(options, "--push-endpoint", PUSH[1:], why=": the --push flags make a whole push configuration")
     if options["push_no_wrapper_write_metadata"]:
         check_needs(options, "--push-no-wrapper", [WRITE_METADATA])
@@ -156,7 +155,6 @@ def diagnose(client: Client, options: Options) -> Result:
 
 
 def _diagnose_all(client: Client, options: Options) -> Result:
-    """Diagnose each subscription of the project."""
     rows = client.pages(f"projects/{options['project']}/subscriptions", "subscriptions")
     body = {"sendProbe": options["send_probe"]}
     answers = [client.call("POST", f"{row['name']}:diagnose", body) for row in rows]

@@ -50,7 +50,6 @@ topic_name, schema_name = name_by("topic"), name_by("schema")
 
 
 def fields_of(options: Options) -> dict[str, Any]:
-    """Return the fields of a topic that the flags set."""
     check_needs(options, "--schema", SCHEMA_SETTINGS)
     settings = {
         "encoding": options["message_encoding"],
