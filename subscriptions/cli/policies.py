@@ -32,10 +32,10 @@ def policy_verbs(resource: Flag, name_of: Callable[[Options], str], *, read: str
         return _edit(client, options, name_of(options), read, _removed)
 
     return {
-        "get-iam-policy": Verb("show who holds which roles", get, (resource,)),
-        "set-iam-policy": Verb("replace the policy", put, (resource, flag("policy_file", "a file in JSON or YAML"))),
-        "add-iam-policy-binding": Verb("bind another member to a role", add, (resource, MEMBER, ROLE)),
-        "remove-iam-policy-binding": Verb("remove a member from a role", remove, (resource, MEMBER, ROLE)),
+        "get-iam-policy": Verb("show who holds which roles", get, resource),
+        "set-iam-policy": Verb("replace the policy", put, resource, flag("policy_file", "a file in JSON or YAML")),
+        "add-iam-policy-binding": Verb("bind another member to a role", add, resource, MEMBER, ROLE),
+        "remove-iam-policy-binding": Verb("remove a member from a role", remove, resource, MEMBER, ROLE),
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from subscriptions.cli.client import Client, Fields
 from subscriptions.cli.program import each
 from subscriptions.cli.values import count, full_name
-from subscriptions.cli.verbs import Options, Result, Verb, flag
+from subscriptions.cli.verbs import Flag, Options, Result, Verb, flag
 
 Run = Callable[[Client, Options], Result]
 #: Returns the name of the resource that the options name.
@@ -48,7 +48,7 @@ def list_all(collection: str, columns: Sequence[str] = ("name",)) -> Verb:
         rows = client.pages(f"projects/{options['project']}/{collection}", collection, limit=options["limit"])
         return Result(rows, columns=columns)
 
-    return Verb(f"show a project's {collection}", show, (LIMIT,))
+    return Verb(f"show a project's {collection}", show, LIMIT)
 
 
 def create_each(client: Client, names: Sequence[str], body: Fields, *, noun: str) -> Result:
@@ -57,6 +57,17 @@ def create_each(client: Client, names: Sequence[str], body: Fields, *, noun: str
     result = each(names, lambda name: created.append(client.call("PUT", name, body)), done=f"Created {noun}")
     value = created if len(names) > 1 else next(iter(created), None)
     return replace(result, value=value, form="none")
+
+
+def call_one(help: str, name_of: Name, call: str, done: str, *flags: Flag) -> Verb:
+    """Return the verb that makes a call such as `POST :undelete` of one resource; `done` may name it and options."""
+    method, _, suffix = call.partition(" ")
+
+    def run(client: Client, options: Options) -> Result:
+        client.call(method, f"{name_of(options)}{suffix}")
+        return Result(note=done.format_map({**options, "name": name_of(options)}))
+
+    return Verb(help, run, *flags)
 
 
 def call_each(collection: str, done: str, method: str = "POST", verb: str = "") -> Run:

@@ -43,13 +43,11 @@ class Flag:
         parser.add_argument(self.name, help=self.help.replace("%", "%%"), **self.options)
 
 
-@dataclass(frozen=True, slots=True)
 class Verb:
     """A verb such as `create`, with its arguments and its function."""
 
-    help: str
-    run: Callable[[Client, Options], Result]
-    flags: Sequence[Flag] = ()
+    def __init__(self, help: str, run: Callable[[Client, Options], Result], *flags: Flag) -> None:
+        self.help, self.run, self.flags = help, run, flags
 
 
 def flag(name: str, help: str = "", **options: Any) -> Flag:
