@@ -16,12 +16,6 @@ from pushhub.common.errors import describe
 from pushhub.common.outages import outage_of
 from pushhub.common.repeats import Repeats
 
-#: The event of records without a name such as `delivery.attempted`.
-PLAIN_EVENT = "log"
-OUTAGE_EVENT = "outage"
-NOT_IMPLEMENTED = 501
-UNAVAILABLE = 503
-
 
 class JsonFormatter(logging.Formatter):
     """One JSON object per line.
@@ -33,7 +27,7 @@ class JsonFormatter(logging.Formatter):
         row: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
-            "event": getattr(record, "event", PLAIN_EVENT),
+            "event": getattr(record, "event", "log"),
             "logger": record.name,
             "process": record.process,
             "message": record.getMessage(),
@@ -53,7 +47,7 @@ class ExpectedResponses(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         status = getattr(record, "status_code", 0)
-        if 400 <= status < 500 or status in (NOT_IMPLEMENTED, UNAVAILABLE):
+        if 400 <= status < 500 or status in (501, 503):
             record.levelno, record.levelname = logging.DEBUG, "DEBUG"
             return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
         return True
@@ -87,7 +81,7 @@ class Outages(logging.Filter):
         record.levelno, record.levelname = logging.WARNING, "WARNING"
         record.msg, record.args = message, None
         record.exc_info = record.exc_text = record.stack_info = None
-        record.event, record.fields = OUTAGE_EVENT, {"cause": cause, "more": more}
+        record.event, record.fields = "outage", {"cause": cause, "more": more}
         return True
 
 
