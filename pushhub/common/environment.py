@@ -35,6 +35,10 @@ LIKENESS = 0.85
 _read_names = {"FLOWER_LOGIN", "FLOWER_LOGIN_FILE", "PROJECT", "TOKEN", "URL"}
 
 
+class StartError(Exception):
+    """PushHub can't start; the text is the one line that the user sees."""
+
+
 class SettingError(ValueError):
     """The value of a setting can't be used. The text names the setting and the values that it accepts."""
 

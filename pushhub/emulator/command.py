@@ -17,7 +17,7 @@ from socket import socket
 from pushhub.common import environment as env
 from pushhub.common.parser import Parser
 from pushhub.common.servers import listen
-from pushhub.emulator import StartError, stop_signals
+from pushhub.emulator import stop_signals
 from pushhub.emulator.resources import ResourcesError, read_resources
 
 DEFAULT_ADDRESS = "127.0.0.1:8085"
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str]) -> int:
             from pushhub.emulator.process import Emulator
 
             return Emulator(resources, grpc=grpc, http=http, signals=came).run()
-        except (env.SettingError, ResourcesError, StartError) as error:
+        except (env.SettingError, ResourcesError, env.StartError) as error:
             return _refuse(str(error))
         except OSError as error:
             return _refuse(f"{error.strerror}: {error.filename}" if error.filename else str(error))

@@ -21,8 +21,8 @@ from django.db import connections
 
 from pushhub.common import environment as env
 from pushhub.common.datafolder import data_folder
+from pushhub.common.environment import StartError
 from pushhub.common.servers import run_loop
-from pushhub.emulator import StartError
 from pushhub.emulator.resources import StartResources, create_resources
 from pushhub.runtime import embedded
 

@@ -56,13 +56,10 @@ def services() -> dict[str, dict[str, Method]]:
     from subscriptions.rpc import resources
 
     return {
-        "google.pubsub.v1.Publisher": {**resources.PUBLISHER, **messages.PUBLISHER, **snapshots.PUBLISHER},
-        "google.pubsub.v1.Subscriber": {
-            **resources.SUBSCRIBER,
-            **messages.SUBSCRIBER,
-            **streaming.SUBSCRIBER,
-            **snapshots.SUBSCRIBER,
-        },
+        "google.pubsub.v1.Publisher": resources.PUBLISHER | messages.PUBLISHER | snapshots.PUBLISHER,
+        "google.pubsub.v1.Subscriber": (
+            resources.SUBSCRIBER | messages.SUBSCRIBER | streaming.SUBSCRIBER | snapshots.SUBSCRIBER
+        ),
         "google.pubsub.v1.SchemaService": resources.SCHEMAS,
         "google.iam.v1.IAMPolicy": resources.POLICIES,
     }

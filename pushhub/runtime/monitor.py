@@ -55,36 +55,30 @@ class ConsoleTemplates(Loader):
 
     def _create_template(self, name: str) -> Template:
         text = (Path(self.root) / name).read_text(encoding="utf-8")
-        for pattern, replacement in REPLACEMENTS.get(name, ()):
+        if name in REPLACEMENTS:
+            pattern, replacement = REPLACEMENTS[name]
             match = re.search(pattern, text, re.DOTALL)
             assert match is not None, f"{name} of Flower has changed: there is no {pattern}"
             text = text[: match.start()] + replacement + text[match.end() :]
         return Template(text, name=name, loader=self)
 
 
-#: For each template the patterns to replace, and their replacements.
+#: The pattern that is replaced in a template, and what takes its place.
 REPLACEMENTS = {
     "tasks.html": (
-        (
-            r"Task history",
-            "Deliveries. Search for a subscription, topic, message id, attempt or outcome; "
-            "name:deliveries.tasks finds the housekeeping.",
-        ),
+        r"Task history",
+        "Deliveries. Search for a subscription, topic, message id, attempt or outcome; "
+        "name:deliveries.tasks finds the housekeeping.",
     ),
     "navbar.html": (
-        (
-            r"<li class=\"nav-item\">\s*<a class=\"nav-link\{% if active_tab == 'broker'.*?</li>",
-            '<li class="nav-item"><a class="nav-link" href="{{ handler.application.console_url("") }}">Console</a>'
-            "</li>",
-        ),
+        r"<li class=\"nav-item\">\s*<a class=\"nav-link\{% if active_tab == 'broker'.*?</li>",
+        '<li class="nav-item"><a class="nav-link" href="{{ handler.application.console_url("") }}">Console</a></li>',
     ),
     "task.html": (
-        (
-            r"(?=<div class=\"detail-row detail-row-code task-data-row\">\s*<dt>Arguments)",
-            "{% set link = handler.application.message_url(task) %}{% if link %}"
-            '<div class="detail-row task-data-row"><dt>Message</dt><dd><a href="{{ link }}">in the console</a></dd>'
-            "</div>{% end %}",
-        ),
+        r"(?=<div class=\"detail-row detail-row-code task-data-row\">\s*<dt>Arguments)",
+        "{% set link = handler.application.message_url(task) %}{% if link %}"
+        '<div class="detail-row task-data-row"><dt>Message</dt><dd><a href="{{ link }}">in the console</a></dd>'
+        "</div>{% end %}",
     ),
 }
 

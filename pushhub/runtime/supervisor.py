@@ -25,10 +25,11 @@ from django.db import connections
 from deliveries.pipeline import needs
 from pushhub.common import environment as env
 from pushhub.common.datafolder import data_folder, data_folder_errors, load_or_create_secret
+from pushhub.common.environment import StartError
 from pushhub.common.redisclient import shared_url
 from pushhub.common.servers import listen
 from pushhub.runtime import embedded, processes
-from pushhub.runtime.crew import Crew, StartError
+from pushhub.runtime.crew import Crew
 from pushhub.runtime.forking import Child, fork_and_call, import_everything
 from pushhub.runtime.preparation import prepare_database
 from pushhub.runtime.redisversion import UnusableRedisError, check_redis

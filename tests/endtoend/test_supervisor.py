@@ -19,10 +19,10 @@ import psutil
 import pytest
 
 from deliveries.pipeline import needs
-from pushhub.common.environment import SettingError
+from pushhub.common.environment import SettingError, StartError
 from pushhub.runtime import crew as crews
 from pushhub.runtime import supervisor
-from pushhub.runtime.crew import Crew, StartError
+from pushhub.runtime.crew import Crew
 from pushhub.runtime.forking import Child
 from pushhub.runtime.processes import Process
 from tests.endtoend.running import COMMAND, ROOT, environment
