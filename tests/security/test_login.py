@@ -12,22 +12,13 @@ from django.test import Client
 from pushhub.common import throttle
 from pushhub.common.throttle import BUCKETS, WINDOW_SECONDS, LocalCounters
 from subscriptions.console import login
+from tests.clocks import Clock
 
 pytestmark = [pytest.mark.django_db, pytest.mark.any_database]
 
 PASSWORD = "a password of some length"
 LOGIN = "/admin/login/?next=/admin/"
 NO_REDIS = "unix:///nowhere/redis.sock"
-
-
-class Clock:
-    """A clock that stands still until a test moves it."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
 
 from pushhub.common.throttle import WINDOW_SECONDS, LocalCounters
 from pushhub.runtime import monitor, monitorguard
+from tests.clocks import Clock
 from tests.flowers import LOGIN
 
 pytestmark = pytest.mark.any_database
@@ -31,16 +32,6 @@ PATHS = [
     "/static/css/flower.css",
     "/no",
 ]
-
-
-class Clock:
-    """A clock that stands still until a test moves it."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def guard(clock: Clock | None = None) -> monitorguard.Guard:
