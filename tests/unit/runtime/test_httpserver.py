@@ -22,6 +22,7 @@ from pushhub.runtime.httpserver.limits import ByteBudget, Connections, Limits, R
 from pushhub.runtime.httpserver.responses import Direct
 from pushhub.runtime.httpserver.server import Application, HttpServer
 from tests.httpforms import CHUNKED, ENDLESS, FORMS, TOO_LARGE
+from tests.integration.client.push_client import on_uvloop
 
 LIMITS = Limits(head_seconds=30, body_seconds=30, idle_seconds=30, connections=0)
 Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -520,7 +521,8 @@ def test_an_application_that_fails_ends_the_answer(parts: int) -> None:
     assert answer.startswith(b"HTTP/1.1 500 " if not parts else b"HTTP/1.1 200 ")
 
 
-def test_a_server_that_stops_finishes_what_is_under_way() -> None:
+@on_uvloop
+async def test_a_server_that_stops_finishes_what_is_under_way() -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -528,38 +530,34 @@ def test_a_server_that_stops_finishes_what_is_under_way() -> None:
         go_on.wait(30)
         return echo(environ, start_response)
 
-    async def main() -> None:
-        async with serving(application) as server:
-            client, idle = await server.connect(), await server.connect()
-            client[1].write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-            await until(begun.is_set)
-            stopping = asyncio.create_task(server.stop(seconds=30))
-            assert await idle[0].read() == b""
-            go_on.set()
-            status, headers, _ = await answered(client)
-            assert (status, headers["connection"]) == (200, "close")
-            await stopping
-
-    asyncio.run(main())
+    async with serving(application) as server:
+        client, idle = await server.connect(), await server.connect()
+        client[1].write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        await until(begun.is_set)
+        stopping = asyncio.create_task(server.stop(seconds=30))
+        assert await idle[0].read() == b""
+        go_on.set()
+        status, headers, _ = await answered(client)
+        assert (status, headers["connection"]) == (200, "close")
+        await stopping
 
 
-def test_a_server_that_stops_answers_what_is_on_its_way_on_an_idle_connection() -> None:
-    async def main() -> None:
-        async with serving(echo) as server:
-            busy = await server.connect()
-            await until(lambda: len(server.connections) == 1)
-            stopping = asyncio.create_task(server.stop(seconds=60, linger_seconds=30))
-            await until(lambda: server.is_stopping)
-            busy[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx")
-            status, headers, _ = await answered(busy)
-            assert (status, headers["connection"]) == (200, "close")
-            assert await busy[0].read() == b""
-            await stopping
-
-    asyncio.run(main())
+@on_uvloop
+async def test_a_server_that_stops_answers_what_is_on_its_way_on_an_idle_connection() -> None:
+    async with serving(echo) as server:
+        busy = await server.connect()
+        await until(lambda: len(server.connections) == 1)
+        stopping = asyncio.create_task(server.stop(seconds=60, linger_seconds=30))
+        await until(lambda: server.is_stopping)
+        busy[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx")
+        status, headers, _ = await answered(busy)
+        assert (status, headers["connection"]) == (200, "close")
+        assert await busy[0].read() == b""
+        await stopping
 
 
-def test_a_publish_that_a_stop_finds_under_way_is_told_that_its_connection_ends() -> None:
+@on_uvloop
+async def test_a_publish_that_a_stop_finds_under_way_is_told_that_its_connection_ends() -> None:
     """Its client would send the next one into a connection that is closed, and a POST is not repeated."""
     answers: list[Callable[[tuple[bytes, bytes] | None], None]] = []
 
@@ -572,19 +570,16 @@ def test_a_publish_that_a_stop_finds_under_way_is_told_that_its_connection_ends(
         answers.append(answer)
         return True
 
-    async def main() -> None:
-        async with serving(echo, direct=direct) as server:
-            client = await server.connect()
-            client[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx")
-            await until(lambda: answers)
-            stopping = asyncio.create_task(server.stop(seconds=60, linger_seconds=30))
-            await until(lambda: server.is_stopping)
-            answers[0]((b"", b"{}"))
-            status, headers, _ = await answered(client)
-            assert (status, headers.get("connection")) == (200, "close")
-            await stopping
-
-    asyncio.run(main())
+    async with serving(echo, direct=direct) as server:
+        client = await server.connect()
+        client[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx")
+        await until(lambda: answers)
+        stopping = asyncio.create_task(server.stop(seconds=60, linger_seconds=30))
+        await until(lambda: server.is_stopping)
+        answers[0]((b"", b"{}"))
+        status, headers, _ = await answered(client)
+        assert (status, headers.get("connection")) == (200, "close")
+        await stopping
 
 
 async def until(condition: Callable[[], object]) -> None:
