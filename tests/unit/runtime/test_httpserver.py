@@ -6,8 +6,9 @@ import asyncio
 import socket
 import struct
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -34,6 +35,18 @@ def echo(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterabl
     body = orjson.dumps(told | {"body": environ["wsgi.input"].read().decode("latin-1")})
     start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
     return [body]
+
+
+class Waiting:
+    """Answers as `echo` does, once a test says so."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        self.begun.set()
+        assert self.go_on.wait(60)
+        return echo(environ, start_response)
 
 
 class Server(HttpServer):
@@ -72,31 +85,17 @@ async def answered(client: Client, *, has_body: bool = True) -> tuple[int, dict[
     return int(lines[0].split()[1]), headers, body
 
 
-def run(test: Callable[[Server], Awaitable[None]], application: Application = echo, **options: Any) -> None:
-    async def main() -> None:
-        async with serving(application, **options) as server, asyncio.timeout(60):
-            await test(server)
-
-    asyncio.run(main())
-
-
-def served(**options: Any) -> Callable[[Callable[[Server], Awaitable[None]]], Callable[[], None]]:
-    """Make a test of what a server with the application `echo` does."""
-    return lambda test: lambda: run(test, **options)
-
-
 def conversation(sent: bytes, application: Application = echo, **options: Any) -> bytes:
     """Return the whole answer to a client that sends these bytes and then closes its side."""
-    answers: list[bytes] = []
 
-    async def test(server: Server) -> None:
-        reader, writer = await server.connect()
-        writer.write(sent)
-        writer.write_eof()
-        answers.append(await reader.read())
+    async def main() -> bytes:
+        async with serving(application, **options) as server, asyncio.timeout(60):
+            reader, writer = await server.connect()
+            writer.write(sent)
+            writer.write_eof()
+            return await reader.read()
 
-    run(test, application, **options)
-    return answers[0]
+    return asyncio.run(main())
 
 
 def told(sent: bytes) -> dict[str, Any]:
@@ -139,30 +138,32 @@ def test_requests_that_come_together_are_answered_in_order() -> None:
     assert paths == [*(b"/%d" % number for number in range(50)), b"/last"]
 
 
-@served()
-async def test_a_connection_is_used_again_and_bytes_may_come_one_by_one(server: Server) -> None:
-    client = await server.connect()
-    for number in range(3):
-        for byte in b"POST /%d HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab" % number:
-            client[1].write(bytes([byte]))
-            await client[1].drain()
-        status, headers, body = await answered(client)
-        assert (status, orjson.loads(body)["body"]) == (200, "ab")
-        assert "connection" not in headers
-        assert "date" in headers
+@on_uvloop
+async def test_a_connection_is_used_again_and_bytes_may_come_one_by_one() -> None:
+    async with serving(echo) as server:
+        client = await server.connect()
+        for number in range(3):
+            for byte in b"POST /%d HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab" % number:
+                client[1].write(bytes([byte]))
+                await client[1].drain()
+            status, headers, body = await answered(client)
+            assert (status, orjson.loads(body)["body"]) == (200, "ab")
+            assert "connection" not in headers
+            assert "date" in headers
 
 
-@served()
-async def test_a_thread_is_not_given_to_an_incomplete_request(server: Server) -> None:
-    slow = [await server.connect() for _ in range(20)]
-    for _, writer in slow:
-        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nab")
-    other = await server.connect()
-    other[1].write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-    assert (await answered(other))[0] == 200
-    for client in slow:
-        client[1].write(b"c")
-        assert orjson.loads((await answered(client))[2])["body"] == "abc"
+@on_uvloop
+async def test_a_thread_is_not_given_to_an_incomplete_request() -> None:
+    async with serving(echo) as server:
+        slow = [await server.connect() for _ in range(20)]
+        for _, writer in slow:
+            writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nab")
+        other = await server.connect()
+        other[1].write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert (await answered(other))[0] == 200
+        for client in slow:
+            client[1].write(b"c")
+            assert orjson.loads((await answered(client))[2])["body"] == "abc"
 
 
 @pytest.mark.parametrize("form", [*FORMS, "the preface of HTTP/2"])
@@ -195,28 +196,26 @@ def test_requests_that_wait_on_a_connection_have_few_fields_together() -> None:
     assert b"Connection: close" in answers
 
 
-def test_the_fields_of_answered_requests_count_no_more() -> None:
+@on_uvloop
+async def test_the_fields_of_answered_requests_count_no_more() -> None:
     """Given a client that always has the beginning of another request under way, then it may go on for ever."""
     request = b"GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n"
 
-    async def test(server: Server) -> None:
+    async with serving(echo) as server:
         client = await server.connect()
         client[1].write(request[:10])
         for _ in range(reading.MOST_FIELDS // 3):
             client[1].write(request[10:] + request[:10])
             assert (await answered(client))[0] == 200
 
-    run(test)
-
 
 @pytest.mark.parametrize(("beginning", "more"), ENDLESS.values(), ids=ENDLESS)
-def test_what_does_not_end_is_refused(beginning: bytes, more: bytes) -> None:
-    async def test(server: Server) -> None:
+@on_uvloop
+async def test_what_does_not_end_is_refused(beginning: bytes, more: bytes) -> None:
+    async with serving(echo) as server:
         client = await server.connect()
         client[1].write(beginning + more * 200)
         assert (await answered(client))[0] == 431
-
-    run(test)
 
 
 def test_trailers_are_dropped() -> None:
@@ -234,43 +233,47 @@ def test_small_chunks_of_a_large_body_are_no_endless_trailers() -> None:
     assert told(CHUNKED + chunks + b"0\r\n\r\n")["body"] == "a" * 50_000
 
 
-@served()
-async def test_a_body_that_is_too_large_is_left_unread(server: Server) -> None:
-    client = await server.connect()
-    client[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 999999999\r\n\r\n" + b"x" * 200_000)
-    status, headers, body = await answered(client)
-    assert (status, headers["connection"]) == (200, "close")
-    assert orjson.loads(body)["CONTENT_LENGTH"] == "999999999"
-    assert orjson.loads(body)["body"] == ""
-    assert await client[0].read() == b""
+@on_uvloop
+async def test_a_body_that_is_too_large_is_left_unread() -> None:
+    async with serving(echo) as server:
+        client = await server.connect()
+        client[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 999999999\r\n\r\n" + b"x" * 200_000)
+        status, headers, body = await answered(client)
+        assert (status, headers["connection"]) == (200, "close")
+        assert orjson.loads(body)["CONTENT_LENGTH"] == "999999999"
+        assert orjson.loads(body)["body"] == ""
+        assert await client[0].read() == b""
 
 
-@served()
-async def test_a_body_in_chunks_that_grows_too_large_is_dropped(server: Server) -> None:
-    client = await server.connect()
-    client[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
-    chunk = b"100000\r\n" + b"x" * 0x100000 + b"\r\n"
-    for _ in range(12):
-        client[1].write(chunk)
-    _, headers, body = await answered(client)
-    assert headers["connection"] == "close"
-    assert int(orjson.loads(body)["CONTENT_LENGTH"]) > requests.BODY_BYTES
-    assert orjson.loads(body)["body"] == ""
+@on_uvloop
+async def test_a_body_in_chunks_that_grows_too_large_is_dropped() -> None:
+    async with serving(echo) as server:
+        client = await server.connect()
+        client[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        chunk = b"100000\r\n" + b"x" * 0x100000 + b"\r\n"
+        for _ in range(12):
+            client[1].write(chunk)
+        _, headers, body = await answered(client)
+        assert headers["connection"] == "close"
+        assert int(orjson.loads(body)["CONTENT_LENGTH"]) > requests.BODY_BYTES
+        assert orjson.loads(body)["body"] == ""
 
 
-@served()
-async def test_a_client_that_expects_100_continue_gets_it(server: Server) -> None:
-    client = await server.connect()
-    client[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\nExpect: 100-continue\r\n\r\n")
-    assert (await answered(client))[0] == 100
-    client[1].write(b"x" * 100_000)
-    assert len(orjson.loads((await answered(client))[2])["body"]) == 100_000
+@on_uvloop
+async def test_a_client_that_expects_100_continue_gets_it() -> None:
+    async with serving(echo) as server:
+        client = await server.connect()
+        client[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\nExpect: 100-continue\r\n\r\n")
+        assert (await answered(client))[0] == 100
+        client[1].write(b"x" * 100_000)
+        assert len(orjson.loads((await answered(client))[2])["body"]) == 100_000
 
 
-def test_a_large_body_waits_for_room_among_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+@on_uvloop
+async def test_a_large_body_waits_for_room_among_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(servers, "BODIES_BYTES_PER_ADDRESS", 150_000)
 
-    async def test(server: Server) -> None:
+    async with serving(echo) as server:
         first, second = await server.connect(), await server.connect()
         first[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n")
         await until(lambda: len(server.bodies) == 1)
@@ -282,13 +285,12 @@ def test_a_large_body_waits_for_room_among_the_others(monkeypatch: pytest.Monkey
         second[1].close()
         await until(lambda: not len(server.bodies))
 
-    run(test)
-
 
 @pytest.mark.parametrize(
     "end", ["answered", "failed", "the client is gone", "the client is gone from a full connection"]
 )
-def test_the_room_of_a_body_comes_free_however_the_request_ends(end: str) -> None:
+@on_uvloop
+async def test_the_room_of_a_body_comes_free_however_the_request_ends(end: str) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -300,7 +302,7 @@ def test_the_room_of_a_body_comes_free_however_the_request_ends(end: str) -> Non
             return Large(1000)(environ, start_response)
         return echo(environ, start_response)
 
-    async def test(server: Server) -> None:
+    async with serving(application) as server:
         reader, writer = await server.connect()
         writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000)
         await until(begun.is_set)
@@ -313,23 +315,16 @@ def test_the_room_of_a_body_comes_free_however_the_request_ends(end: str) -> Non
         await until(lambda: not len(server.bodies))
         writer.transport.abort()
 
-    run(test, application)
-
 
 @pytest.mark.parametrize("is_gone", [False, True])
-def test_the_room_of_a_body_comes_free_if_its_request_gets_no_thread(is_gone: bool) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        begun.set()
-        assert go_on.wait(60)
-        return echo(environ, start_response)
-
-    async def test(server: Server) -> None:
+@on_uvloop
+async def test_the_room_of_a_body_comes_free_if_its_request_gets_no_thread(is_gone: bool) -> None:
+    application = Waiting()
+    async with serving(application) as server:
         # Given a request that has waited too long for the only thread
         busy, refused = await server.connect(), await server.connect()
         busy[1].write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        await until(begun.is_set)
+        await until(application.begun.is_set)
         threads = server.admission._requests
         threads._wait_seconds = 0.0
         refused[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000)
@@ -341,22 +336,21 @@ def test_the_room_of_a_body_comes_free_if_its_request_gets_no_thread(is_gone: bo
             refused[1].transport.abort()
             await until(lambda: len(server.connections) == 1)
         # When the thread comes free, then the request is refused, and its body takes no room
-        go_on.set()
+        application.go_on.set()
         if not is_gone:
             assert (await answered(refused))[0] == 429
         await until(lambda: not len(server.bodies))
 
-    run(test, application)
 
-
-def test_a_client_that_takes_its_answer_slowly_but_steadily_gets_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+@on_uvloop
+async def test_a_client_that_takes_its_answer_slowly_but_steadily_gets_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "MIN_BYTES_PER_SECOND", 1)
 
     def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         start_response("200 OK", [("Content-Length", "30000000")])
         return [b"x" * 30_000_000]
 
-    async def test(server: Server) -> None:
+    async with serving(application) as server:
         reader, writer = await server.connect()
         writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         await reader.readuntil(b"\r\n\r\n")
@@ -365,15 +359,14 @@ def test_a_client_that_takes_its_answer_slowly_but_steadily_gets_it_all(monkeypa
         connection.end_overdue()
         assert len(await reader.readexactly(30_000_000)) == 30_000_000
 
-    run(test, application)
 
-
-def test_while_all_threads_are_busy_health_is_answered_and_too_many_requests_are_refused(
+@on_uvloop
+async def test_while_all_threads_are_busy_health_is_answered_and_too_many_requests_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(admission, "MOST_WAITING", 1)
     submit, submitted = admission.Admission.submit, []
-    busy, go_on = threading.Event(), threading.Event()
+    application = Waiting()
 
     def submit_and_note(*args: Any, **kwargs: Any) -> Any:
         future = submit(*args, **kwargs)
@@ -382,27 +375,22 @@ def test_while_all_threads_are_busy_health_is_answered_and_too_many_requests_are
 
     monkeypatch.setattr(admission.Admission, "submit", submit_and_note)
 
-    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        busy.set()
-        assert go_on.wait(60)
-        return echo(environ, start_response)
-
-    async def test(server: Server) -> None:
+    async with serving(application) as server:
         clients = [await server.connect() for _ in range(4)]
         for count, (_, writer) in enumerate(clients[:2], 1):
             writer.write(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n")
-            await until(lambda count=count: len(submitted) == count and busy.is_set())  # the first one waits no longer
+            await until(
+                lambda count=count: len(submitted) == count and application.begun.is_set()
+            )  # the first one waits no longer
         clients[2][1].write(b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
         assert (await answered(clients[2]))[2] == b'{"status": "ok"}'
         assert await clients[2][0].read() == b""
         clients[3][1].write(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n")
         status, _, body = await answered(clients[3])
         assert (status, orjson.loads(body)["error"]["status"]) == (429, "RESOURCE_EXHAUSTED")
-        go_on.set()
+        application.go_on.set()
         for client in clients[:2]:
             assert (await answered(client))[0] == 200
-
-    run(test, application)
 
 
 def test_an_upgrade_is_ignored() -> None:
@@ -414,12 +402,13 @@ def test_a_client_of_http_1_0_gets_its_answer_and_the_connection_ends() -> None:
     assert b"Connection: close\r\n" in conversation(b"GET / HTTP/1.0\r\n\r\n")
 
 
-@served()
-async def test_a_client_of_http_1_0_may_keep_its_connection(server: Server) -> None:
-    client = await server.connect()
-    for _ in range(2):
-        client[1].write(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
-        assert (await answered(client))[1]["connection"] == "keep-alive"
+@on_uvloop
+async def test_a_client_of_http_1_0_may_keep_its_connection() -> None:
+    async with serving(echo) as server:
+        client = await server.connect()
+        for _ in range(2):
+            client[1].write(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+            assert (await answered(client))[1]["connection"] == "keep-alive"
 
 
 @pytest.mark.parametrize(("method", "status"), [(b"HEAD", "200 OK"), (b"GET", "304 Not Modified"), (b"GET", "204 No")])
@@ -435,7 +424,8 @@ def test_answers_without_a_body(method: bytes, status: str) -> None:
     assert body == b""
 
 
-def test_a_client_that_sends_requests_and_reads_nothing_is_not_answered_for_ever() -> None:
+@on_uvloop
+async def test_a_client_that_sends_requests_and_reads_nothing_is_not_answered_for_ever() -> None:
     """Given answers that fit into no buffer, then further requests wait until the client has taken them."""
     count = 0
 
@@ -445,7 +435,7 @@ def test_a_client_that_sends_requests_and_reads_nothing_is_not_answered_for_ever
         start_response("200 OK", [("Content-Length", "200000")])
         return [b"x" * 200_000]
 
-    async def test(server: Server) -> None:
+    async with serving(application) as server:
         reader, writer = await server.connect()
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 80)
@@ -457,8 +447,6 @@ def test_a_client_that_sends_requests_and_reads_nothing_is_not_answered_for_ever
         writer.transport.resume_reading()  # type: ignore[attr-defined]
         for _ in range(80):
             assert (await answered((reader, writer)))[0] == 200
-
-    run(test, application)
 
 
 class Large:
@@ -493,14 +481,17 @@ def test_an_answer_of_unknown_length_is_sent_in_chunks() -> None:
     assert answer.closed.is_set()
 
 
-def test_a_client_that_does_not_read_holds_no_thread_and_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+@on_uvloop
+async def test_a_client_that_does_not_read_holds_no_thread_and_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "MIN_BYTES_PER_SECOND", 2**30)
     answer = Large(10_000)
 
     def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         return answer(environ, start_response) if environ["PATH_INFO"] == "/large" else echo(environ, start_response)
 
-    async def test(server: Server) -> None:
+    async with serving(
+        application, limits=Limits(head_seconds=30, body_seconds=1, idle_seconds=30, connections=0)
+    ) as server:
         slow, other = await server.connect(), await server.connect()
         slow[1].transport.pause_reading()  # type: ignore[attr-defined]
         slow[1].write(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -510,8 +501,6 @@ def test_a_client_that_does_not_read_holds_no_thread_and_little_memory(monkeypat
         assert answer.parts_yielded < 1000, "the application yields the rest once the client has read what was sent"
         await until(answer.closed.is_set)
         assert answer.parts_yielded < 1000
-
-    run(test, application, limits=Limits(head_seconds=30, body_seconds=1, idle_seconds=30, connections=0))
 
 
 @pytest.mark.parametrize("parts", [0, 20])
@@ -523,20 +512,14 @@ def test_an_application_that_fails_ends_the_answer(parts: int) -> None:
 
 @on_uvloop
 async def test_a_server_that_stops_finishes_what_is_under_way() -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        begun.set()
-        go_on.wait(30)
-        return echo(environ, start_response)
-
+    application = Waiting()
     async with serving(application) as server:
         client, idle = await server.connect(), await server.connect()
         client[1].write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        await until(begun.is_set)
+        await until(application.begun.is_set)
         stopping = asyncio.create_task(server.stop(seconds=30))
         assert await idle[0].read() == b""
-        go_on.set()
+        application.go_on.set()
         status, headers, _ = await answered(client)
         assert (status, headers["connection"]) == (200, "close")
         await stopping
@@ -597,18 +580,19 @@ def test_connections_are_counted_by_address() -> None:
     assert connections.enter("c")
 
 
-@served(limits=Limits(head_seconds=30, body_seconds=30, idle_seconds=30, connections=1))
-async def test_a_connection_too_many_is_refused_in_the_words_of_the_api(server: Server) -> None:
-    first, second = [await server.connect() for _ in range(2)]
-    status, fields, body = await answered(second)
-    error = orjson.loads(body)["error"]
-    assert (status, fields["content-type"]) == (429, "application/json; charset=UTF-8")
-    assert (error["status"], error["message"]) == (
-        "RESOURCE_EXHAUSTED",
-        "Too many connections at once: close some, or try again later.",
-    )
-    first[1].write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-    assert (await answered(first))[0] == 200
+@on_uvloop
+async def test_a_connection_too_many_is_refused_in_the_words_of_the_api() -> None:
+    async with serving(echo, limits=replace(LIMITS, connections=1)) as server:
+        first, second = [await server.connect() for _ in range(2)]
+        status, fields, body = await answered(second)
+        error = orjson.loads(body)["error"]
+        assert (status, fields["content-type"]) == (429, "application/json; charset=UTF-8")
+        assert (error["status"], error["message"]) == (
+            "RESOURCE_EXHAUSTED",
+            "Too many connections at once: close some, or try again later.",
+        )
+        first[1].write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert (await answered(first))[0] == 200
 
 
 @pytest.mark.parametrize(
