@@ -66,7 +66,7 @@ class Jobs:
                 thread.stopping.set()
             self._changed.notify_all()
         for thread in self._threads:
-            thread.stop(timeout=5)
+            thread.stop()
 
     def put(self, owner: Hashable, key: Hashable, job: Job) -> None:
         """Have a job run when it is the owner's turn. It takes the place of the job that waits under the same key."""

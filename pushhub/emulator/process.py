@@ -129,11 +129,11 @@ class Emulator:
         from celery.signals import worker_ready
         from celery.worker import state
 
-        from pushhub.beat import BeatThread
+        from pushhub.beat import beat_thread
         from pushhub.celery import app
         from pushhub.emulator.worker import Worker
 
-        beat = BeatThread(app)
+        beat = beat_thread(app)
 
         def ready(**_: Any) -> None:
             if self._signals:  # before the worker took them

@@ -32,7 +32,7 @@ from pushhub.runtime import embedded, processes
 from pushhub.runtime.crew import Crew
 from pushhub.runtime.forking import Child, fork_and_call, import_everything
 from pushhub.runtime.preparation import prepare_database
-from pushhub.runtime.redisversion import UnusableRedisError, check_redis
+from pushhub.runtime.redisversion import check_redis
 from pushhub.runtime.sparkinstall import SparkInstall
 from subscriptions.transforms.systemcalls import why_unrestricted
 
@@ -115,8 +115,6 @@ def wait_for_redis(crew: Crew, server: embedded.RedisServer | None) -> None:
         wait_until(crew, crew.is_ready, seconds=REDIS_SECONDS, otherwise=otherwise)
     try:
         crew.say(check_redis())
-    except UnusableRedisError as error:
-        raise StartError(str(error)) from None
     except redis.RedisError as error:
         raise StartError(f"Redis does not tell its version: {error}") from None
 
