@@ -299,13 +299,6 @@ TEMPLATES = [
 SQLITE_SYNCHRONOUS = "OFF" if EMULATOR == "MEMORY" else "FULL"
 
 
-def _replica(url: str) -> dict[str, Any]:
-    if IS_SQLITE:
-        raise env.SettingError("PUSHHUB_REPLICA_URL: a replica is a standby of a PostgreSQL in PUSHHUB_DATABASE_URL")
-    with env.naming("REPLICA_URL"):
-        return replica_config(url, password=env.secret("DATABASE_PASSWORD"))
-
-
 def _database() -> dict[str, Any]:
     url = env.secret("DATABASE_URL") or f"sqlite:///{DATA_DIR / 'pushhub.sqlite3'}"
     with env.naming("DATABASE_URL"):
@@ -320,7 +313,10 @@ if REGION_REDIS and IS_SQLITE:
 if not IS_SQLITE:
     env.require_package("psycopg", extra="postgres", why="the database of PUSHHUB_DATABASE_URL")
 if _replica_url := env.secret("REPLICA_URL"):
-    DATABASES["replica"] = _replica(_replica_url)
+    if IS_SQLITE:
+        raise env.SettingError("PUSHHUB_REPLICA_URL: a replica is a standby of a PostgreSQL in PUSHHUB_DATABASE_URL")
+    with env.naming("REPLICA_URL"):
+        DATABASES["replica"] = replica_config(_replica_url, password=env.secret("DATABASE_PASSWORD"))
     DATABASE_ROUTERS = ["pushhub.common.replica.Router"]
     MIDDLEWARE.append("pushhub.replicapages.ReplicaPages")
 WEB_WORKERS = env.number("WEB_WORKERS", 1 if IS_SQLITE else 2, least=1)
