@@ -15,10 +15,10 @@ import ssl
 from collections.abc import Callable
 from contextlib import closing, suppress
 
-from pushhub.common.peers import forget_peer, note_peer
+from pushhub.common.peers import client_of, forget_peer, note_peer
 from pushhub.common.servers import BACKLOG
 from pushhub.runtime.httpserver.forwarding import client_line
-from pushhub.runtime.httpserver.limits import Connections, Limits, client_of
+from pushhub.runtime.httpserver.limits import Connections, Limits
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ from elsewhere lock a person out only of browsers in which they have never signe
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import secrets
 from typing import Any
@@ -23,6 +22,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 
 from pushhub.common import throttle
+from pushhub.common.peers import client_of
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,8 @@ class LoginForm(AdminAuthenticationForm):
         limits = limits_of(self.request, name)
         seconds = throttle.attempt(limits)
         if seconds:
-            log.warning("a login from %s was refused after too many wrong passwords", client_address(self.request))
+            client = client_of(str(self.request.META["REMOTE_ADDR"]))
+            log.warning("a login from %s was refused after too many wrong passwords", client)
             raise ValidationError(
                 _("Too many wrong passwords. Minutes to wait: %(minutes)s."),
                 code=THROTTLED,
@@ -66,21 +67,12 @@ def limits_of(request: HttpRequest, name: str) -> dict[str, int]:
     browser = _known_browser(request, name)
     if browser:
         return {f"browser {browser}": FROM_A_KNOWN_BROWSER}
-    address = client_address(request)
+    address = client_of(str(request.META["REMOTE_ADDR"]))
     return {
         f"all names {address}": FOR_ALL_NAMES,
         f"address {address} {name}": FROM_AN_ADDRESS,
         f"name {name}": FROM_ANYWHERE,
     }
-
-
-def client_address(request: HttpRequest) -> str:
-    """Return the sender's address, for IPv6 its network of 64 bits."""
-    try:
-        parsed = ipaddress.ip_address(str(request.META.get("REMOTE_ADDR", "")))
-    except ValueError:
-        return "unknown"
-    return str(parsed) if parsed.version == 4 else str(ipaddress.ip_network((parsed, 64), strict=False))
 
 
 def remember_browser(request: HttpRequest, response: HttpResponse) -> None:

@@ -13,7 +13,7 @@ import orjson
 
 from pushhub.common.background import threads_stuck
 from pushhub.common.errors import ResourceExhausted
-from pushhub.runtime.httpserver.limits import client_of
+from pushhub.common.peers import client_of
 from pushhub.runtime.httpserver.reading import (
     MIN_BYTES_PER_SECOND,
     NEVER,

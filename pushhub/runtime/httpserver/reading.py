@@ -13,9 +13,9 @@ import httptools
 from django.core.signing import BadSignature
 
 from pushhub.common.errors import ResourceExhausted
-from pushhub.common.peers import last_forwarded
+from pushhub.common.peers import client_of, last_forwarded
 from pushhub.runtime.httpserver import forwarding
-from pushhub.runtime.httpserver.limits import Reservation, client_of
+from pushhub.runtime.httpserver.limits import Reservation
 from pushhub.runtime.httpserver.requests import (
     BODY_BYTES,
     HEAD_BYTES,

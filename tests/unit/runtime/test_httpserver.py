@@ -14,12 +14,13 @@ from typing import Any
 import orjson
 import pytest
 
+from pushhub.common.peers import client_of
 from pushhub.common.servers import listen
 from pushhub.runtime.httpserver import admission, reading, requests
 from pushhub.runtime.httpserver import connection as connections
 from pushhub.runtime.httpserver import server as servers
 from pushhub.runtime.httpserver.admission import Admission
-from pushhub.runtime.httpserver.limits import ByteBudget, Connections, Limits, Reservation, client_of
+from pushhub.runtime.httpserver.limits import ByteBudget, Connections, Limits, Reservation
 from pushhub.runtime.httpserver.responses import Direct
 from pushhub.runtime.httpserver.server import Application, HttpServer
 from tests.httpforms import CHUNKED, ENDLESS, FORMS, TOO_LARGE
