@@ -7,15 +7,13 @@ bucket of another user. A counter ends with its window, however often it was inc
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 import redis
-from django.conf import settings
+from django.utils.crypto import salted_hmac
 
 from pushhub.common.redisclient import connect_to_redis, shared_url
 
@@ -100,5 +98,5 @@ def attempt_succeeded(names: Iterable[str]) -> None:
 
 
 def bucket_of(name: str) -> int:
-    digest = hmac.digest(settings.SECRET_KEY.encode(), f"attempts {name}".encode(errors="replace"), hashlib.sha256)
+    digest = salted_hmac("attempts", name.encode(errors="replace"), algorithm="sha256").digest()
     return int.from_bytes(digest[:8], "big") % BUCKETS
