@@ -90,13 +90,6 @@ def wait_until(crew: Crew, condition: Callable[[], bool], *, seconds: float, oth
         crew.turn(0.05)
 
 
-def embedded_redis() -> embedded.RedisServer | None:
-    """Return the embedded Redis, unless PUSHHUB_REDIS_URL names one."""
-    if env.secret("REDIS_URL"):
-        return None
-    return embedded.RedisServer(url=settings.REDIS_URL, folder=settings.REDIS_FOLDER)
-
-
 def wait_for_redis(crew: Crew, server: embedded.RedisServer | None) -> None:
     """Wait for Redis. Raises StartError if it doesn't answer or is too old."""
     if server is None:
@@ -210,7 +203,9 @@ def run(names: Sequence[str]) -> int:
     )
     django.setup()
     with data_folder(settings.DATA_DIR):
-        crew, server = Crew(), embedded_redis()
+        crew, server = Crew(), None
+        if not env.secret("REDIS_URL"):
+            server = embedded.RedisServer(url=settings.REDIS_URL, folder=settings.REDIS_FOLDER)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda *_: crew.ask_to_stop())
         try:
