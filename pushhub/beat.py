@@ -32,8 +32,6 @@ logger = logging.getLogger(__name__)
 LEASE_SECONDS = 5.0
 #: The longest time between two looks at the lease.
 LOOK_SECONDS = 1.0
-#: How long a worker waits for its beat to send what it has begun to send.
-STOP_SECONDS = 5.0
 #: When each entry was last sent, in seconds since 1970, for the beat that takes over.
 SENT_KEY = f"{PREFIX}schedule"
 #: Tasks that come at least so often are watched (timed.py). A rarer one that fails once would alarm until the next.
@@ -127,21 +125,15 @@ def _watched_every(entry: ScheduleEntry) -> timedelta | None:
     )
 
 
-class BeatThread:
-    """Beat in a thread of a worker. A process of its own, which Celery's `--beat` starts otherwise, takes 33 MB."""
+def beat_thread(app: Celery) -> BackgroundThread:
+    """Return beat in a thread of a worker. A process, which Celery's `--beat` starts otherwise, takes 33 MB."""
+    scheduler = LeasedScheduler(app)
 
-    def __init__(self, app: Celery) -> None:
-        self._scheduler = LeasedScheduler(app)
-        self._thread = BackgroundThread("beat", self._turn, at_end=self._scheduler.close)
+    def turn() -> None:
+        thread.stopping.wait(scheduler.tick())
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._thread.stop(timeout=STOP_SECONDS)
-
-    def _turn(self) -> None:
-        self._thread.stopping.wait(self._scheduler.tick())
+    thread = BackgroundThread("beat", turn, at_end=scheduler.close)
+    return thread
 
 
 class MachinesStep(bootsteps.Step):
@@ -157,5 +149,5 @@ class MachinesStep(bootsteps.Step):
 def install(app: Celery) -> None:
     """Let `--beat` start a thread, and maintenance workers consume MACHINES."""
     step: Any = components.Beat
-    step.create = lambda _step, worker: BeatThread(worker.app)
+    step.create = lambda _step, worker: beat_thread(worker.app)
     app.steps["worker"].add(MachinesStep)

@@ -15,6 +15,7 @@ from kombu import Queue
 from kombu.transport import TRANSPORT_ALIASES
 
 from deliveries.rules.shards import SHARDS
+from pushhub.common.environment import SettingError
 from pushhub.common.redisclient import shared_url
 from pushhub.machines import MACHINES, OF_A_MACHINE
 
@@ -64,9 +65,13 @@ def every_by_shard(seconds: float, task: str) -> dict[str, dict[str, Any]]:
     return {f"{task}-{shard}": every(seconds, task, shard) for shard in range(SHARDS)}
 
 
+try:
+    _broker_url = broker_url(shared_url())
+except SettingError as error:  # of `celery -A pushhub`, which would show a traceback of any other exception
+    sys.exit(str(error))
 app = Celery("pushhub", task_cls="pushhub.leases:TimedTask")
 app.conf.update(
-    broker_url=broker_url(shared_url()),
+    broker_url=_broker_url,
     # Wait for an unreachable Redis without limit, so that nobody has to restart the worker.
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,

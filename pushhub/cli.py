@@ -78,7 +78,6 @@ def main() -> None:
 
 
 def run(name: str, *arguments: str) -> None:
-    """Run a command."""
     if name in ("-h", "--help"):
         sys.stdout.write(USAGE)
     elif name == "--version":

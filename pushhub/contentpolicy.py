@@ -34,15 +34,12 @@ class ContentSecurityPolicy:
         request.csp_nonce = nonce  # type: ignore[attr-defined]
         response = self._get_response(request)
         if response.get("Content-Type", "").startswith("text/html"):
-            is_used = nonce._wrapped is not empty
-            response.headers.setdefault("Content-Security-Policy", policy(str(nonce) if is_used else ""))
+            inline = f"'nonce-{nonce}'" if nonce._wrapped is not empty else ""
+            response.headers.setdefault("Content-Security-Policy", policy(scripts=inline, styles=inline))
         return response
 
 
-def policy(nonce: str = "") -> str:
-    """The header's value, which lets inline scripts and styles with this nonce run."""
-    inline = f" 'nonce-{nonce}'" if nonce else ""
-    return "; ".join(
-        f"{name} {sources}{inline if name in ('script-src', 'style-src') else ''}"
-        for name, sources in DIRECTIVES.items()
-    )
+def policy(*, scripts: str = "", styles: str = "") -> str:
+    """Return the header's value; the arguments are further sources of scripts and styles."""
+    more = {"script-src": scripts, "style-src": styles}
+    return "; ".join(f"{name} {sources} {more.get(name, '')}".strip() for name, sources in DIRECTIVES.items())

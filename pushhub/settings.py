@@ -7,6 +7,7 @@ import os
 import tempfile
 import warnings
 from importlib.util import find_spec
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -150,7 +151,9 @@ BACKLOG_LIMIT = env.number("BACKLOG_LIMIT", 4000, least=10)
 REDIS_MB = env.number("REDIS_MB", 256, least=1)
 #: Into how many cells the lanes are divided. All keys that a script touches are of one cell (backlog/records.py).
 CELLS = env.number("CELLS", 64 if BROKER_URL else 1, least=2 if BROKER_URL else 1, most=1024)
-ANONYMOUS = env.member("ANONYMOUS")
+ANONYMOUS = env.matching(
+    "ANONYMOUS", r"(user|serviceAccount):[^@\s]+@[^@\s]+", "a user:NAME@HOST or a serviceAccount:NAME@HOST"
+)
 for _name, (_host, _port) in (("HTTP", HTTP_ADDRESS), ("GRPC", GRPC_ADDRESS)):
     if ANONYMOUS and EMULATOR == "OFF" and not env.is_loopback(_host):
         raise env.SettingError(
@@ -181,12 +184,12 @@ DRAIN_SECONDS = env.number("DRAIN_SECONDS", 10)
 #: Above this rate a worker reports only a sample of its successes to Flower.
 EVENTS_PER_SECOND = env.number("EVENTS_PER_SECOND", 100, least=1)
 #: CIDR blocks and ports to which pushes are allowed although the address guard denies them.
-ALLOWED_NETWORKS = env.networks("ALLOWED_NETWORKS")
-ALLOWED_PORTS = env.ports("ALLOWED_PORTS")
+ALLOWED_NETWORKS = env.words("ALLOWED_NETWORKS", ip_network, "CIDR blocks, such as 10.1.0.0/16,")
+ALLOWED_PORTS = [int(port) for port in env.words("ALLOWED_PORTS", env.port, "port numbers")]
 #: A bundle of certificate authorities that are trusted besides the system's.
 PUSH_CA_FILE = env.authorities("PUSH_CA_FILE")
 #: Local addresses from which pushes go out in turn. Each allows about 28,000 connections to one receiver.
-PUSH_SOURCE_ADDRESSES = env.addresses("PUSH_SOURCE_ADDRESSES")
+PUSH_SOURCE_ADDRESSES = env.words("PUSH_SOURCE_ADDRESSES", ip_address, "numeric addresses")
 PUSH_USER_AGENT = env.matching("PUSH_USER_AGENT", r"[ -~]+", "printable ASCII", default="CloudPubSub-Google")
 
 #: The folder of the journal and its sealed segments, which the data pipeline reads. Empty: no journal.
@@ -296,13 +299,6 @@ TEMPLATES = [
 SQLITE_SYNCHRONOUS = "OFF" if EMULATOR == "MEMORY" else "FULL"
 
 
-def _replica(url: str) -> dict[str, Any]:
-    if IS_SQLITE:
-        raise env.SettingError("PUSHHUB_REPLICA_URL: a replica is a standby of a PostgreSQL in PUSHHUB_DATABASE_URL")
-    with env.naming("REPLICA_URL"):
-        return replica_config(url, password=env.secret("DATABASE_PASSWORD"))
-
-
 def _database() -> dict[str, Any]:
     url = env.secret("DATABASE_URL") or f"sqlite:///{DATA_DIR / 'pushhub.sqlite3'}"
     with env.naming("DATABASE_URL"):
@@ -317,7 +313,10 @@ if REGION_REDIS and IS_SQLITE:
 if not IS_SQLITE:
     env.require_package("psycopg", extra="postgres", why="the database of PUSHHUB_DATABASE_URL")
 if _replica_url := env.secret("REPLICA_URL"):
-    DATABASES["replica"] = _replica(_replica_url)
+    if IS_SQLITE:
+        raise env.SettingError("PUSHHUB_REPLICA_URL: a replica is a standby of a PostgreSQL in PUSHHUB_DATABASE_URL")
+    with env.naming("REPLICA_URL"):
+        DATABASES["replica"] = replica_config(_replica_url, password=env.secret("DATABASE_PASSWORD"))
     DATABASE_ROUTERS = ["pushhub.common.replica.Router"]
     MIDDLEWARE.append("pushhub.replicapages.ReplicaPages")
 WEB_WORKERS = env.number("WEB_WORKERS", 1 if IS_SQLITE else 2, least=1)

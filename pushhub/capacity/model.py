@@ -55,15 +55,6 @@ class Load:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
-    """What a part needs: the cores that it uses, processes with room, and the messages a second that one can take."""
-
-    cores: float
-    processes: int
-    enough_for: float
-
-
 def read_costs() -> dict[str, Any]:
     costs: dict[str, Any] = json.loads(PATH.read_text(encoding="utf-8"))
     return costs
@@ -77,16 +68,14 @@ def spent(costs: Mapping[str, float], load: Load) -> float:
 def plan(load: Load, measured: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a load needs, as `pushhub capacity --format=json` prints it."""
     costs, stored = measured["costs"], measured["stored_bytes"]
-    needs = {part: _need(part, spent(costs[f"{part}_us"], load) / 1e6, load) for part in PARTS}
+    cores = {part: spent(costs[f"{part}_us"], load) / 1e6 for part in PARTS}
+    parts = {part: _need(part, cores[part], load) for part in PARTS}
     wal = spent(costs["wal_bytes"], load)
     kept = load.rate * load.kept_seconds * (stored["message"] + load.size + stored["delivery"] * load.fanout)
     return {
         "deliveriesPerSecond": load.rate * load.fanout,
-        "parts": {
-            part: {"processes": need.processes, "cores": round(need.cores, 3), "oneIsEnoughFor": round(need.enough_for)}
-            for part, need in needs.items()
-        },
-        "cores": ceil(sum(need.cores for need in needs.values()) / UTILISATION),
+        "parts": parts,
+        "cores": ceil(sum(cores.values()) / UTILISATION),
         "outstandingRequests": round(load.outstanding()),
         "postgresql": {
             "storedBytes": round(kept),
@@ -97,11 +86,13 @@ def plan(load: Load, measured: Mapping[str, Any]) -> dict[str, Any]:
             f"{name}BitsPerSecond": round(8 * spent(costs[f"{name}_bytes"], load)) for name in ("http", "redis")
         },
         # A deployment has one PostgreSQL. Several Redis are a Cluster.
-        "deployments": needs["postgresql"].processes,
+        "deployments": parts["postgresql"]["processes"],
     }
 
 
-def _need(part: str, cores: float, load: Load) -> Need:
+def _need(part: str, cores: float, load: Load) -> dict[str, Any]:
+    """Return the processes with room, the cores that they use, and the messages a second that one can take."""
     room = UTILISATION * (POSTGRESQL_CORES if part == "postgresql" else 1)
     held = load.outstanding() / WORKER_OUTSTANDING if part == "push" else 0
-    return Need(cores, max(PARTS[part], ceil(cores / room), ceil(held)), load.rate * room / cores)
+    processes = max(PARTS[part], ceil(cores / room), ceil(held))
+    return {"processes": processes, "cores": round(cores, 3), "oneIsEnoughFor": round(load.rate * room / cores)}

@@ -16,7 +16,9 @@ IDLE_SECONDS = 5.0
 #: A thread that hasn't reported for this long has stopped working. So has one with a job that has waited this long.
 #: A busy SQLite delays one statement for up to 30 s.
 STUCK_SECONDS = 60.0
-#: Pauses after a failed turn. They double from the first to the last.
+#: How long whoever stops a thread waits for what it has begun.
+STOP_SECONDS = 5.0
+#: Pauses after a failed turn, or before a job is tried again. They double from the first to the last.
 FIRST_PAUSE_SECONDS = 0.05
 LAST_PAUSE_SECONDS = 5.0
 
@@ -64,7 +66,7 @@ class BackgroundThread:
             if self.ident is None and not self.stopping.is_set():
                 self.start()
 
-    def stop(self, timeout: float) -> None:
+    def stop(self, timeout: float = STOP_SECONDS) -> None:
         """Ask the thread to stop, and wait at most `timeout` seconds for its end."""
         self.stopping.set()
         if self._thread.ident is not None:

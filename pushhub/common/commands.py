@@ -10,17 +10,15 @@ from django.db import DatabaseError
 from pushhub.common.databases import database_line
 from pushhub.common.errors import PushHubError
 
-DJANGO_OPTIONS = {
-    *("--version", "--verbosity", "--settings", "--pythonpath", "--traceback", "--no-color", "--force-color"),
-    "--skip-checks",
-}
-
 
 class OperatorCommand(BaseCommand):
     """A command whose `handle` calls services."""
 
     #: Django's options, which work, but of which `--help` would have more lines than of the command's own.
-    suppressed_base_arguments = DJANGO_OPTIONS
+    suppressed_base_arguments = {
+        *("--version", "--verbosity", "--settings", "--pythonpath", "--traceback", "--no-color", "--force-color"),
+        "--skip-checks",
+    }
     #: The checks load every page of the console and of the API, which takes a second and 50 MB.
     requires_system_checks: list[str] = []
 

@@ -20,6 +20,9 @@ from pushhub.common.errors import InvalidArgument
 from pushhub.common.stores import check_address, is_remote
 
 PREFIX = "PUSHHUB_"
+#: What `make up` and the emulator set, and the principal of their callers without credentials.
+DEVELOPMENT_DEFAULTS = {"PUSHHUB_DEVELOPMENT": "1", "PUSHHUB_ALLOW_HTTP": "1", "PUSHHUB_ALLOW_PRIVATE": "1"}
+DEVELOPER = "user:developer@localhost"
 #: A region's name is a part of a queue's name.
 REGION_PATTERN = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
@@ -30,6 +33,10 @@ HOST_PATTERN = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?", re.AS
 LIKENESS = 0.85
 #: The names, without the prefix, that were read. All others with the prefix mean nothing.
 _read_names = {"FLOWER_LOGIN", "FLOWER_LOGIN_FILE", "PROJECT", "TOKEN", "URL"}
+
+
+class StartError(Exception):
+    """PushHub can't start; the text is the one line that the user sees."""
 
 
 class SettingError(ValueError):
@@ -159,11 +166,6 @@ def matching(name: str, pattern: str, what: str, *, default: str = "") -> str:
     return word
 
 
-def member(name: str) -> str:
-    """Return a caller as policies name it, such as `user:me@localhost`, or ""."""
-    return matching(name, r"(user|serviceAccount):[^@\s]+@[^@\s]+", "a user:NAME@HOST or a serviceAccount:NAME@HOST")
-
-
 def words(name: str, parse: Callable[[str], object] = str, what: str = "") -> list[str]:
     """Return a list that is separated by commas. `parse` raises ValueError for a word that is not `what`."""
     listed = [word.strip() for word in text(name).split(",") if word.strip()]
@@ -173,16 +175,6 @@ def words(name: str, parse: Callable[[str], object] = str, what: str = "") -> li
     except ValueError:
         raise SettingError(f"{PREFIX}{name}={','.join(listed)!r}: give {what} separated by commas") from None
     return listed
-
-
-def networks(name: str) -> list[str]:
-    """Return a list of CIDR blocks."""
-    return words(name, ipaddress.ip_network, "CIDR blocks, such as 10.1.0.0/16,")
-
-
-def addresses(name: str) -> list[str]:
-    """Return a list of numeric addresses."""
-    return words(name, ipaddress.ip_address, "numeric addresses")
 
 
 def host_patterns(name: str) -> list[str]:
@@ -205,9 +197,8 @@ def pairs(name: str) -> dict[str, str]:
     return {key: value for key, _, value in listed}
 
 
-def regions(name: str, *, default: str = "") -> list[str]:
-    """Return a list of regions that is separated by commas."""
-    names = words(name) or [default] * bool(default)
+def regions(name: str) -> list[str]:
+    names = words(name)
     if not all(REGION_PATTERN.fullmatch(word) for word in names):
         raise SettingError(
             f"{PREFIX}{name}={','.join(names)!r}: a region has up to 63 lower-case letters, digits and hyphens, and "
@@ -217,19 +208,14 @@ def regions(name: str, *, default: str = "") -> list[str]:
 
 
 def region(name: str, default: str) -> str:
-    """Return the name of a region."""
-    names = regions(name, default=default)
+    names = regions(name) or [default]
     if len(names) != 1:
         raise SettingError(f"{PREFIX}{name}={','.join(names)!r}: give one region")
     return names[0]
 
 
-def ports(name: str) -> list[int]:
-    """Return a list of port numbers that is separated by commas."""
-    return [int(word) for word in words(name, _port, "port numbers")]
-
-
-def _port(word: str, *, least: int = 1) -> int:
+def port(word: str, *, least: int = 1) -> int:
+    """Return the number of a port. Raises ValueError."""
     if not (word.isascii() and word.isdecimal() and least <= int(word) < 65536):
         raise ValueError(word)
     return int(word)
@@ -246,12 +232,12 @@ def listen_address(name: str, default: str) -> tuple[str, int]:
 
 def parse_address(word: str, *, least_port: int = 1) -> tuple[str, int]:
     """Return host and port of `host:port`; without a host, it is 127.0.0.1. Raises ValueError."""
-    host, colon, port = word.rpartition(":")
+    host, colon, number = word.rpartition(":")
     if host.startswith("["):
         host = _bracketed(host)
     elif not colon or (host and not HOST_PATTERN.fullmatch(host)):
         raise ValueError(word)
-    return host or "127.0.0.1", _port(port, least=least_port)
+    return host or "127.0.0.1", port(number, least=least_port)
 
 
 def _bracketed(word: str) -> str:
@@ -307,14 +293,13 @@ def authorities(name: str) -> str:
 
 def reachable(address: tuple[str, int]) -> tuple[str, int]:
     """Return the address at which this machine reaches a server that listens on `address`."""
-    host, port = address
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port  # noqa: S104
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address[0], address[0]), address[1]  # noqa: S104
 
 
 def url(address: tuple[str, int]) -> str:
     """Return the URL at which this machine reaches a server that listens on `address`."""
-    host, port = reachable(address)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    host, number = reachable(address)
+    return f"http://[{host}]:{number}" if ":" in host else f"http://{host}:{number}"
 
 
 def server_url() -> str:

@@ -11,16 +11,13 @@ from typing import NamedTuple, TypeVar
 from django.db import close_old_connections, connections
 
 from pushhub.common import background
-from pushhub.common.background import IDLE_SECONDS, BackgroundThread
+from pushhub.common.background import FIRST_PAUSE_SECONDS, IDLE_SECONDS, LAST_PAUSE_SECONDS, BackgroundThread
 from pushhub.common.outages import outage_or_raise
 
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 Job = Callable[[], None]
-
-FIRST_PAUSE_SECONDS = 0.05
-LAST_PAUSE_SECONDS = 5.0
 
 
 class Stopped(Exception):
@@ -66,7 +63,7 @@ class Jobs:
                 thread.stopping.set()
             self._changed.notify_all()
         for thread in self._threads:
-            thread.stop(timeout=5)
+            thread.stop()
 
     def put(self, owner: Hashable, key: Hashable, job: Job) -> None:
         """Have a job run when it is the owner's turn. It takes the place of the job that waits under the same key."""

@@ -13,15 +13,8 @@ from typing import Any
 import orjson
 
 from pushhub.common.errors import describe
-from pushhub.common.outages import Cause, outage_of
-
-#: The event of records without a name such as `delivery.attempted`.
-PLAIN_EVENT = "log"
-OUTAGE_EVENT = "outage"
-#: For this long after an outage's line, records about it are only counted.
-OUTAGE_SECONDS = 60.0
-NOT_IMPLEMENTED = 501
-UNAVAILABLE = 503
+from pushhub.common.outages import outage_of
+from pushhub.common.repeats import Repeats
 
 
 class JsonFormatter(logging.Formatter):
@@ -34,7 +27,7 @@ class JsonFormatter(logging.Formatter):
         row: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
-            "event": getattr(record, "event", PLAIN_EVENT),
+            "event": getattr(record, "event", "log"),
             "logger": record.name,
             "process": record.process,
             "message": record.getMessage(),
@@ -54,7 +47,7 @@ class ExpectedResponses(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         status = getattr(record, "status_code", 0)
-        if 400 <= status < 500 or status in (NOT_IMPLEMENTED, UNAVAILABLE):
+        if 400 <= status < 500 or status in (501, 503):
             record.levelno, record.levelname = logging.DEBUG, "DEBUG"
             return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
         return True
@@ -69,31 +62,26 @@ class Outages(logging.Filter):
 
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self._monotonic = monotonic
         self._lock = threading.Lock()
-        #: When each cause had its last line, and how many records it has had since.
-        self._lines: dict[Cause, tuple[float, int]] = {}
+        self._repeats = Repeats(monotonic=monotonic)
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = _outage_in(record) if record.levelno >= logging.WARNING else None
         cause = outage_of(error)
         if error is None or cause is None:
             return True
-        now = self._monotonic()
         with self._lock:
-            last, count = self._lines.get(cause, (-OUTAGE_SECONDS, 0))
-            if now - last < OUTAGE_SECONDS:
-                self._lines[cause] = last, count + 1
-                return False
-            self._lines[cause] = now, 0
+            more = self._repeats.count(cause) - 1
+        if more < 0:
+            return False
         first_line = record.getMessage().partition("\n")[0]
         message = f"{cause}: {first_line} ({describe(error)})"
-        if count:
-            message += f"; {count} more lines like this in the last {now - last:.0f} s"
+        if more:
+            message += f"; {more} more lines like this since the last one"
         record.levelno, record.levelname = logging.WARNING, "WARNING"
         record.msg, record.args = message, None
         record.exc_info = record.exc_text = record.stack_info = None
-        record.event, record.fields = OUTAGE_EVENT, {"cause": cause, "more": count}
+        record.event, record.fields = "outage", {"cause": cause, "more": more}
         return True
 
 

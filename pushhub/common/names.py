@@ -84,14 +84,6 @@ def project_name(project: str) -> str:
     return f"projects/{project}"
 
 
-def organization_name(number: int | str) -> str:
-    return f"organizations/{number}"
-
-
-def folder_name(number: int | str) -> str:
-    return f"folders/{number}"
-
-
 #: The names of the segments in REST URLs, from the top down, and the collection of each.
 SEGMENTS = {
     "organization": "organizations",
@@ -185,14 +177,10 @@ def parse_project(name: str, *, field: str = "project") -> str:
 
 def parse_service_account(name: str) -> tuple[str, str]:
     """Return the (project or "-", email or unique id) of `projects/{project}/serviceAccounts/{account}`."""
-    parts = name.split("/")
-    if len(parts) != 4 or parts[0] != "projects" or parts[2] != "serviceAccounts":
-        raise invalid_name(name, field="name")
-    if parts[1] != "-" and not is_project(parts[1]):
-        raise invalid_name(name, field="name")
-    if not parts[3] or "\0" in parts[3]:
-        raise invalid_name(name, field="name")
-    return parts[1], parts[3]
+    match = re.fullmatch(r"projects/([^/]+)/serviceAccounts/([^/\0]+)", name)
+    if match is None or not (match[1] == "-" or is_project(match[1])):
+        raise invalid_name(name)
+    return match[1], match[2]
 
 
 def parse_schema(name: str, *, field: str = "name") -> tuple[str, str, str]:

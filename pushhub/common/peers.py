@@ -38,3 +38,11 @@ def last_forwarded(value: str) -> str:
         return str(ipaddress.ip_address(address))
     except ValueError:
         return ""
+
+
+def client_of(address: str) -> str:
+    """Return what counts as one client: an IPv4 address, or the /64 network of an IPv6 address."""
+    if ":" not in address:
+        return address
+    v6 = ipaddress.IPv6Address(address.partition("%")[0])
+    return str(v6.ipv4_mapped or ipaddress.IPv6Network((v6, 64), strict=False))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from enum import StrEnum
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import NamedTuple
@@ -138,19 +139,15 @@ def _host(parts: SplitResult) -> str:
 
 
 def _ipv6(host: str) -> str:
-    try:
-        if "%" in host:
-            raise AddressValueError
-        return str(IPv6Address(host))
-    except AddressValueError:
-        raise BadEndpoint(UrlFault.BAD_HOST, "the host is not an IPv6 address") from None
+    with suppress(AddressValueError):
+        if "%" not in host:
+            return str(IPv6Address(host))
+    raise BadEndpoint(UrlFault.BAD_HOST, "the host is not an IPv6 address")
 
 
 def _ipv4(host: str) -> str:
     """Accept only the plain spelling. The system's resolver also accepts `127.1`, `0x7f.1` and `2130706433`."""
-    try:
-        if not _DOTTED_QUAD.fullmatch(host):
-            raise AddressValueError
-        return str(IPv4Address(host))
-    except AddressValueError:
-        raise BadEndpoint(UrlFault.BAD_HOST, "an IPv4 address is four decimal numbers") from None
+    with suppress(AddressValueError):
+        if _DOTTED_QUAD.fullmatch(host):
+            return str(IPv4Address(host))
+    raise BadEndpoint(UrlFault.BAD_HOST, "an IPv4 address is four decimal numbers")

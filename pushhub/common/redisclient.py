@@ -53,7 +53,9 @@ def connect_to_redis(url: str, *, seconds: float, **options: Any) -> redis.Redis
     Of a Cluster it waits 2 s for a node at most, and the client has what is the same in redis-py's two clients.
     """
     if is_cluster(url):
-        return cast(redis.Redis, _connect_to_cluster(url, seconds=min(seconds, NODE_SECONDS)))
+        nodes, of_cluster = _parse_nodes(url)
+        seconds = min(seconds, NODE_SECONDS)
+        return cast(redis.Redis, Cluster(nodes, socket_timeout=seconds, socket_connect_timeout=seconds, **of_cluster))
     timeouts = {"socket_timeout": seconds, "socket_connect_timeout": min(seconds, CONNECT_SECONDS)}
     options = {**timeouts, "max_connections": MAX_CONNECTIONS, **options}
     if url == settings.EMBEDDED_REDIS_URL:
@@ -75,11 +77,6 @@ def connect_to_redis_in_loop(url: str) -> redis.asyncio.Redis:
         url, redis.asyncio.sentinel.Sentinel, max_connections=MAX_CONNECTIONS
     )
     return client
-
-
-def _connect_to_cluster(url: str, *, seconds: float) -> Cluster:
-    nodes, options = _parse_nodes(url)
-    return Cluster(nodes, socket_timeout=seconds, socket_connect_timeout=seconds, **options)
 
 
 def _connect_to_cluster_in_loop(url: str) -> redis.asyncio.cluster.RedisCluster:

@@ -17,7 +17,6 @@ SCHEMES = {"redis": "redis", "rediss": "rediss", "unix": "unix", "sentinel": "re
 
 
 def is_cluster(url: str) -> bool:
-    """Return whether a URL names the nodes of a Redis Cluster."""
     return url.startswith(CLUSTER_SCHEMES)
 
 

@@ -116,7 +116,6 @@ class Watch:
             self._lock.release()
 
     def look(self) -> State:
-        """Look now."""
         with self._lock:
             return self._look()
 

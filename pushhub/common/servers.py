@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import signal
 import socket
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, TypeVar
 
 try:
@@ -23,6 +24,7 @@ T = TypeVar("T")
 
 #: How many connections may wait until they are accepted.
 BACKLOG = 2048
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 #: The most open files that macOS takes, which calls its limit infinite.
 MACOS_FILES = 10_240
 
@@ -48,6 +50,17 @@ def raise_open_files() -> int:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
             return most
     return soft
+
+
+async def serve(serving: AbstractAsyncContextManager[None], *, parent: int | None = None) -> None:
+    """Stay in a block until this process is asked to stop, or `parent`, a pipe of its parent, is closed."""
+    stop = asyncio.Event()
+    if parent is not None:
+        asyncio.get_running_loop().add_reader(parent, stop.set)
+    for number in STOP_SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with serving:
+        await stop.wait()
 
 
 def run_loop(main: Coroutine[Any, Any, T]) -> T:

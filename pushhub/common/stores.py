@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Literal
 from urllib.parse import urlsplit
 
-from pushhub.common.errors import InvalidArgument
+from pushhub.common.errors import InvalidArgument, first_line
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -31,7 +31,6 @@ GCS_RETRY_SECONDS = 10
 
 
 def is_remote(address: str | Path | Store) -> bool:
-    """Return whether the address names an object store."""
     return "://" in str(address)
 
 
@@ -110,8 +109,7 @@ class Store:
                     yield stream
             except OSError as error:
                 # Cloud Storage's errors don't name the file or its bucket.
-                reason = str(error).partition("\n")[0]
-                raise OSError(f"{self.address}/{name} cannot be written: {reason}") from error
+                raise OSError(f"{self.address}/{name} cannot be written: {first_line(error)}") from error
             return
         with replaced_file(Path(self.root, name)) as file:
             yield file

@@ -7,15 +7,15 @@ bucket of another user. A counter ends with its window, however often it was inc
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 
 import redis
+from django.utils.crypto import salted_hmac
 
-from pushhub.common.redisclient import connect_to_redis
+from pushhub.common.redisclient import connect_to_redis, shared_url
 
 WINDOW_SECONDS = 300
 BUCKETS = 65_536
@@ -32,90 +32,71 @@ class LocalCounters:
         self._lock = threading.Lock()
         self._counters: dict[int, tuple[int, float]] = {}
 
-    def add(self, buckets: Iterable[int]) -> list[tuple[int, float]]:
-        """Increase each bucket's counter. Returns the counts, each with the seconds until it starts again."""
+    def add(self, bucket: int) -> tuple[int, float]:
+        """Increase a bucket's counter. Returns the count, and the seconds until it starts again."""
         now = self._clock()
         with self._lock:
-            return [self._add(bucket, now) for bucket in buckets]
+            count, end = self._counters.get(bucket, (0, 0.0))
+            if end <= now:
+                count, end = 0, now + WINDOW_SECONDS
+            self._counters[bucket] = (count + 1, end)
+        return count + 1, end - now
 
     def read(self, bucket: int) -> int:
         count, end = self._counters.get(bucket, (0, 0.0))
         return count if end > self._clock() else 0
 
-    def forget(self, buckets: Iterable[int]) -> None:
+    def forget(self, bucket: int) -> None:
         with self._lock:
-            for bucket in buckets:
-                self._counters.pop(bucket, None)
-
-    def _add(self, bucket: int, now: float) -> tuple[int, float]:
-        count, end = self._counters.get(bucket, (0, 0.0))
-        if end <= now:
-            count, end = 0, now + WINDOW_SECONDS
-        self._counters[bucket] = (count + 1, end)
-        return count + 1, end - now
+            self._counters.pop(bucket, None)
 
 
-class RedisCounters:
-    """The same counters in Redis, for all processes. Every call may raise redis.RedisError."""
+def add_in_redis(bucket: int) -> tuple[int, float]:
+    """Increase a bucket's counter of all processes, as `LocalCounters.add` does. Raises redis.RedisError."""
+    key = KEY.format(bucket)
+    with _redis() as client, client.pipeline(transaction=True) as pipe:
+        pipe.set(key, 0, ex=WINDOW_SECONDS, nx=True).incr(key).ttl(key)
+        _, count, seconds = pipe.execute()
+    return count, seconds
 
-    def __init__(self, url: str) -> None:
-        self._url = url
 
-    def add(self, buckets: Iterable[int]) -> list[tuple[int, float]]:
-        keys = [KEY.format(bucket) for bucket in buckets]
-        with self._client() as client, client.pipeline(transaction=True) as pipe:
-            for key in keys:
-                pipe.set(key, 0, ex=WINDOW_SECONDS, nx=True)
-                pipe.incr(key)
-                pipe.ttl(key)
-            answers = pipe.execute()
-        return list(zip(answers[1::3], answers[2::3], strict=True))
-
-    def forget(self, buckets: Iterable[int]) -> None:
-        keys = [KEY.format(bucket) for bucket in buckets]
-        with self._client() as client:
-            if keys:
-                client.delete(*keys)
-
-    def _client(self) -> redis.Redis:
-        """Return a client. Logins are rare, so a connection per call is cheaper than an open one."""
-        return connect_to_redis(self._url, seconds=REDIS_SECONDS)
+def _redis() -> redis.Redis:
+    """Return a client. Logins are rare, so a connection per call is cheaper than an open one."""
+    return connect_to_redis(shared_url(), seconds=REDIS_SECONDS)
 
 
 #: The counters of this process, for the time that Redis is down.
 local_counters = LocalCounters()
 
 
-def attempt(limits: Mapping[str, int], *, redis_url: str, secret: str) -> int:
+def attempt(limits: Mapping[str, int]) -> int:
     """Count an attempt under each of the names. Returns the seconds to wait, or 0 if the attempt is allowed now.
 
     The count precedes the password check, so that many attempts at once don't all precede the first count. An attempt
     that a name refuses counts under none of those behind it: otherwise what one address is refused would lock out the
     others.
     """
-    add = RedisCounters(redis_url).add
+    add = add_in_redis
     for name, limit in limits.items():
-        bucket = bucket_of(name, secret=secret)
         try:
-            [(count, seconds)] = add([bucket])
+            count, seconds = add(bucket_of(name))
         except redis.RedisError:
             add = local_counters.add
-            [(count, seconds)] = add([bucket])
+            count, seconds = add(bucket_of(name))
         if count > limit:
             return max(1, round(seconds))
     return 0
 
 
-def attempt_succeeded(names: Iterable[str], *, redis_url: str, secret: str) -> None:
+def attempt_succeeded(names: Iterable[str]) -> None:
     """Reset the counters of these names."""
-    buckets = [bucket_of(name, secret=secret) for name in names]
-    local_counters.forget(buckets)
-    try:
-        RedisCounters(redis_url).forget(buckets)
-    except redis.RedisError:
-        return  # Redis's counters expire by themselves
+    buckets = [bucket_of(name) for name in names]
+    for bucket in buckets:
+        local_counters.forget(bucket)
+    with suppress(redis.RedisError), _redis() as client:  # Redis's counters expire by themselves
+        client.delete(*map(KEY.format, buckets))
 
 
-def bucket_of(name: str, *, secret: str) -> int:
-    digest = hmac.digest(secret.encode(), f"attempts {name}".encode(errors="replace"), hashlib.sha256)
+def bucket_of(name: str) -> int:
+    digest = salted_hmac("attempts", name.encode(errors="replace"), algorithm="sha256").digest()
     return int.from_bytes(digest[:8], "big") % BUCKETS

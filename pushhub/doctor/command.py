@@ -43,10 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
     try:
         if not env.secret("SECRET_KEY"):  # the installation is that of `make up`
-            from pushhub.runtime.supervisor import DEVELOPMENT_DEFAULTS
-
-            for name, value in DEVELOPMENT_DEFAULTS.items():
-                os.environ.setdefault(name, value)
+            os.environ |= env.DEVELOPMENT_DEFAULTS | os.environ
             if not Path(env.text("DATA", ".pushhub"), "secret-key").exists():
                 os.environ.setdefault("PUSHHUB_SECRET_KEY", NOTHING_STARTED)
         import django

@@ -84,34 +84,28 @@ def _folders() -> Iterator[tuple[Path, str, str]]:
 
 def permissions() -> Iterator[Finding]:
     """Judge whether PushHub may write where it has to, and whether others may read what they must not."""
-    faults = 0
-    for folder, what, _ in _folders():
-        if folder.exists() and not os.access(folder, os.W_OK | os.X_OK):
-            faults += 1
-            yield failed(
-                "permissions", f"this user may not write to {folder}, for {what}", f"chown the folder {folder}."
-            )
+    faults = [
+        failed("permissions", f"this user may not write to {folder}, for {what}", f"chown the folder {folder}.")
+        for folder, what, _ in _folders()
+        if folder.exists() and not os.access(folder, os.W_OK | os.X_OK)
+    ]
     for path in _secret_files():
         try:
             mode = path.stat().st_mode & 0o777
         except OSError as error:
-            faults += 1
-            yield failed("permissions", f"{path} cannot be read: {error.strerror}", "Let PushHub's user read it.")
+            text = f"{path} cannot be read: {error.strerror}"
+            faults.append(failed("permissions", text, "Let PushHub's user read it."))
             continue
         # A file that compose mounts has the mode that it has outside, where its folder keeps others out.
         if mode & 0o007 and not os.path.ismount(path):
-            faults += 1
-            yield warning(
-                "permissions", f"every user of this machine can use {path} (mode {mode:o})", f"chmod o= {path}"
-            )
-    if not faults:
-        yield ok("permissions", "folders can be written, and secrets are for PushHub's user alone")
+            text = f"every user of this machine can use {path} (mode {mode:o})"
+            faults.append(warning("permissions", text, f"chmod o= {path}"))
+    yield from faults or [ok("permissions", "folders can be written, and secrets are for PushHub's user alone")]
 
 
 def _secret_files() -> Iterator[Path]:
-    yield from (path for path in (settings.DATA_DIR / "secret-key",) if path.exists())
-    if settings.IS_SQLITE:
-        yield from (path for path in (Path(settings.DATABASES["default"]["NAME"]),) if path.exists())
+    own = [settings.DATA_DIR / "secret-key", *([Path(settings.DATABASES["default"]["NAME"])] * settings.IS_SQLITE)]
+    yield from filter(Path.exists, own)
     yield from (
         Path(path)
         for name, path in os.environ.items()

@@ -5,10 +5,6 @@ from __future__ import annotations
 import signal
 
 
-class StartError(Exception):
-    """The emulator can't start. The text is the line that the user sees."""
-
-
 def stop_signals() -> list[signal.Signals]:
     """Return the signals that ask the emulator to stop: all three, or two under `nohup`."""
     hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN

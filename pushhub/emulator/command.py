@@ -17,12 +17,10 @@ from socket import socket
 from pushhub.common import environment as env
 from pushhub.common.parser import Parser
 from pushhub.common.servers import listen
-from pushhub.emulator import StartError, stop_signals
+from pushhub.emulator import stop_signals
 from pushhub.emulator.resources import ResourcesError, read_resources
 
 DEFAULT_ADDRESS = "127.0.0.1:8085"
-#: The principal of every caller.
-ANONYMOUS = "user:developer@localhost"
 #: Settings that the emulator has of its own, whatever a server's environment says, in which it may be started.
 OWN_STORES = ("DATABASE_URL", "REPLICA_URL", "REDIS_URL", "BROKER_URL")
 
@@ -89,7 +87,7 @@ def main(arguments: Sequence[str]) -> int:
             from pushhub.emulator.process import Emulator
 
             return Emulator(resources, grpc=grpc, http=http, signals=came).run()
-        except (env.SettingError, ResourcesError, StartError) as error:
+        except (env.SettingError, ResourcesError, env.StartError) as error:
             return _refuse(str(error))
         except OSError as error:
             return _refuse(f"{error.strerror}: {error.filename}" if error.filename else str(error))
@@ -105,14 +103,11 @@ def prepare_environment(options: argparse.Namespace, cleanup: ExitStack, *, grpc
     else:
         folder = options.data_dir.absolute()
     journal = "on" if options.data_dir and find_spec("pyarrow") else "off"
-    os.environ |= {
+    os.environ |= env.DEVELOPMENT_DEFAULTS | {
         "DJANGO_SETTINGS_MODULE": "pushhub.settings",
         "PUSHHUB_EMULATOR": "folder" if options.data_dir else "memory",
         "PUSHHUB_DATA": str(folder),
-        "PUSHHUB_DEVELOPMENT": "1",
-        "PUSHHUB_ALLOW_HTTP": "1",
-        "PUSHHUB_ALLOW_PRIVATE": "1",
-        "PUSHHUB_ANONYMOUS": ANONYMOUS,
+        "PUSHHUB_ANONYMOUS": env.DEVELOPER,
         "PUSHHUB_GRPC": _joined(grpc),
         "PUSHHUB_HTTP": _joined(http),
         "PUSHHUB_LOG_LEVEL": options.log_level,

@@ -21,8 +21,8 @@ from django.db import connections
 
 from pushhub.common import environment as env
 from pushhub.common.datafolder import data_folder
+from pushhub.common.environment import StartError
 from pushhub.common.servers import run_loop
-from pushhub.emulator import StartError
 from pushhub.emulator.resources import StartResources, create_resources
 from pushhub.runtime import embedded
 
@@ -129,11 +129,11 @@ class Emulator:
         from celery.signals import worker_ready
         from celery.worker import state
 
-        from pushhub.beat import BeatThread
+        from pushhub.beat import beat_thread
         from pushhub.celery import app
         from pushhub.emulator.worker import Worker
 
-        beat = BeatThread(app)
+        beat = beat_thread(app)
 
         def ready(**_: Any) -> None:
             if self._signals:  # before the worker took them

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 Bodies = dict[str, dict[str, Any]]
+KINDS = ("serviceAccounts", "topics", "subscriptions")
 
 
 class ResourcesError(ValueError):
@@ -19,11 +20,9 @@ class ResourcesError(ValueError):
 
 @dataclass
 class StartResources:
-    """Bodies as REST takes them, by full name."""
+    """Bodies as REST takes them, by kind and full name."""
 
-    service_accounts: Bodies = field(default_factory=dict)
-    topics: Bodies = field(default_factory=dict)
-    subscriptions: Bodies = field(default_factory=dict)
+    bodies: dict[str, Bodies] = field(default_factory=lambda: {kind: {} for kind in KINDS})
     projects: list[str] = field(default_factory=list)
 
     def add_project(self, project: str) -> None:
@@ -52,10 +51,10 @@ def _add_short_form(resources: StartResources, source: str, text: str) -> None:
     resources.add_project(project)
     for word in topics:
         topic, *subscriptions = word.split(":")
-        resources.topics[f"projects/{project}/topics/{topic}"] = {}
+        resources.bodies["topics"][f"projects/{project}/topics/{topic}"] = {}
         for subscription in subscriptions:
             name = f"projects/{project}/subscriptions/{subscription}"
-            resources.subscriptions[name] = {"topic": f"projects/{project}/topics/{topic}"}
+            resources.bodies["subscriptions"][name] = {"topic": f"projects/{project}/topics/{topic}"}
 
 
 def _add_file(resources: StartResources, path: Path) -> None:
@@ -71,14 +70,9 @@ def _add_file(resources: StartResources, path: Path) -> None:
     for project, kinds in _mapping(path, "projects", content.get("projects")).items():
         resources.add_project(project)
         kinds = _mapping(path, f"projects.{project}", kinds)
-        bodies_of = {
-            "serviceAccounts": resources.service_accounts,
-            "topics": resources.topics,
-            "subscriptions": resources.subscriptions,
-        }
-        if unknown := sorted(set(kinds) - set(bodies_of)):
-            raise ResourcesError(f"{path}: projects.{project}.{unknown[0]}: give one of {', '.join(bodies_of)}")
-        for kind, bodies in bodies_of.items():
+        if unknown := sorted(kinds.keys() - {*KINDS}):
+            raise ResourcesError(f"{path}: projects.{project}.{unknown[0]}: give one of {', '.join(KINDS)}")
+        for kind, bodies in resources.bodies.items():
             place = f"projects.{project}.{kind}"
             for name, body in _mapping(path, place, kinds.get(kind)).items():
                 body = dict(_mapping(path, f"{place}.{name}", body))
@@ -116,14 +110,14 @@ def create_resources(resources: StartResources) -> None:
     try:
         for name in resources.projects:
             ensure_project(project=name)
-        for name, body in resources.service_accounts.items():
+        for name, body in resources.bodies["serviceAccounts"].items():
             _, project, _, account = name.split("/", maxsplit=3)
             with suppress(AlreadyExists):
                 create_service_account(project=project, request={"accountId": account, "serviceAccount": body})
-        for name, body in resources.topics.items():
+        for name, body in resources.bodies["topics"].items():
             with suppress(AlreadyExists):
                 create_topic(name=name, topic=body)
-        for name, body in resources.subscriptions.items():
+        for name, body in resources.bodies["subscriptions"].items():
             with suppress(AlreadyExists):
                 create_subscription(name=name, subscription=body)
     except PushHubError as error:

@@ -12,7 +12,6 @@ _start = StartResources()
 
 
 def use(resources: StartResources) -> None:
-    """Set the resources that a reset creates."""
     global _start
     _start = resources
 

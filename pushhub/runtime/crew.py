@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TextIO
 
+from pushhub.common.environment import StartError
 from pushhub.runtime.forking import Child, fork_and_call, start_process
 from pushhub.runtime.processes import Process
 
@@ -37,10 +38,6 @@ NAME_WIDTH = len("maintenance")
 #: ANSI codes of the colours on a terminal: cyan, yellow, green, magenta, red, blue.
 COLOURS = (36, 33, 32, 35, 31, 34)
 READ_BYTES = 65_536
-
-
-class StartError(Exception):
-    """PushHub can't start; the text is the one line that the user sees."""
 
 
 @dataclass(eq=False)

@@ -25,10 +25,6 @@ END_WITH_PARENT = [path, "--pdeathsig", "TERM", "--"] if (path := shutil.which("
 SAVE_SECONDS = 60.0
 
 
-class RedisServerMissingError(env.SettingError):
-    """Neither Valkey nor Redis was found on this machine."""
-
-
 def binary() -> Path:
     """Return the server's path: in the package, which is located without importing it, or else on the PATH."""
     package = importlib.util.find_spec(PACKAGE)
@@ -39,7 +35,7 @@ def binary() -> Path:
     on_path = shutil.which("valkey-server") or shutil.which("redis-server")
     if on_path:
         return Path(on_path)
-    raise RedisServerMissingError("no Redis was found: install Valkey or Redis, or set PUSHHUB_REDIS_URL")
+    raise env.SettingError("no Redis was found: install Valkey or Redis, or set PUSHHUB_REDIS_URL")
 
 
 def save_name(program: Path) -> str:

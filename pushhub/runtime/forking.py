@@ -23,9 +23,15 @@ from typing import NoReturn
 
 import setproctitle
 
+#: The modules that can be run, and for each the module with its `main`.
+MODULES = {
+    "celery": "celery.__main__",
+    "pushhub.runtime.grpcserver": "pushhub.runtime.grpcserver",
+    "pushhub.runtime.monitor": "pushhub.runtime.monitor",
+    "pushhub.runtime.webserver": "pushhub.runtime.webserver",
+}
 #: The modules that the processes import beside Django's apps.
 LIBRARIES = (
-    "celery.__main__",
     "celery.apps.worker",
     "celery.beat",
     "celery.bin.celery",
@@ -39,21 +45,12 @@ LIBRARIES = (
     "grpc_health.v1.health",
     "grpc_reflection.v1alpha.reflection",
     "pushhub.celery",
-    "pushhub.runtime.grpcserver",
-    "pushhub.runtime.monitor",
-    "pushhub.runtime.webserver",
     "pushhub.urls",
     "pushhub.wsgi",
     "subscriptions.rpc.resources",
     "subscriptions.tasks",
+    *MODULES.values(),
 )
-#: The modules that can be run, and for each the module with its `main`.
-MODULES = {
-    "celery": "celery.__main__",
-    "pushhub.runtime.grpcserver": "pushhub.runtime.grpcserver",
-    "pushhub.runtime.monitor": "pushhub.runtime.monitor",
-    "pushhub.runtime.webserver": "pushhub.runtime.webserver",
-}
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: An option of Linux' prctl.

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import socket
 import ssl
 import sys
@@ -23,7 +22,7 @@ import grpc
 from django.conf import settings
 
 from pushhub.common import environment as env
-from pushhub.common.servers import listen, raise_open_files, run_loop
+from pushhub.common.servers import listen, raise_open_files, run_loop, serve
 
 if TYPE_CHECKING:
     from subscriptions.rpc.calls import Method
@@ -57,13 +56,10 @@ def services() -> dict[str, dict[str, Method]]:
     from subscriptions.rpc import resources
 
     return {
-        "google.pubsub.v1.Publisher": {**resources.PUBLISHER, **messages.PUBLISHER, **snapshots.PUBLISHER},
-        "google.pubsub.v1.Subscriber": {
-            **resources.SUBSCRIBER,
-            **messages.SUBSCRIBER,
-            **streaming.SUBSCRIBER,
-            **snapshots.SUBSCRIBER,
-        },
+        "google.pubsub.v1.Publisher": resources.PUBLISHER | messages.PUBLISHER | snapshots.PUBLISHER,
+        "google.pubsub.v1.Subscriber": (
+            resources.SUBSCRIBER | messages.SUBSCRIBER | streaming.SUBSCRIBER | snapshots.SUBSCRIBER
+        ),
         "google.pubsub.v1.SchemaService": resources.SCHEMAS,
         "google.iam.v1.IAMPolicy": resources.POLICIES,
     }
@@ -136,21 +132,12 @@ async def serving(listening: socket.socket) -> AsyncIterator[None]:
             await multiplexer.stop()
 
 
-async def serve(listening: socket.socket) -> None:
-    """Answer until the process is asked to stop."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with serving(listening):
-        await stop.wait()
-
-
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
     try:
         django.setup()
         with listen(settings.GRPC_ADDRESS) as listening, contextlib.suppress(KeyboardInterrupt):
-            run_loop(serve(listening))
+            run_loop(serve(serving(listening)))
     except (env.SettingError, OSError) as error:
         sys.exit(f"the gRPC server cannot start: {error}")
 

@@ -34,7 +34,8 @@ from tornado.template import Loader, Template
 from deliveries.rules.taskmessage import TASK_NAME
 from pushhub.common.clock import Clock, time_text, utcnow
 from pushhub.common.environment import is_loopback
-from pushhub.runtime.monitorguard import Guard, GuardedRequest, Refusal, console_url
+from pushhub.contentpolicy import policy
+from pushhub.runtime.monitorguard import Guard, Refusal, console_url
 
 logger = logging.getLogger(__name__)
 
@@ -46,10 +47,7 @@ def content_policy() -> str:
     """Return the policy of the console's pages, extended by what Flower's pages have inline: one script, and styles."""
     digests = (hashlib.sha256(script.encode()).digest() for script in INLINE_SCRIPTS)
     hashes = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
-    return (
-        f"default-src 'none'; script-src 'self' {hashes}; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
-        "font-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
-    )
+    return policy(scripts=hashes, styles="'unsafe-inline'")
 
 
 class ConsoleTemplates(Loader):
@@ -57,36 +55,30 @@ class ConsoleTemplates(Loader):
 
     def _create_template(self, name: str) -> Template:
         text = (Path(self.root) / name).read_text(encoding="utf-8")
-        for pattern, replacement in REPLACEMENTS.get(name, ()):
+        if name in REPLACEMENTS:
+            pattern, replacement = REPLACEMENTS[name]
             match = re.search(pattern, text, re.DOTALL)
             assert match is not None, f"{name} of Flower has changed: there is no {pattern}"
             text = text[: match.start()] + replacement + text[match.end() :]
         return Template(text, name=name, loader=self)
 
 
-#: For each template the patterns to replace, and their replacements.
+#: The pattern that is replaced in a template, and what takes its place.
 REPLACEMENTS = {
     "tasks.html": (
-        (
-            r"Task history",
-            "Deliveries. Search for a subscription, topic, message id, attempt or outcome; "
-            "name:deliveries.tasks finds the housekeeping.",
-        ),
+        r"Task history",
+        "Deliveries. Search for a subscription, topic, message id, attempt or outcome; "
+        "name:deliveries.tasks finds the housekeeping.",
     ),
     "navbar.html": (
-        (
-            r"<li class=\"nav-item\">\s*<a class=\"nav-link\{% if active_tab == 'broker'.*?</li>",
-            '<li class="nav-item"><a class="nav-link" href="{{ handler.application.console_url("") }}">Console</a>'
-            "</li>",
-        ),
+        r"<li class=\"nav-item\">\s*<a class=\"nav-link\{% if active_tab == 'broker'.*?</li>",
+        '<li class="nav-item"><a class="nav-link" href="{{ handler.application.console_url("") }}">Console</a></li>',
     ),
     "task.html": (
-        (
-            r"(?=<div class=\"detail-row detail-row-code task-data-row\">\s*<dt>Arguments)",
-            "{% set link = handler.application.message_url(task) %}{% if link %}"
-            '<div class="detail-row task-data-row"><dt>Message</dt><dd><a href="{{ link }}">in the console</a></dd>'
-            "</div>{% end %}",
-        ),
+        r"(?=<div class=\"detail-row detail-row-code task-data-row\">\s*<dt>Arguments)",
+        "{% set link = handler.application.message_url(task) %}{% if link %}"
+        '<div class="detail-row task-data-row"><dt>Message</dt><dd><a href="{{ link }}">in the console</a></dd>'
+        "</div>{% end %}",
     ),
 }
 
@@ -115,13 +107,16 @@ def format_task(task: Any, *, clock: Clock = utcnow) -> Any:
     """Show the time of the next attempt as the console does, and the seconds until then."""
     if task.eta:
         due = datetime.fromisoformat(task.eta)
-        seconds = (due - clock()).total_seconds()
-        left = f"in {seconds:.1f} s" if seconds > 0 else "due"
-        task.eta = f"{time_text(due, milliseconds=True)} ({left})"
+        task.eta = f"{time_text(due, milliseconds=True)} ({_left(due, clock)})"
     return task
 
 
-def format_row(row: tuple[str, Any], *, clock: Clock = utcnow) -> tuple[str, Any]:
+def _left(due: datetime, clock: Clock) -> str:
+    seconds = (due - clock()).total_seconds()
+    return f"in {seconds:.1f} s" if seconds > 0 else "due"
+
+
+def format_row(row: tuple[str, Any]) -> tuple[str, Any]:
     """Fill the columns of a task in the list: what is pushed where, or the name of another task."""
     task_id, task = row[0], copy.copy(row[1])
     arguments = arguments_of(task)
@@ -132,8 +127,7 @@ def format_row(row: tuple[str, Any], *, clock: Clock = utcnow) -> tuple[str, Any
     task.result = str(task.result or "").partition(", next attempt")[0]
     if task.eta:
         due = datetime.fromisoformat(task.eta)
-        left = (due - clock()).total_seconds()
-        task.eta = f"{due:%H:%M:%S} UTC ({f'in {left:.1f} s' if left > 0 else 'due'})"
+        task.eta = f"{due:%H:%M:%S} UTC ({_left(due, utcnow)})"
     return task_id, task
 
 
@@ -187,18 +181,7 @@ class GuardedFlower(Flower):  # type: ignore[misc]
         )
 
     def find_handler(self, request: HTTPServerRequest, **kwargs: Any) -> Any:
-        session = request.cookies.get(settings.SESSION_COOKIE_NAME)
-        guarded = GuardedRequest(
-            host=request.headers.get("Host", ""),
-            address=request.remote_ip or "",
-            authorization=request.headers.get("Authorization", ""),
-            session_key=session.value if session is not None else "",
-            method=request.method or "",
-            origin=request.headers.get("Origin", ""),
-            fetch_site=request.headers.get("Sec-Fetch-Site", ""),
-        )
-        status = self.guard.refusal(guarded)
-        if status:
+        if status := self.guard.refusal(request):
             return self.get_handler_delegate(request, Refusal, {"status": status})
         if request.path == "/broker":
             return self.get_handler_delegate(request, NotFoundErrorHandler)

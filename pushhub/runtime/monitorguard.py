@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from html import escape
 from importlib import import_module
 
@@ -17,6 +16,7 @@ from django.contrib.auth import get_user
 from django.db import DatabaseError, close_old_connections
 from django.http import HttpRequest
 from django.http.request import split_domain_port, validate_host
+from tornado.httputil import HTTPServerRequest
 from tornado.web import RequestHandler
 
 from pushhub.common.expiring import ExpiringCache
@@ -33,7 +33,6 @@ SESSIONS = 1000
 
 
 def console_url(path: str) -> str:
-    """Return the address of a page of the console."""
     return f"{settings.PUBLIC_URL.rstrip('/')}/admin/{path}"
 
 
@@ -58,27 +57,14 @@ def is_superuser_session(session_key: str) -> bool:
     return user.is_active and user.is_staff and getattr(user, "is_superuser", False)
 
 
-@dataclass(frozen=True, slots=True)
-class GuardedRequest:
-    """What the guard looks at in a request."""
-
-    host: str
-    address: str
-    authorization: str = ""
-    session_key: str = ""
-    method: str = "GET"
-    #: The headers Origin and Sec-Fetch-Site, which tell the origin of the page that sends the request.
-    origin: str = ""
-    fetch_site: str = ""
-
-    @property
-    def is_cross_origin_change(self) -> bool:
-        """Whether a page of another origin, which another port of the same host is too, tries to change something."""
-        if self.method in ("GET", "HEAD", "OPTIONS"):
-            return False
-        if self.fetch_site:
-            return self.fetch_site not in ("same-origin", "none")
-        return bool(self.origin) and self.origin.partition("://")[2] != self.host
+def is_cross_origin_change(request: HTTPServerRequest) -> bool:
+    """Whether a page of another origin, which another port of the same host is too, tries to change something."""
+    if request.method in ("GET", "HEAD", "OPTIONS"):
+        return False
+    if site := request.headers.get("Sec-Fetch-Site"):
+        return site not in ("same-origin", "none")
+    origin = request.headers.get("Origin", "")
+    return bool(origin) and origin.partition("://")[2] != request.headers.get("Host")
 
 
 class Guard:
@@ -102,17 +88,19 @@ class Guard:
         #: Sessions of superusers: a page of Flower makes many requests.
         self._superusers = ExpiringCache[str, bool](seconds=SESSION_SECONDS, max_entries=SESSIONS, clock=clock)
 
-    def refusal(self, request: GuardedRequest) -> int:
+    def refusal(self, request: HTTPServerRequest) -> int:
         """Return the HTTP status that refuses a request, or 0."""
-        if not validate_host(split_domain_port(request.host)[0], self._hosts):
+        if not validate_host(split_domain_port(request.headers.get("Host", ""))[0], self._hosts):
             return 400
-        if request.is_cross_origin_change:
+        if is_cross_origin_change(request):
             return 403
         if not self._asks_for_login:
             return 0
-        if not request.authorization and self._is_superuser(request.session_key):
+        authorization = request.headers.get("Authorization", "")
+        session = request.cookies.get(settings.SESSION_COOKIE_NAME)
+        if not authorization and session is not None and self._is_superuser(session.value):
             return 0
-        return self._login_refusal(request.address, request.authorization)
+        return self._login_refusal(request.remote_ip or "", authorization)
 
     def _is_superuser(self, session_key: str) -> bool:
         if not self._superusers.get(session_key):
@@ -122,13 +110,13 @@ class Guard:
         return True
 
     def _login_refusal(self, address: str, authorization: str) -> int:
-        bucket = bucket_of(f"flower {address}", secret=settings.SECRET_KEY)
+        bucket = bucket_of(f"flower {address}")
         if self._counters.read(bucket) >= WRONG_LOGINS:
             return 429  # even for the right login, which any other status would reveal
         if any(hmac.compare_digest(login.encode(), authorization.encode()) for login in self._logins):
             return 0
         if authorization:  # a browser's first request has no login
-            self._counters.add([bucket])
+            self._counters.add(bucket)
         return 401
 
 

@@ -15,10 +15,10 @@ import ssl
 from collections.abc import Callable
 from contextlib import closing, suppress
 
-from pushhub.common.peers import forget_peer, note_peer
+from pushhub.common.peers import client_of, forget_peer, note_peer
 from pushhub.common.servers import BACKLOG
 from pushhub.runtime.httpserver.forwarding import client_line
-from pushhub.runtime.httpserver.limits import Connections, Limits, client_of
+from pushhub.runtime.httpserver.limits import Connections, Limits
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,6 @@ class PortMultiplexer:
         self._open: set[asyncio.Task[None]] = set()
 
     async def start(self, listening: socket.socket) -> None:
-        """Accept the connections of this socket."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _Handover(self._take), sock=listening, backlog=BACKLOG)
 
@@ -58,7 +57,6 @@ class PortMultiplexer:
             self._server.close()
 
     async def stop(self) -> None:
-        """End the open connections."""
         for task in self._open:
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)

@@ -150,14 +150,10 @@ def _with_tls(plain: socket.socket) -> socket.socket:
     return context.wrap_socket(plain)
 
 
-def _celery(*words: str) -> list[str]:
-    return [sys.executable, "-m", "celery", "--app=pushhub", "--quiet", *words]
-
-
 def _worker(name: str, title: str, *, queue: str, more: tuple[str, ...] = ()) -> Process:
     node = f"{name}@{socket.gethostname()}"
-    command = _celery(
-        "worker",
+    command = [
+        *(sys.executable, "-m", "celery", "--app=pushhub", "--quiet", "worker"),
         f"--hostname={node}",
         f"--queues={queue}",
         "--pool=solo",
@@ -168,7 +164,7 @@ def _worker(name: str, title: str, *, queue: str, more: tuple[str, ...] = ()) ->
         f"--heartbeat-interval={HEARTBEAT_SECONDS}",
         f"--loglevel={settings.LOG_LEVEL}",
         *more,
-    )
+    ]
     return Process(
         name,
         title,
@@ -196,7 +192,6 @@ def grpc() -> Process:
 
 
 def push(name: str = "push") -> Process:
-    """The push worker."""
     return _worker(name, "push worker", queue=f"deliveries.{settings.REGION}")
 
 
@@ -252,12 +247,7 @@ def rollup() -> Process:
 
 
 BY_NAME: dict[str, Callable[..., Process]] = {
-    "web": web,
-    "grpc": grpc,
-    "push": push,
-    "maintenance": maintenance,
-    "flower": flower,
-    "rollup": rollup,
+    make.__name__: make for make in (web, grpc, push, maintenance, flower, rollup)
 }
 
 

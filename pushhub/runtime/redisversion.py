@@ -7,6 +7,7 @@ import re
 import redis
 from django.conf import settings
 
+from pushhub.common.environment import StartError
 from pushhub.common.redisclient import CELLS_KEY, connect_to_redis, shared_url
 from pushhub.common.redisurls import is_cluster
 
@@ -26,7 +27,7 @@ NO_CLUSTER = "Cluster mode is not enabled"
 INFO_SECONDS = 2.0
 
 
-class UnusableRedisError(RuntimeError):
+class UnusableRedisError(StartError):
     """PushHub can't use the server: it lacks commands, is of another kind, or is used with another PUSHHUB_CELLS."""
 
 

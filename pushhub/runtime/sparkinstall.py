@@ -51,7 +51,6 @@ class SparkInstall:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the installer."""
         self._crew.say("installing PySpark and Java in the background, half a gigabyte; PUSHHUB_SPARK=off prevents it")
         try:
             with self._log.open("wb") as output:

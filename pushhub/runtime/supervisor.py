@@ -11,7 +11,6 @@ import argparse
 import errno
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,35 +25,28 @@ from django.db import connections
 from deliveries.pipeline import needs
 from pushhub.common import environment as env
 from pushhub.common.datafolder import data_folder, data_folder_errors, load_or_create_secret
+from pushhub.common.environment import StartError
 from pushhub.common.redisclient import shared_url
+from pushhub.common.servers import listen
 from pushhub.runtime import embedded, processes
-from pushhub.runtime.crew import Crew, StartError
+from pushhub.runtime.crew import Crew
 from pushhub.runtime.forking import Child, fork_and_call, import_everything
-from pushhub.runtime.preparation import PreparationError, prepare_database, wait_for_preparation
-from pushhub.runtime.redisversion import UnusableRedisError, check_redis
+from pushhub.runtime.preparation import prepare_database
+from pushhub.runtime.redisversion import check_redis
 from pushhub.runtime.sparkinstall import SparkInstall
 from subscriptions.transforms.systemcalls import why_unrestricted
-
-#: What `make up` sets unless the environment says otherwise.
-DEVELOPMENT_DEFAULTS = {"PUSHHUB_DEVELOPMENT": "1", "PUSHHUB_ALLOW_HTTP": "1", "PUSHHUB_ALLOW_PRIVATE": "1"}
-ANONYMOUS = "user:developer@localhost"
 
 #: How long Redis may take to answer, and all processes together to become ready.
 REDIS_SECONDS = 20.0
 READY_SECONDS = 300.0
 
 
-def say(line: str) -> None:
-    print(line, flush=True)  # noqa: T201
-
-
 def prepare_environment() -> None:
     """Switch this process and its children to the development mode."""
-    for name, value in DEVELOPMENT_DEFAULTS.items():
-        os.environ.setdefault(name, value)
+    os.environ |= env.DEVELOPMENT_DEFAULTS | os.environ
     addresses = env.listen_address("HTTP", "127.0.0.1:8000"), env.listen_address("GRPC", "127.0.0.1:8085")
     if all(env.is_loopback(host) for host, _port in addresses):
-        os.environ.setdefault("PUSHHUB_ANONYMOUS", ANONYMOUS)
+        os.environ.setdefault("PUSHHUB_ANONYMOUS", env.DEVELOPER)
     if not env.secret("SECRET_KEY"):
         # The settings create a secret key in the development mode only, and `make up` needs one in every mode.
         folder = Path(env.text("DATA", ".pushhub")).absolute()
@@ -67,20 +59,15 @@ def prepare_environment() -> None:
 def require_free_port(name: str, address: tuple[str, int]) -> None:
     """Raise StartError, which names the setting of this port, if something listens on it already."""
     host, port = address
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # as servers do, so that closed connections don't count
-        try:
-            probe.bind(address)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise StartError(
-                    f"port {port} on {host} is taken: stop what listens there, "
-                    f"or choose another, for example by PUSHHUB_{name}={host}:{port + 1}"
-                ) from None
-            raise StartError(f"cannot listen on PUSHHUB_{name}={host}:{port}: {error.strerror}") from None
+    try:
+        listen(address).close()
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise StartError(
+                f"port {port} on {host} is taken: stop what listens there, "
+                f"or choose another, for example by PUSHHUB_{name}={host}:{port + 1}"
+            ) from None
+        raise StartError(f"cannot listen on PUSHHUB_{name}={host}:{port}: {error.strerror}") from None
 
 
 def require_free_ports(addresses: Mapping[str, tuple[str, int]]) -> None:
@@ -103,17 +90,10 @@ def wait_until(crew: Crew, condition: Callable[[], bool], *, seconds: float, oth
         crew.turn(0.05)
 
 
-def embedded_redis() -> embedded.RedisServer | None:
-    """Return the embedded Redis, unless PUSHHUB_REDIS_URL names one."""
-    if env.secret("REDIS_URL"):
-        return None
-    return embedded.RedisServer(url=settings.REDIS_URL, folder=settings.REDIS_FOLDER)
-
-
-def wait_for_redis(crew: Crew) -> None:
+def wait_for_redis(crew: Crew, server: embedded.RedisServer | None) -> None:
     """Wait for Redis. Raises StartError if it doesn't answer or is too old."""
-    url = settings.REDIS_URL
-    if env.secret("REDIS_URL"):
+    if server is None:
+        url = settings.REDIS_URL
         names = "PUSHHUB_REDIS_URL" + (" or PUSHHUB_BROKER_URL" if settings.BROKER_URL else "")
         address = url.partition("?")[0].rpartition("@")[2]
         wait_until(
@@ -124,13 +104,10 @@ def wait_for_redis(crew: Crew) -> None:
         )
         crew.say(f"ready: Redis at {address}")
     else:
-        log = embedded.RedisServer(url=url, folder=settings.REDIS_FOLDER).log
-        otherwise = f"the embedded Redis does not answer: see {log}"
+        otherwise = f"the embedded Redis does not answer: see {server.log}"
         wait_until(crew, crew.is_ready, seconds=REDIS_SECONDS, otherwise=otherwise)
     try:
         crew.say(check_redis())
-    except UnusableRedisError as error:
-        raise StartError(str(error)) from None
     except redis.RedisError as error:
         raise StartError(f"Redis does not tell its version: {error}") from None
 
@@ -138,15 +115,16 @@ def wait_for_redis(crew: Crew) -> None:
 def wait_for_database(crew: Crew, preparation: Child) -> None:
     """Wait until the database is up to date; on the first run, show the admin login, once."""
     config = connections["default"].settings_dict
-    try:
-        password = wait_for_preparation(preparation, crew.say)
-    except PreparationError as error:
-        is_file = connections["default"].vendor == "sqlite"
-        named = f"it is {config['NAME']}" if is_file else "PUSHHUB_DATABASE_URL names it"
-        raise StartError(f"the database cannot be used ({error}); {named}") from None
+    with os.fdopen(os.dup(preparation.output)) as output:
+        *lines, last = output.read().split("\n")
+    for line in lines:
+        crew.say(line)
+    if preparation.wait_for_exit():
+        named = f"it is {config['NAME']}" if settings.IS_SQLITE else "PUSHHUB_DATABASE_URL names it"
+        raise StartError(f"the database cannot be used ({last or 'see the lines above'}); {named}")
     crew.say(f"ready: database {config['NAME']}" + (f" at {config['HOST']}" if config["HOST"] else ""))
-    if password:
-        say(f"\n  The admin login, shown this once:  admin  {password}\n")
+    if last:
+        print(f"\n  The admin login, shown this once:  admin  {last}\n", flush=True)  # noqa: T201
 
 
 def modes_text() -> str:
@@ -225,7 +203,9 @@ def run(names: Sequence[str]) -> int:
     )
     django.setup()
     with data_folder(settings.DATA_DIR):
-        crew, server = Crew(), embedded_redis()
+        crew, server = Crew(), None
+        if not env.secret("REDIS_URL"):
+            server = embedded.RedisServer(url=settings.REDIS_URL, folder=settings.REDIS_FOLDER)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda *_: crew.ask_to_stop())
         try:
@@ -242,7 +222,7 @@ def run(names: Sequence[str]) -> int:
             preparation = fork_and_call(prepare_database)
             import_everything()
             wait_for_database(crew, preparation)
-            wait_for_redis(crew)
+            wait_for_redis(crew, server)
             start_processes(crew, [*names, *rollup_names(crew)])
             keep_running(crew)
         except KeyboardInterrupt:

@@ -26,7 +26,7 @@ from multiprocessing.context import ForkProcess
 from django.conf import settings
 
 from pushhub.common import environment as env
-from pushhub.common.servers import listen, raise_open_files, run_loop
+from pushhub.common.servers import STOP_SIGNALS, listen, raise_open_files, run_loop, serve
 from pushhub.runtime.httpserver.admission import Admission
 from pushhub.runtime.httpserver.limits import read_limits
 from pushhub.runtime.httpserver.server import HttpServer
@@ -38,7 +38,6 @@ KILL_SECONDS = 10.0
 RESPAWN_SECONDS = 1.0
 #: What requests need.
 APPLICATION = ("pushhub.wsgi", "deliveries.api.direct", "deliveries.publish.writer")
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @asynccontextmanager
@@ -65,17 +64,6 @@ async def serving(listening: socket.socket, *, grace_seconds: float = GRACE_SECO
             await server.stop(seconds=grace_seconds)
 
 
-async def serve(listening: socket.socket, parent: int | None = None) -> None:
-    """Answer until the process is asked to stop. A worker also stops when `parent`, a pipe of its parent, is closed."""
-    stop = asyncio.Event()
-    if parent is not None:
-        asyncio.get_running_loop().add_reader(parent, stop.set)
-    for number in SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with serving(listening):
-        await stop.wait()
-
-
 class Workers:
     """The worker processes of one listening socket."""
 
@@ -89,7 +77,7 @@ class Workers:
 
     def run(self) -> None:
         """Keep the workers running until this process is asked to stop."""
-        for number in SIGNALS:
+        for number in STOP_SIGNALS:
             signal.signal(number, lambda _number, _frame: self._stop.set())
         for name in APPLICATION:
             import_module(name)
@@ -106,7 +94,7 @@ class Workers:
     def _start(self) -> ForkProcess:
         process = multiprocessing.get_context("fork").Process(target=self._work)
         # A signal to the worker waits until it has no longer this process's handlers.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             process.start()
         finally:
@@ -116,11 +104,11 @@ class Workers:
     def _work(self) -> None:
         """Answer, in a worker process, until it is asked to stop or its parent is gone."""
         os.close(self._life_end)
-        for number in SIGNALS:
+        for number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         try:
-            run_loop(serve(self._listening, self._life))
+            run_loop(serve(serving(self._listening), parent=self._life))
         finally:
             # multiprocessing leaves the functions out that the interpreter calls at its end.
             threading._shutdown()  # type: ignore[attr-defined]
@@ -146,7 +134,7 @@ def main() -> None:
     try:
         with listen(settings.HTTP_ADDRESS) as listening:
             if settings.WEB_WORKERS == 1:
-                run_loop(serve(listening))
+                run_loop(serve(serving(listening)))
             else:
                 Workers(listening, settings.WEB_WORKERS).run()
     except (env.SettingError, OSError) as error:

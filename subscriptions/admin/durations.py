@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
-from pushhub.common.protojson import MAX_DURATION_SECONDS, format_duration, parse_duration
-
-#: The seconds of each unit, the largest first.
-UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-_PART = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)\s*([dhms])", re.ASCII)
+from pushhub.common.protojson import UNITS, parse_duration, read_duration
 
 
 class DurationField(forms.CharField):
@@ -22,14 +17,10 @@ class DurationField(forms.CharField):
 
     def to_python(self, value: Any) -> str:
         text = str(super().to_python(value)).lower()
-        if not text:
-            return ""
-        parts = _PART.findall(f"{text}s" if text.isdecimal() else text)
-        milliseconds = sum(round(float(number) * 1000) * UNITS[unit] for number, unit in parts)
-        rest = _PART.sub("", f"{text}s" if text.isdecimal() else text).strip()
-        if not parts or rest or milliseconds > MAX_DURATION_SECONDS * 1000:
+        duration = read_duration(text) if text else ""
+        if duration is None:
             raise forms.ValidationError(self.error_messages["invalid"], code="invalid")
-        return format_duration(milliseconds)
+        return duration
 
 
 def duration_text(duration: str | None) -> str:

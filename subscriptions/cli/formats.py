@@ -75,16 +75,12 @@ def harmless(text: str) -> str:
 
 
 def _aligned(lines: Sequence[Sequence[str]]) -> str:
-    lines = [[CONTROL.sub(_escape, text) for text in line] for line in lines]
+    lines = [[CONTROL.sub(lambda sign: repr(sign[0])[1:-1], text) for text in line] for line in lines]
     widths = [max(_width(line[index]) for line in lines) for index in range(len(lines[0]))]
     return "\n".join(
         "  ".join(text + " " * (width - _width(text)) for text, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
-
-
-def _escape(sign: re.Match[str]) -> str:
-    return sign[0].encode("unicode_escape").decode()
 
 
 def _quoted(text: str) -> str:

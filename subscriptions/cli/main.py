@@ -20,7 +20,6 @@ WORDS = (*PUBSUB_WORDS, PUBSUB, "dead-letters", "iam", "messages", "projects")
 
 
 def tree_of(word: str) -> Tree:
-    """Return the verbs of a word."""
     if word == PUBSUB:
         return {name: tree_of(name) for name in PUBSUB_WORDS}
     if word == "iam":

@@ -20,44 +20,40 @@ def policy_verbs(resource: Flag, name_of: Callable[[Options], str], *, read: str
     """Return `get-iam-policy` and the other verbs for the resource that the argument `resource` names."""
 
     def get(client: Client, options: Options) -> Result:
-        return Result(_get(client, name_of(options), read))
+        return Result(client.call(read, f"{name_of(options)}:getIamPolicy"))
 
     def put(client: Client, options: Options) -> Result:
-        return Result(_set(client, name_of(options), _of_file(options["policy_file"])))
+        policy = content_of(options["policy_file"])
+        if not isinstance(policy, dict):
+            raise CliError(f"{options['policy_file']}: not a policy")
+        return Result(_set(client, name_of(options), policy))
 
-    def add(client: Client, options: Options) -> Result:
-        return _edit(client, options, name_of(options), read, _added)
+    def edit(change: Callable[..., None]) -> Callable[[Client, Options], Result]:
+        def run(client: Client, options: Options) -> Result:
+            name = name_of(options)
+            for tries_left in reversed(range(TRIES)):
+                policy = client.call(read, f"{name}:getIamPolicy")
+                change(policy.setdefault("bindings", []), options["role"], options["member"])
+                try:
+                    return Result(_set(client, name, policy), note=f"Updated IAM policy for [{name}].")
+                except CliError as error:
+                    if error.status != "ABORTED" or not tries_left:
+                        raise
+            raise AssertionError("the last try raises")
 
-    def remove(client: Client, options: Options) -> Result:
-        return _edit(client, options, name_of(options), read, _removed)
+        return run
 
     return {
-        "get-iam-policy": Verb("show who holds which roles", get, (resource,)),
-        "set-iam-policy": Verb("replace the policy", put, (resource, flag("policy_file", "a file in JSON or YAML"))),
-        "add-iam-policy-binding": Verb("bind another member to a role", add, (resource, MEMBER, ROLE)),
-        "remove-iam-policy-binding": Verb("remove a member from a role", remove, (resource, MEMBER, ROLE)),
+        "get-iam-policy": Verb("show who holds which roles", get, resource),
+        "set-iam-policy": Verb("replace the policy", put, resource, flag("policy_file", "a file in JSON or YAML")),
+        "add-iam-policy-binding": Verb("bind another member to a role", edit(_added), resource, MEMBER, ROLE),
+        "remove-iam-policy-binding": Verb("remove a member from a role", edit(_removed), resource, MEMBER, ROLE),
     }
-
-
-def _get(client: Client, name: str, read: str) -> Any:
-    return client.call(read, f"{name}:getIamPolicy")
 
 
 def _set(client: Client, name: str, policy: Any) -> Any:
     mask = {"updateMask": "bindings,etag,auditConfigs"} if "auditConfigs" in policy else {}  # which are left otherwise
     return client.call("POST", f"{name}:setIamPolicy", {"policy": policy, **mask})
-
-
-def _edit(client: Client, options: Options, name: str, read: str, change: Callable[..., None]) -> Result:
-    for tries_left in reversed(range(TRIES)):
-        policy = _get(client, name, read)
-        change(policy.setdefault("bindings", []), options["role"], options["member"])
-        try:
-            return Result(_set(client, name, policy), note=f"Updated IAM policy for [{name}].")
-        except CliError as error:
-            if error.status != "ABORTED" or not tries_left:
-                raise
-    raise AssertionError("the last try raises")
 
 
 def _added(bindings: list[Any], role: str, member: str) -> None:
@@ -75,10 +71,3 @@ def _removed(bindings: list[Any], role: str, member: str) -> None:
     for binding in bindings_with_member:
         binding["members"].remove(member)
     bindings[:] = [binding for binding in bindings if binding["members"]]
-
-
-def _of_file(path: str) -> Any:
-    policy = content_of(path)
-    if not isinstance(policy, dict):
-        raise CliError(f"{path}: not a policy")
-    return policy

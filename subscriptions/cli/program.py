@@ -22,7 +22,6 @@ PROJECT_VARIABLES = ("PUSHHUB_PROJECT", "CLOUDSDK_CORE_PROJECT", "GOOGLE_CLOUD_P
 
 
 def add_parsers(parser: ArgumentParser, tree: Tree, path: Sequence[str]) -> None:
-    """Add a parser for each word and verb of the tree."""
     children = parser.add_subparsers(required=True, metavar=" | ".join(tree))
     for name, node in tree.items():
         text = node.help if isinstance(node, Verb) else ", ".join(node)

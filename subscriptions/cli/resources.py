@@ -9,7 +9,7 @@ from typing import Any
 from subscriptions.cli.client import Client, Fields
 from subscriptions.cli.program import each
 from subscriptions.cli.values import count, full_name
-from subscriptions.cli.verbs import Options, Result, Verb, flag
+from subscriptions.cli.verbs import Flag, Options, Result, Verb, flag
 
 Run = Callable[[Client, Options], Result]
 #: Returns the name of the resource that the options name.
@@ -48,7 +48,7 @@ def list_all(collection: str, columns: Sequence[str] = ("name",)) -> Verb:
         rows = client.pages(f"projects/{options['project']}/{collection}", collection, limit=options["limit"])
         return Result(rows, columns=columns)
 
-    return Verb(f"show a project's {collection}", show, (LIMIT,))
+    return Verb(f"show a project's {collection}", show, LIMIT)
 
 
 def create_each(client: Client, names: Sequence[str], body: Fields, *, noun: str) -> Result:
@@ -59,21 +59,27 @@ def create_each(client: Client, names: Sequence[str], body: Fields, *, noun: str
     return replace(result, value=value, form="none")
 
 
-def call_each(collection: str, method: str, done: str) -> Run:
-    """Return the function of a verb that calls a method such as `pause` of each named resource."""
+def call_one(help: str, name_of: Name, call: str, done: str, *flags: Flag) -> Verb:
+    """Return the verb that makes a call such as `POST :undelete` of one resource; `done` may name it and options."""
+    method, _, suffix = call.partition(" ")
+
+    def run(client: Client, options: Options) -> Result:
+        client.call(method, f"{name_of(options)}{suffix}")
+        return Result(note=done.format_map({**options, "name": name_of(options)}))
+
+    return Verb(help, run, *flags)
+
+
+def call_each(collection: str, done: str, method: str = "POST", verb: str = "") -> Run:
+    """Return the function of a verb that calls a method such as `:pause` of each named resource."""
 
     def call(client: Client, options: Options) -> Result:
         names = names_in(collection, options)
-        return each(names, lambda name: client.call("POST", f"{name}:{method}"), done=done)
+        return each(names, lambda name: client.call(method, f"{name}{verb}"), done=done)
 
     return call
 
 
 def delete_each(collection: str) -> Run:
     """Return the function of a verb that deletes the resources of a collection such as `topics`."""
-
-    def delete(client: Client, options: Options) -> Result:
-        names = names_in(collection, options)
-        return each(names, lambda name: client.call("DELETE", name), done=f"Deleted {collection.removesuffix('s')}")
-
-    return delete
+    return call_each(collection, f"Deleted {collection.removesuffix('s')}", "DELETE")

@@ -13,7 +13,6 @@ CLEAR = flag("--clear-message-transforms", "remove all message transforms", acti
 
 
 def transforms_of(path: str) -> list[Any]:
-    """Return the list of message transforms in a file."""
     transforms = content_of(path)
     if not isinstance(transforms, list):
         raise CliError(f"{path}: not a list of message transforms")
@@ -21,6 +20,5 @@ def transforms_of(path: str) -> list[Any]:
 
 
 def fields_of(options: Options) -> dict[str, Any]:
-    """Return the field that the flags set."""
     path = options["message_transforms_file"]
     return {"messageTransforms": transforms_of(path)} if path else {}

@@ -8,21 +8,19 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import Any
 
+from pushhub.common.protojson import read_duration
 from subscriptions.cli.errors import CliError
 
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 NEVER = "never"
 NO_PROJECT = "no project: give --project, or set PUSHHUB_PROJECT"
 
 
 def duration(text: str) -> str:
     """Return `600`, `10s`, `5m` or `1d12h` as the API writes durations."""
-    if re.fullmatch(r"\d{1,12}(\.\d{1,3})?s?", text, re.ASCII):
-        return text.removesuffix("s") + "s"
-    parts = re.findall(r"(\d{1,9})([smhd])", text, re.ASCII)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
+    read = read_duration(text)
+    if read is None:
         raise ArgumentTypeError(f"{text!r}: give a number and one of s, m, h, d, such as 10s, 5m or 1d12h")
-    return f"{sum(int(number) * UNITS[unit] for number, unit in parts)}s"
+    return read
 
 
 def duration_or_never(text: str) -> str:
@@ -60,7 +58,6 @@ def pairs(text: str) -> dict[str, str]:
 
 
 def words(text: str) -> list[str]:
-    """Return the items of a list that is separated by commas."""
     return [word for word in text.split(",") if word]
 
 

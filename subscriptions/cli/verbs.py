@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, BooleanOptionalAction
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,13 +43,11 @@ class Flag:
         parser.add_argument(self.name, help=self.help.replace("%", "%%"), **self.options)
 
 
-@dataclass(frozen=True, slots=True)
 class Verb:
     """A verb such as `create`, with its arguments and its function."""
 
-    help: str
-    run: Callable[[Client, Options], Result]
-    flags: Sequence[Flag] = ()
+    def __init__(self, help: str, run: Callable[[Client, Options], Result], *flags: Flag) -> None:
+        self.help, self.run, self.flags = help, run, flags
 
 
 def flag(name: str, help: str = "", **options: Any) -> Flag:
@@ -58,8 +56,6 @@ def flag(name: str, help: str = "", **options: Any) -> Flag:
 
 def switch(name: str, help: str) -> Flag:
     """Return the flags `--x` and `--no-x`, whose value is None if neither is set."""
-    from argparse import BooleanOptionalAction
-
     return Flag(name, help, {"action": BooleanOptionalAction, "default": None})
 
 

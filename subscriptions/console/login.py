@@ -8,7 +8,6 @@ from elsewhere lock a person out only of browsers in which they have never signe
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import secrets
 from typing import Any
@@ -23,7 +22,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 
 from pushhub.common import throttle
-from pushhub.common.redisclient import shared_url
+from pushhub.common.peers import client_of
 
 log = logging.getLogger(__name__)
 
@@ -47,10 +46,10 @@ class LoginForm(AdminAuthenticationForm):
         if not name or not self.cleaned_data.get("password") or self.request is None:
             return super().clean()
         limits = limits_of(self.request, name)
-        where = {"redis_url": shared_url(), "secret": settings.SECRET_KEY}
-        seconds = throttle.attempt(limits, **where)
+        seconds = throttle.attempt(limits)
         if seconds:
-            log.warning("a login from %s was refused after too many wrong passwords", client_address(self.request))
+            client = client_of(str(self.request.META["REMOTE_ADDR"]))
+            log.warning("a login from %s was refused after too many wrong passwords", client)
             raise ValidationError(
                 _("Too many wrong passwords. Minutes to wait: %(minutes)s."),
                 code=THROTTLED,
@@ -59,7 +58,7 @@ class LoginForm(AdminAuthenticationForm):
         cleaned = super().clean()
         # The counts of all addresses and of all names are kept: somebody else may be guessing.
         own = (counter for counter, limit in limits.items() if limit not in (FROM_ANYWHERE, FOR_ALL_NAMES))
-        throttle.attempt_succeeded(own, **where)
+        throttle.attempt_succeeded(own)
         return cleaned
 
 
@@ -68,21 +67,12 @@ def limits_of(request: HttpRequest, name: str) -> dict[str, int]:
     browser = _known_browser(request, name)
     if browser:
         return {f"browser {browser}": FROM_A_KNOWN_BROWSER}
-    address = client_address(request)
+    address = client_of(str(request.META["REMOTE_ADDR"]))
     return {
         f"all names {address}": FOR_ALL_NAMES,
         f"address {address} {name}": FROM_AN_ADDRESS,
         f"name {name}": FROM_ANYWHERE,
     }
-
-
-def client_address(request: HttpRequest) -> str:
-    """Return the sender's address, for IPv6 its network of 64 bits."""
-    try:
-        parsed = ipaddress.ip_address(str(request.META.get("REMOTE_ADDR", "")))
-    except ValueError:
-        return "unknown"
-    return str(parsed) if parsed.version == 4 else str(ipaddress.ip_network((parsed, 64), strict=False))
 
 
 def remember_browser(request: HttpRequest, response: HttpResponse) -> None:

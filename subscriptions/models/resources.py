@@ -40,7 +40,7 @@ class Organization(models.Model):
 
     @property
     def name(self) -> str:
-        return names.organization_name(self.number)
+        return f"organizations/{self.number}"
 
 
 class Folder(models.Model):
@@ -82,7 +82,7 @@ class Folder(models.Model):
 
     @property
     def name(self) -> str:
-        return names.folder_name(self.number)
+        return f"folders/{self.number}"
 
     @property
     def parent(self) -> Organization | Folder | None:

@@ -47,6 +47,15 @@ class Running:
     def post(self, path: str, body: dict[str, Any]) -> None:
         requests.post(f"{self.api}/v1/projects/demo/{path}", json=body, timeout=10).raise_for_status()
 
+    def subscribe(self, name: str, url: str) -> None:
+        """Create a topic and a push subscription of this name."""
+        self.put(f"topics/{name}", {})
+        config = {"topic": f"projects/demo/topics/{name}", "pushConfig": {"pushEndpoint": url}}
+        self.put(f"subscriptions/{name}", config)
+
+    def publish(self, name: str) -> None:
+        self.post(f"topics/{name}:publish", {"messages": [{"data": "eA=="}]})
+
     def flower_tasks(self) -> list[dict[str, Any]]:
         """Return the rows of Flower's page of tasks."""
         query = {"draw": 1, "start": 0, "length": 100, "order[0][column]": 0, "columns[0][data]": "name"}
@@ -70,6 +79,11 @@ def environment(data: Path, **more: str) -> dict[str, str]:
         "PUSHHUB_JOURNAL": "off",
         **more,
     }
+
+
+def start(variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Start PushHub where it cannot start."""
+    return subprocess.run(COMMAND, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=300, check=False)
 
 
 @contextmanager

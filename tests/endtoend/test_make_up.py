@@ -18,7 +18,7 @@ import pytest
 import requests
 
 from deliveries.pipeline import needs
-from tests.endtoend.running import COMMAND, ROOT, Running, environment, running
+from tests.endtoend.running import ROOT, Running, environment, running, start
 from tests.pipeline.quickjava import QUICK_SPARK
 from tests.ports import free_port, wait_for
 from tests.receiver import Receiver
@@ -146,11 +146,9 @@ def test_pages_load_everything_from_their_own_host(pushhub: Running, page: str) 
 def test_flower_shows_deliveries_their_retries_and_the_worker(pushhub: Running, receiver: Receiver) -> None:
     # Given an endpoint that refuses once
     receiver.script([503])
-    pushhub.put("topics/watched", {})
-    config = {"topic": "projects/demo/topics/watched", "pushConfig": {"pushEndpoint": receiver.url}}
-    pushhub.put("subscriptions/watched", config)
+    pushhub.subscribe("watched", receiver.url)
     # When a message is pushed to it
-    pushhub.post("topics/watched:publish", {"messages": [{"data": "eA=="}]})
+    pushhub.publish("watched")
     receiver.wait(2)
 
     # Then Flower shows that the push worker has done its second attempt
@@ -171,10 +169,8 @@ def test_attempts_become_metrics(pushhub: Running, receiver: Receiver) -> None:
     if missing := needs.missing():
         pytest.skip(missing)
     assert "ready: rollup of metrics from " in pushhub.printed()
-    pushhub.put("topics/counted", {})
-    config = {"topic": "projects/demo/topics/counted", "pushConfig": {"pushEndpoint": receiver.url}}
-    pushhub.put("subscriptions/counted", config)
-    pushhub.post("topics/counted:publish", {"messages": [{"data": "eA=="}]})
+    pushhub.subscribe("counted", receiver.url)
+    pushhub.publish("counted")
     receiver.wait(1)
 
     def counted() -> list[str]:
@@ -192,9 +188,7 @@ def test_attempts_become_metrics(pushhub: Running, receiver: Receiver) -> None:
 
 
 def test_a_second_start_says_which_port_is_taken_and_how_to_move_it(pushhub: Running) -> None:
-    second_start = subprocess.run(
-        COMMAND, cwd=ROOT, env=pushhub.environment, capture_output=True, text=True, timeout=30, check=False
-    )
+    second_start = start(pushhub.environment)
     port = pushhub.environment["PUSHHUB_HTTP"].rpartition(":")[2]
     assert second_start.returncode == 1
     assert second_start.stdout == ""
@@ -206,14 +200,12 @@ def test_a_second_start_says_which_port_is_taken_and_how_to_move_it(pushhub: Run
 
 def test_a_process_that_dies_is_started_again_and_continues_its_work(pushhub: Running, receiver: Receiver) -> None:
     # Given a subscription and a push worker that is killed
-    pushhub.put("topics/killed", {})
-    config = {"topic": "projects/demo/topics/killed", "pushConfig": {"pushEndpoint": receiver.url}}
-    pushhub.put("subscriptions/killed", config)
+    pushhub.subscribe("killed", receiver.url)
     children = psutil.Process(pushhub.process.pid).children()
     (worker,) = [child for child in children if "push@" in " ".join(child.cmdline())]
     worker.kill()
     # When a message is published meanwhile
-    pushhub.post("topics/killed:publish", {"messages": [{"data": "eA=="}]})
+    pushhub.publish("killed")
     # Then the supervisor starts the worker again, and the message arrives
     receiver.wait(1)
     assert "push worker ended (signal 9): starting it again" in pushhub.printed()
@@ -226,10 +218,8 @@ def test_after_sigterm_another_start_finds_everything(receiver: Receiver) -> Non
         variables = environment(Path(folder))
         receiver.default = 503
         with running(variables, stop_with=signal.SIGTERM) as first:
-            first.put("topics/kept", {})
-            config = {"topic": "projects/demo/topics/kept", "pushConfig": {"pushEndpoint": receiver.url}}
-            first.put("subscriptions/kept", config)
-            first.post("topics/kept:publish", {"messages": [{"data": "eA=="}]})
+            first.subscribe("kept", receiver.url)
+            first.publish("kept")
             receiver.wait(1)
         # When it is started again on the same data and the endpoint works
         receiver.default = 204
@@ -242,7 +232,7 @@ def test_after_sigterm_another_start_finds_everything(receiver: Receiver) -> Non
 
 def test_anonymous_callers_are_refused_on_an_address_that_other_machines_reach(tmp_path: Path) -> None:
     variables = {**environment(tmp_path), "PUSHHUB_HTTP": f"0.0.0.0:{free_port()}", "PUSHHUB_ANONYMOUS": "user:me@here"}
-    refused = subprocess.run(COMMAND, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=30, check=False)
+    refused = start(variables)
     assert refused.returncode == 1
     assert refused.stderr.startswith("PushHub cannot start: PUSHHUB_ANONYMOUS lets callers in without a token")
     assert len(refused.stderr.splitlines()) == 1

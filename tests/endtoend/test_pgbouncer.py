@@ -16,7 +16,7 @@ import requests
 from google.cloud.pubsub_v1 import SubscriberClient
 
 from pushhub.common.databases import SESSION_SETTINGS
-from pushhub.runtime.supervisor import DEVELOPMENT_DEFAULTS
+from pushhub.common.environment import DEVELOPMENT_DEFAULTS
 from tests.endtoend.running import ROOT, Running, environment, running
 from tests.pgbouncer import in_front_of
 from tests.ports import wait_for

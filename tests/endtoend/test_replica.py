@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import requests
 
-from pushhub.runtime.supervisor import DEVELOPMENT_DEFAULTS
+from pushhub.common.environment import DEVELOPMENT_DEFAULTS
 from tests.endtoend.running import ROOT, Running, environment, running
 from tests.pgbouncer import in_front_of
 from tests.ports import wait_for

@@ -19,13 +19,13 @@ import psutil
 import pytest
 
 from deliveries.pipeline import needs
-from pushhub.common.environment import SettingError
+from pushhub.common.environment import SettingError, StartError
 from pushhub.runtime import crew as crews
 from pushhub.runtime import supervisor
-from pushhub.runtime.crew import Crew, StartError
+from pushhub.runtime.crew import Crew
 from pushhub.runtime.forking import Child
 from pushhub.runtime.processes import Process
-from tests.endtoend.running import COMMAND, ROOT, environment
+from tests.endtoend.running import environment, start
 from tests.ports import free_port, wait_for
 
 
@@ -240,15 +240,7 @@ def test_a_data_folder_serves_one_supervisor_at_a_time(tmp_path: Path) -> None:
 
 def test_a_database_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
     url = f"postgresql://nobody@127.0.0.1:{free_port()}/none"
-    process = subprocess.run(
-        COMMAND,
-        env=environment(tmp_path / "data", PUSHHUB_DATABASE_URL=url),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    process = start(environment(tmp_path / "data", PUSHHUB_DATABASE_URL=url))
     assert process.returncode == 1
     assert "PushHub cannot start: the database cannot be used (" in process.stderr
     assert "; PUSHHUB_DATABASE_URL names it" in process.stderr
@@ -259,9 +251,7 @@ def test_a_database_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     file = tmp_path / "data" / "pushhub.sqlite3"
     file.parent.mkdir()
     file.write_text("this is no database" * 100)
-    process = subprocess.run(
-        COMMAND, env=environment(file.parent), cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
-    )
+    process = start(environment(file.parent))
     assert process.returncode == 1
     assert f"PushHub cannot start: the database cannot be used (file is not a database); it is {file}" in process.stderr
 

@@ -14,14 +14,7 @@ from deliveries.telemetry.counting.counter import SegmentCounter
 from deliveries.telemetry.counting.lag import FRESH_SECONDS, LAG_SECONDS, Lag, keeps_up, lag_seconds
 from deliveries.telemetry.counting.rollup import Rollup, only_runner
 from pushhub.runtime import processes
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.clocks import Clock
 
 
 def test_a_rollup_with_nothing_to_count_is_ready(tmp_path: Path) -> None:

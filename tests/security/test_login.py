@@ -10,24 +10,15 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from pushhub.common import throttle
-from pushhub.common.throttle import BUCKETS, WINDOW_SECONDS, LocalCounters, RedisCounters
+from pushhub.common.throttle import BUCKETS, WINDOW_SECONDS, LocalCounters
 from subscriptions.console import login
+from tests.clocks import Clock
 
 pytestmark = [pytest.mark.django_db, pytest.mark.any_database]
 
 PASSWORD = "a password of some length"
 LOGIN = "/admin/login/?next=/admin/"
 NO_REDIS = "unix:///nowhere/redis.sock"
-
-
-class Clock:
-    """A clock that stands still until a test moves it."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -131,25 +122,24 @@ def test_a_window_ends_however_often_it_is_asked_meanwhile() -> None:
     counters = LocalCounters(clock)
     for _ in range(9):
         clock.now += WINDOW_SECONDS / 10
-        [(count, left)] = counters.add([7])
+        count, left = counters.add(7)
     assert (count, round(left)) == (9, WINDOW_SECONDS - 8 * WINDOW_SECONDS // 10)
     clock.now += left
-    assert counters.add([7]) == [(1, WINDOW_SECONDS)]
+    assert counters.add(7) == (1, WINDOW_SECONDS)
 
 
-def test_the_counters_in_redis_are_shared_and_end_by_themselves(redis_url: str) -> None:
-    first, second = RedisCounters(redis_url), RedisCounters(redis_url)
-    assert [first.add([1, 2]), second.add([2])] == [[(1, WINDOW_SECONDS)] * 2, [(2, WINDOW_SECONDS)]]
-    second.forget([2])
-    assert first.add([2])[0][0] == 1
+def test_the_counters_in_redis_end_by_themselves(redis_url: str) -> None:
+    counts = [throttle.add_in_redis(throttle.bucket_of(name)) for name in ("a", "b", "b")]
+    assert counts == [(1, WINDOW_SECONDS), (1, WINDOW_SECONDS), (2, WINDOW_SECONDS)]
+    throttle.attempt_succeeded(["b"])
+    assert throttle.add_in_redis(throttle.bucket_of("b"))[0] == 1
     with redis.Redis.from_url(redis_url) as client:
         assert all(0 < client.ttl(key) <= WINDOW_SECONDS for key in client.keys("pushhub:attempts:*"))
 
 
-def test_there_are_never_more_counters_than_buckets() -> None:
-    seen = {throttle.bucket_of(f"name {number}", secret="s") for number in range(3000)}
+def test_there_are_never_more_counters_than_buckets(settings: Any) -> None:
+    seen = {throttle.bucket_of(f"name {number}") for number in range(3000)}
     assert all(0 <= bucket < BUCKETS for bucket in seen)
     assert len(seen) > 2800, "names rarely meet"
-    assert throttle.bucket_of("a", secret="s") != throttle.bucket_of("a", secret="t"), (
-        "nobody can choose the bucket of another name"
-    )
+    before, settings.SECRET_KEY = throttle.bucket_of("a"), "t"
+    assert throttle.bucket_of("a") != before, "nobody can choose the bucket of another name"

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import base64
 import re
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 import requests
 from celery.events.state import Task
 from django.contrib.auth.models import User
 from django.test import Client
+from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
 
 from pushhub.common.throttle import WINDOW_SECONDS, LocalCounters
 from pushhub.runtime import monitor, monitorguard
+from tests.clocks import Clock
 from tests.flowers import LOGIN
 
 pytestmark = pytest.mark.any_database
@@ -32,16 +34,6 @@ PATHS = [
 ]
 
 
-class Clock:
-    """A clock that stands still until a test moves it."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def guard(clock: Clock | None = None) -> monitorguard.Guard:
     counters = LocalCounters(clock or Clock())
     return monitorguard.Guard(hosts=["127.0.0.1", "flower.example.com"], logins=[LOGIN], counters=counters)
@@ -51,11 +43,16 @@ def basic(login: str) -> str:
     return f"Basic {base64.b64encode(login.encode()).decode()}"
 
 
+def request(host: str = "127.0.0.1:5555", address: str = "192.0.2.1", method: str = "GET", **headers: str) -> Any:
+    fields = {name.replace("_", "-"): value for name, value in headers.items() if value}
+    line = RequestStartLine(method, "/", "HTTP/1.1")
+    made = HTTPServerRequest(start_line=line, headers=HTTPHeaders({**fields, "Host": "a"}))
+    made.headers["Host"], made.remote_ip = host, address
+    return made
+
+
 def asked(flower_guard: monitorguard.Guard, login: str, address: str = "192.0.2.1") -> int:
-    authorization = basic(login) if login else ""
-    return flower_guard.refusal(
-        monitorguard.GuardedRequest(host="127.0.0.1:5555", authorization=authorization, address=address)
-    )
+    return flower_guard.refusal(request(address=address, Authorization=basic(login) if login else ""))
 
 
 def test_wrong_logins_are_bounded_per_address_until_the_window_ends() -> None:
@@ -73,16 +70,14 @@ def test_wrong_logins_are_bounded_per_address_until_the_window_ends() -> None:
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "flower.example.com@evil", "[::1"])
 def test_an_unknown_host_is_refused_whatever_the_login(host: str) -> None:
-    asked = monitorguard.GuardedRequest(host=host, authorization=basic(LOGIN), address="192.0.2.1", session_key="root")
-    assert guard().refusal(asked) == 400
+    assert guard().refusal(request(host, Authorization=basic(LOGIN), Cookie="pushhub_session=root")) == 400
 
 
 @pytest.mark.parametrize(
     "authorization", ["Basic", "Basic !", "Bearer x", "basic " + basic(LOGIN)[6:], basic(LOGIN) + "x"]
 )
 def test_only_the_login_opens_flower(authorization: str) -> None:
-    asked = monitorguard.GuardedRequest(host="flower.example.com", authorization=authorization, address="192.0.2.1")
-    assert guard().refusal(asked) == 401
+    assert guard().refusal(request("flower.example.com", Authorization=authorization)) == 401
 
 
 @pytest.mark.parametrize(
@@ -100,12 +95,10 @@ def test_only_the_login_opens_flower(authorization: str) -> None:
 )
 def test_no_page_of_another_origin_changes_anything(origin: str, fetch_site: str, status: int) -> None:
     """This also holds without a login, as any web page can reach a server on loopback."""
-    asked = monitorguard.GuardedRequest(
-        "127.0.0.1:5555", "127.0.0.1", method="POST", origin=origin, fetch_site=fetch_site
-    )
+    headers = {"Origin": origin, "Sec-Fetch-Site": fetch_site}
     open_guard = monitorguard.Guard(hosts=["127.0.0.1"], logins=[], asks_for_login=False)
-    assert open_guard.refusal(asked) == status
-    assert open_guard.refusal(replace(asked, method="GET")) == 0
+    assert open_guard.refusal(request(method="POST", **headers)) == status
+    assert open_guard.refusal(request(method="GET", **headers)) == 0
 
 
 def test_a_superusers_session_opens_flower_for_as_long_as_it_lasts() -> None:
@@ -114,17 +107,16 @@ def test_a_superusers_session_opens_flower_for_as_long_as_it_lasts() -> None:
     flower_guard = monitorguard.Guard(
         hosts=["127.0.0.1"], logins=[LOGIN], check_session=superusers.__contains__, clock=clock
     )
-    asked = monitorguard.GuardedRequest("127.0.0.1:5555", "192.0.2.1", session_key="root")
-    assert flower_guard.refusal(asked) == 0
-    assert flower_guard.refusal(replace(asked, session_key="ada")) == 401
-    assert flower_guard.refusal(replace(asked, session_key="")) == 401
-    assert flower_guard.refusal(replace(asked, authorization=basic("a:b"))) == 401, (
-        "a wrong login is refused all the same"
-    )
+    root = request(Cookie="pushhub_session=root")
+    assert flower_guard.refusal(root) == 0
+    for refused in (request(Cookie="pushhub_session=ada"), request(Cookie="pushhub_session="), request()):
+        assert flower_guard.refusal(refused) == 401
+    wrong = request(Cookie="pushhub_session=root", Authorization=basic("a:b"))
+    assert flower_guard.refusal(wrong) == 401, "a wrong login is refused all the same"
     superusers.clear()
-    assert flower_guard.refusal(asked) == 0
+    assert flower_guard.refusal(root) == 0
     clock.now += monitorguard.SESSION_SECONDS
-    assert flower_guard.refusal(asked) == 401
+    assert flower_guard.refusal(root) == 401
 
 
 @pytest.mark.django_db(transaction=True)

@@ -23,8 +23,8 @@ from deliveries.push.results.returning import settlement_of
 from deliveries.push.results.storing import store_results, write_results
 from deliveries.push.sending.delivery import Batch, PushDelivery
 from deliveries.rules.outcome import Reason, Verdict
-from pushhub.common.background import IDLE_SECONDS, BackgroundThread
-from pushhub.common.jobs import LAST_PAUSE_SECONDS, Stopped, repeat_in_outages
+from pushhub.common.background import IDLE_SECONDS, LAST_PAUSE_SECONDS, BackgroundThread
+from pushhub.common.jobs import Stopped, repeat_in_outages
 
 if TYPE_CHECKING:
     from deliveries.push.worker import PushWorker

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from django.db import connections
 
@@ -25,23 +25,12 @@ class Admission:
     """The threads of a web server."""
 
     def __init__(self, threads: int) -> None:
+        bounds: dict[str, Any] = {"most_waiting": MOST_WAITING, "wait_seconds": WAIT_SECONDS}
+        most = max(threads * 3 // 4, 1)
         self._requests = TenantPool(
-            "web",
-            threads,
-            most=max(threads * 3 // 4, 1),
-            most_waiting=MOST_WAITING,
-            wait_seconds=WAIT_SECONDS,
-            most_aside=MOST_ASIDE,
-            at_end=connections.close_all,
+            "web", threads, most=most, most_aside=MOST_ASIDE, at_end=connections.close_all, **bounds
         )
-        self._monitoring = TenantPool(
-            "monitoring",
-            1,
-            most=1,
-            most_waiting=MOST_WAITING,
-            wait_seconds=WAIT_SECONDS,
-            at_end=connections.close_all,
-        )
+        self._monitoring = TenantPool("monitoring", 1, most=1, at_end=connections.close_all, **bounds)
 
     def __enter__(self) -> Self:
         return self

@@ -13,7 +13,7 @@ import orjson
 
 from pushhub.common.background import threads_stuck
 from pushhub.common.errors import ResourceExhausted
-from pushhub.runtime.httpserver.limits import client_of
+from pushhub.common.peers import client_of
 from pushhub.runtime.httpserver.reading import (
     MIN_BYTES_PER_SECOND,
     NEVER,
@@ -112,7 +112,6 @@ class HttpConnection(RequestReader):
         self._refuse(429, orjson.dumps(error_body(error)).decode(), content_type="application/json; charset=UTF-8")
 
     def _is_answered_directly(self, request: Request) -> bool:
-        """Return whether the server's direct path takes the request."""
         direct = self._server.direct
         respond = partial(self._respond_directly, request)
         return (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +26,6 @@ class Limits:
 
 
 def read_limits() -> Limits:
-    """Return the limits of the settings."""
     return Limits(
         head_seconds=settings.HEAD_SECONDS,
         body_seconds=settings.BODY_SECONDS,
@@ -35,14 +33,6 @@ def read_limits() -> Limits:
         connections=settings.CLIENT_CONNECTIONS,
         is_behind_proxy=settings.BEHIND_PROXY,
     )
-
-
-def client_of(address: str) -> str:
-    """Return what counts as one client: an IPv4 address, or the /64 network of an IPv6 address."""
-    if ":" not in address:
-        return address
-    v6 = ipaddress.IPv6Address(address.partition("%")[0])
-    return str(v6.ipv4_mapped or ipaddress.IPv6Network((v6, 64), strict=False))
 
 
 class Connections:

@@ -6,15 +6,16 @@ import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import httptools
 from django.core.signing import BadSignature
 
 from pushhub.common.errors import ResourceExhausted
-from pushhub.common.peers import last_forwarded
+from pushhub.common.peers import client_of, last_forwarded
 from pushhub.runtime.httpserver import forwarding
-from pushhub.runtime.httpserver.limits import Reservation, client_of
+from pushhub.runtime.httpserver.limits import Reservation
 from pushhub.runtime.httpserver.requests import (
     BODY_BYTES,
     HEAD_BYTES,
@@ -42,7 +43,11 @@ NEVER = float("inf")
 
 
 class RequestReader(asyncio.Protocol):
-    """Reads requests, and has what a connection knows. HttpConnection answers them."""
+    """Reads requests, and has what a connection knows. HttpConnection answers them, and has these three methods."""
+
+    _answer: Callable[[Request], None]
+    _refuse: Callable[[int, str], None]
+    _refuse_exhausted: Callable[[ResourceExhausted], None]
 
     def __init__(self, server: HttpServer, loop: asyncio.AbstractEventLoop) -> None:
         self._server = server
@@ -76,18 +81,6 @@ class RequestReader(asyncio.Protocol):
         self._written = 0
         #: When the server ends the connection, by the monotonic clock.
         self.deadline = NEVER
-
-    def _answer(self, request: Request) -> None:
-        """Answer a request, of which all was read."""
-        raise NotImplementedError
-
-    def _refuse(self, status: int, reason: str, content_type: str = "text/plain") -> None:
-        """Send an error without the application, and end the connection."""
-        raise NotImplementedError
-
-    def _refuse_exhausted(self, error: ResourceExhausted) -> None:
-        """Do as `_refuse`, with the API's form of the error."""
-        raise NotImplementedError
 
     # Called by the transport
 

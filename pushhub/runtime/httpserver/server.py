@@ -61,7 +61,6 @@ class HttpServer:
         self._server: asyncio.Server | None = None
 
     async def start(self, listening: socket.socket) -> None:
-        """Accept the connections of this socket."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: HttpConnection(self, loop), sock=listening, backlog=BACKLOG)
         self._sweeping = asyncio.create_task(self._sweep())

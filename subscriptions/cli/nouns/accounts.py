@@ -9,7 +9,7 @@ from pushhub.common.stores import created_file
 from subscriptions.cli.client import Client, Fields
 from subscriptions.cli.errors import CliError
 from subscriptions.cli.policies import policy_verbs
-from subscriptions.cli.resources import LIMIT, describe_by
+from subscriptions.cli.resources import LIMIT, call_one, describe_by
 from subscriptions.cli.verbs import Options, Result, Verb, flag, mask_of
 
 ACCOUNT = flag("account", "the account's email, or its unique id", metavar="IAM_ACCOUNT")
@@ -37,24 +37,9 @@ def update(client: Client, options: Options) -> Result:
     return Result(account, note=f"Updated service account [{options['account']}].")
 
 
-def delete(client: Client, options: Options) -> Result:
-    client.call("DELETE", account_name(options))
-    return Result(note=f"Deleted service account [{options['account']}].")
-
-
 def list_all(client: Client, options: Options) -> Result:
     accounts = client.pages(f"projects/{options['project']}/serviceAccounts", "accounts", limit=options["limit"])
     return Result(accounts, columns=("displayName", "email", "disabled"))
-
-
-def enable(client: Client, options: Options) -> Result:
-    client.call("POST", f"{account_name(options)}:enable")
-    return Result(note=f"Enabled service account [{options['account']}].")
-
-
-def disable(client: Client, options: Options) -> Result:
-    client.call("POST", f"{account_name(options)}:disable")
-    return Result(note=f"Disabled service account [{options['account']}].")
 
 
 def create_key(client: Client, options: Options) -> Result:
@@ -83,19 +68,27 @@ def delete_key(client: Client, options: Options) -> Result:
 
 
 VERBS = {
-    "create": Verb("create an account", create, (flag("name", "6 to 30 letters, digits and hyphens"), *TEXTS)),
-    "update": Verb("change its display name or description", update, (ACCOUNT, *TEXTS)),
-    "delete": Verb("delete an account", delete, (ACCOUNT,)),
-    "describe": Verb("show an account", describe_by(account_name), (ACCOUNT,)),
-    "list": Verb("show a project's accounts", list_all, (LIMIT,)),
-    "enable": Verb("enable an account again", enable, (ACCOUNT,)),
-    "disable": Verb("disable an account: it gets no more tokens", disable, (ACCOUNT,)),
+    "create": Verb("create an account", create, flag("name", "6 to 30 letters, digits and hyphens"), *TEXTS),
+    "update": Verb("change its display name or description", update, ACCOUNT, *TEXTS),
+    "delete": call_one("delete an account", account_name, "DELETE", "Deleted service account [{account}].", ACCOUNT),
+    "describe": Verb("show an account", describe_by(account_name), ACCOUNT),
+    "list": Verb("show a project's accounts", list_all, LIMIT),
+    "enable": call_one(
+        "enable an account again", account_name, "POST :enable", "Enabled service account [{account}].", ACCOUNT
+    ),
+    "disable": call_one(
+        "disable an account: it gets no more tokens",
+        account_name,
+        "POST :disable",
+        "Disabled service account [{account}].",
+        ACCOUNT,
+    ),
     **policy_verbs(ACCOUNT, account_name, read="POST"),
 }
 KEY_VERBS = {
     "create": Verb(
-        "create a key and write its key file", create_key, (flag("output_file", "must not exist"), OF_ACCOUNT)
+        "create a key and write its key file", create_key, flag("output_file", "must not exist"), OF_ACCOUNT
     ),
-    "list": Verb("show an account's keys", list_keys, (OF_ACCOUNT,)),
-    "delete": Verb("delete a key", delete_key, (flag("key", "the key's id"), OF_ACCOUNT)),
+    "list": Verb("show an account's keys", list_keys, OF_ACCOUNT),
+    "delete": Verb("delete a key", delete_key, flag("key", "the key's id"), OF_ACCOUNT),
 }

@@ -74,7 +74,7 @@ MOVE = (
     ),
 )
 VERBS = {
-    "list": Verb("show a subscription's dead letters, the oldest first", list_all, (SUBSCRIPTION, LIMIT)),
-    "redrive": Verb("publish dead letters to the subscription again", redrive, MOVE),
-    "discard": Verb("acknowledge dead letters and forget them", discard, MOVE),
+    "list": Verb("show a subscription's dead letters, the oldest first", list_all, SUBSCRIPTION, LIMIT),
+    "redrive": Verb("publish dead letters to the subscription again", redrive, *MOVE),
+    "discard": Verb("acknowledge dead letters and forget them", discard, *MOVE),
 }

@@ -47,25 +47,21 @@ VERBS = {
     "validate": Verb(
         "check a message transform",
         validate,
-        (
-            flag(
-                "--message-transform-file",
-                "a file in JSON or YAML with one message transform",
-                required=True,
-                metavar="FILE",
-            ),
+        flag(
+            "--message-transform-file",
+            "a file in JSON or YAML with one message transform",
+            required=True,
+            metavar="FILE",
         ),
     ),
     "test": Verb(
         "show what message transforms make of a message",
         test,
-        (
-            flag("--message", "the text"),
-            flag("--attribute", "attributes: a=b,c=d", type=pairs, metavar="KEY=VALUE,..."),
-            FILE,
-            flag("--subscription", "the subscription whose transforms are tried", metavar="SUBSCRIPTION"),
-            flag("--topic", "the topic whose transforms are tried", metavar="TOPIC"),
-            flag("--topic-project", "the project of --topic", metavar="PROJECT"),
-        ),
+        flag("--message", "the text"),
+        flag("--attribute", "attributes: a=b,c=d", type=pairs, metavar="KEY=VALUE,..."),
+        FILE,
+        flag("--subscription", "the subscription whose transforms are tried", metavar="SUBSCRIPTION"),
+        flag("--topic", "the topic whose transforms are tried", metavar="TOPIC"),
+        flag("--topic-project", "the project of --topic", metavar="PROJECT"),
     ),
 }

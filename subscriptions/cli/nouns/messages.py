@@ -78,7 +78,7 @@ NAMED = (
     flag("--subscription", "the subscription that they wait for", required=True),
 )
 VERBS = {
-    "describe": Verb("show a message's way to each subscription, also after the ack", describe, (MESSAGE,)),
-    "dead-letter": Verb("send waiting messages to the dead-letter topic now", dead_letter, NAMED),
-    "skip": Verb("drop waiting messages of a subscription", skip, NAMED),
+    "describe": Verb("show a message's way to each subscription, also after the ack", describe, MESSAGE),
+    "dead-letter": Verb("send waiting messages to the dead-letter topic now", dead_letter, *NAMED),
+    "skip": Verb("drop waiting messages of a subscription", skip, *NAMED),
 }

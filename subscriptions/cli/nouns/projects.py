@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from subscriptions.cli.client import Client
 from subscriptions.cli.policies import policy_verbs
-from subscriptions.cli.resources import LIMIT, describe_by
+from subscriptions.cli.resources import LIMIT, call_one, describe_by
 from subscriptions.cli.verbs import Options, Result, Verb, check_either, flag
 
 PROJECT = flag("project_id", "the project's id or number", metavar="PROJECT_ID")
@@ -32,21 +32,11 @@ def list_all(client: Client, options: Options) -> Result:
     return Result(projects, columns=("projectId", "name", "projectNumber"), form="table")
 
 
-def delete(client: Client, options: Options) -> Result:
-    client.call("DELETE", project_name(options))
-    return Result(note=f"Deleted [{project_name(options)}].")
-
-
-def undelete(client: Client, options: Options) -> Result:
-    client.call("POST", f"{project_name(options)}:undelete")
-    return Result(note=f"Restored [{project_name(options)}].")
-
-
 VERBS = {
-    "create": Verb("create a project", create, (PROJECT, NAME, ORGANIZATION, FOLDER)),
-    "describe": Verb("show a project", describe_by(project_name), (PROJECT,)),
-    "list": Verb("show the projects that you may see", list_all, (LIMIT,)),
-    "delete": Verb("mark a project as deleted", delete, (PROJECT,)),
-    "undelete": Verb("undelete a project", undelete, (PROJECT,)),
+    "create": Verb("create a project", create, PROJECT, NAME, ORGANIZATION, FOLDER),
+    "describe": Verb("show a project", describe_by(project_name), PROJECT),
+    "list": Verb("show the projects that you may see", list_all, LIMIT),
+    "delete": call_one("mark a project as deleted", project_name, "DELETE", "Deleted [{name}].", PROJECT),
+    "undelete": call_one("undelete a project", project_name, "POST :undelete", "Restored [{name}].", PROJECT),
     **policy_verbs(PROJECT, project_name, read="POST"),
 }

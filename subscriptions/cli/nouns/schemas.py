@@ -9,7 +9,7 @@ from typing import Any
 from subscriptions.cli.client import Client
 from subscriptions.cli.errors import CliError
 from subscriptions.cli.policies import policy_verbs
-from subscriptions.cli.resources import LIMIT, delete_each, describe_by, list_all, name_by
+from subscriptions.cli.resources import LIMIT, call_one, delete_each, describe_by, list_all, name_by
 from subscriptions.cli.values import full_name, project_name
 from subscriptions.cli.verbs import Flag, Options, Result, Verb, flag
 
@@ -65,12 +65,6 @@ def rollback(client: Client, options: Options) -> Result:
     return Result(schema, note=f"Rolled back schema [{name}].")
 
 
-def delete_revision(client: Client, options: Options) -> Result:
-    name = schema_name(options)
-    client.call("DELETE", f"{name}:deleteRevision")
-    return Result(note=f"Deleted revision [{name}].")
-
-
 def list_revisions(client: Client, options: Options) -> Result:
     rows = client.pages(f"{schema_name(options)}:listRevisions", "schemas", limit=options["limit"])
     return Result(rows, columns=("name", "revisionId", "revisionCreateTime"))
@@ -100,29 +94,30 @@ def validate_message(client: Client, options: Options) -> Result:
 
 
 VERBS = {
-    "create": Verb("create a schema", create, (SCHEMA, *_definition())),
-    "commit": Verb("add a revision", commit, (SCHEMA, *_definition())),
+    "create": Verb("create a schema", create, SCHEMA, *_definition()),
+    "commit": Verb("add a revision", commit, SCHEMA, *_definition()),
     "rollback": Verb(
         "add a revision like an earlier one",
         rollback,
-        (SCHEMA, flag("--revision-id", "the earlier revision", required=True)),
+        SCHEMA,
+        flag("--revision-id", "the earlier revision", required=True),
     ),
-    "delete": Verb("delete schemas with all their revisions", delete_each("schemas"), (SCHEMAS,)),
-    "delete-revision": Verb("delete one revision", delete_revision, (SCHEMA,)),
-    "describe": Verb("show a schema", describe_by(schema_name), (SCHEMA,)),
+    "delete": Verb("delete schemas with all their revisions", delete_each("schemas"), SCHEMAS),
+    "delete-revision": call_one(
+        "delete one revision", schema_name, "DELETE :deleteRevision", "Deleted revision [{name}].", SCHEMA
+    ),
+    "describe": Verb("show a schema", describe_by(schema_name), SCHEMA),
     "list": list_all("schemas", ("name", "type", "revisionId")),
-    "list-revisions": Verb("show the revisions of a schema", list_revisions, (SCHEMA, LIMIT)),
-    "validate-schema": Verb("check a definition", validate_schema, _definition()),
+    "list-revisions": Verb("show the revisions of a schema", list_revisions, SCHEMA, LIMIT),
+    "validate-schema": Verb("check a definition", validate_schema, *_definition()),
     "validate-message": Verb(
         "check a message against a schema",
         validate_message,
-        (
-            flag("--message", "the message itself"),
-            flag("--message-file", "a file with the message", metavar="FILE"),
-            flag("--message-encoding", "json or binary", choices=ENCODINGS, default="json"),
-            flag("--schema-name", "a schema that exists; without it, give a definition"),
-            *_definition(required=False),
-        ),
+        flag("--message", "the message itself"),
+        flag("--message-file", "a file with the message", metavar="FILE"),
+        flag("--message-encoding", "json or binary", choices=ENCODINGS, default="json"),
+        flag("--schema-name", "a schema that exists; without it, give a definition"),
+        *_definition(required=False),
     ),
     **policy_verbs(SCHEMA, schema_name),
 }

@@ -30,16 +30,14 @@ VERBS = {
     "create": Verb(
         "create a snapshot of a subscription's backlog",
         create,
-        (
-            SNAPSHOT,
-            flag("--subscription", "the subscription with the backlog", required=True),
-            flag("--subscription-project", "the project of --subscription", metavar="PROJECT"),
-            *labels.ON_CREATE,
-        ),
+        SNAPSHOT,
+        flag("--subscription", "the subscription with the backlog", required=True),
+        flag("--subscription-project", "the project of --subscription", metavar="PROJECT"),
+        *labels.ON_CREATE,
     ),
-    "update": Verb("change its labels", update, (SNAPSHOT, *labels.ON_UPDATE)),
-    "delete": Verb("delete snapshots", delete_each("snapshots"), (SNAPSHOTS,)),
-    "describe": Verb("show a snapshot", describe_by(snapshot_name), (SNAPSHOT,)),
+    "update": Verb("change its labels", update, SNAPSHOT, *labels.ON_UPDATE),
+    "delete": Verb("delete snapshots", delete_each("snapshots"), SNAPSHOTS),
+    "describe": Verb("show a snapshot", describe_by(snapshot_name), SNAPSHOT),
     "list": list_all("snapshots", ("name", "topic", "expireTime")),
     **policy_verbs(SNAPSHOT, snapshot_name),
 }

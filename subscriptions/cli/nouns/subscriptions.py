@@ -72,7 +72,6 @@ subscription_name, topic_name, snapshot_name = map(name_by, ("subscription", "to
 
 
 def push_config(options: Options) -> dict[str, Any]:
-    """Return the PushConfig that the flags set."""
     check_needs(options, "--push-endpoint", PUSH[1:], why=": the --push flags make a whole push configuration")
     if options["push_no_wrapper_write_metadata"]:
         check_needs(options, "--push-no-wrapper", [WRITE_METADATA])
@@ -156,7 +155,6 @@ def diagnose(client: Client, options: Options) -> Result:
 
 
 def _diagnose_all(client: Client, options: Options) -> Result:
-    """Diagnose each subscription of the project."""
     rows = client.pages(f"projects/{options['project']}/subscriptions", "subscriptions")
     body = {"sendProbe": options["send_probe"]}
     answers = [client.call("POST", f"{row['name']}:diagnose", body) for row in rows]
@@ -240,79 +238,71 @@ def seek(client: Client, options: Options) -> Result:
 
 NAMED_TOPIC = flag("--topic", "the current topic, which can't change", metavar="TOPIC")
 VERBS = {
-    "create": Verb("create subscriptions", create, (SUBSCRIPTIONS, *ON_CREATE, *PUSH, *SETTINGS, *labels.ON_CREATE)),
+    "create": Verb("create subscriptions", create, SUBSCRIPTIONS, *ON_CREATE, *PUSH, *SETTINGS, *labels.ON_CREATE),
     "update": Verb(
         "change a subscription",
         update,
-        (
-            SUBSCRIPTION,
-            NAMED_TOPIC,
-            switch("--enable-exactly-once-delivery", "for pull subscriptions"),
-            *PUSH,
-            *SETTINGS,
-            *CLEAR,
-            *labels.ON_UPDATE,
-        ),
+        SUBSCRIPTION,
+        NAMED_TOPIC,
+        switch("--enable-exactly-once-delivery", "for pull subscriptions"),
+        *PUSH,
+        *SETTINGS,
+        *CLEAR,
+        *labels.ON_UPDATE,
     ),
     "modify-push-config": Verb(
-        "push to another endpoint; without one, change to pull", modify_push_config, (SUBSCRIPTION, NAMED_TOPIC, *PUSH)
+        "push to another endpoint; without one, change to pull", modify_push_config, SUBSCRIPTION, NAMED_TOPIC, *PUSH
     ),
-    "delete": Verb("delete subscriptions and their backlogs", delete_each("subscriptions"), (SUBSCRIPTIONS,)),
+    "delete": Verb("delete subscriptions and their backlogs", delete_each("subscriptions"), SUBSCRIPTIONS),
     "describe": Verb(
         "show a subscription",
         describe,
-        (
-            SUBSCRIPTION,
-            flag(
-                "--watch",
-                "look every so many seconds (2) why its messages wait, until Ctrl-C",
-                nargs="?",
-                const=2,
-                type=count,
-                metavar="SECONDS",
-            ),
+        SUBSCRIPTION,
+        flag(
+            "--watch",
+            "look every so many seconds (2) why its messages wait, until Ctrl-C",
+            nargs="?",
+            const=2,
+            type=count,
+            metavar="SECONDS",
         ),
     ),
     "pause": Verb(
         "stop pushing; messages wait, and the push configuration is kept",
-        call_each("subscriptions", "pause", "Paused subscription"),
-        (SUBSCRIPTIONS,),
+        call_each("subscriptions", "Paused subscription", verb=":pause"),
+        SUBSCRIPTIONS,
     ),
-    "resume": Verb("push again", call_each("subscriptions", "resume", "Resumed subscription"), (SUBSCRIPTIONS,)),
+    "resume": Verb("push again", call_each("subscriptions", "Resumed subscription", verb=":resume"), SUBSCRIPTIONS),
     "diagnose": Verb(
         "find out why messages are not delivered",
         diagnose,
-        (
-            flag("subscription", "an id such as worker, or projects/shop/subscriptions/worker", nargs="?"),
-            flag("--all", "each subscription of the project", action="store_true"),
-            flag("--send-probe", "send a message without data to the endpoint", action="store_true"),
-        ),
+        flag("subscription", "an id such as worker, or projects/shop/subscriptions/worker", nargs="?"),
+        flag("--all", "each subscription of the project", action="store_true"),
+        flag("--send-probe", "send a message without data to the endpoint", action="store_true"),
     ),
     "list": list_all("subscriptions", ("name", "topic", "pushConfig.pushEndpoint")),
     "pull": Verb(
         "pull messages",
         pull,
-        (
-            SUBSCRIPTION,
-            flag("--auto-ack", "acknowledge them at once", action="store_true"),
-            flag("--limit", "the maximum number of messages (default: 1)", type=count, default=1),
-        ),
+        SUBSCRIPTION,
+        flag("--auto-ack", "acknowledge them at once", action="store_true"),
+        flag("--limit", "the maximum number of messages (default: 1)", type=count, default=1),
     ),
-    "ack": Verb("acknowledge messages", ack, (SUBSCRIPTION, ACK_IDS)),
+    "ack": Verb("acknowledge messages", ack, SUBSCRIPTION, ACK_IDS),
     "modify-message-ack-deadline": Verb(
         "change the ack deadline of messages; 0 returns them",
         modify_ack_deadline,
-        (SUBSCRIPTION, ACK_IDS, flag("--ack-deadline", "seconds", type=seconds, required=True)),
+        SUBSCRIPTION,
+        ACK_IDS,
+        flag("--ack-deadline", "seconds", type=seconds, required=True),
     ),
     "seek": Verb(
         "seek to a time or to a snapshot",
         seek,
-        (
-            SUBSCRIPTION,
-            flag("--time", "2026-11-21T12:00:00Z"),
-            flag("--snapshot", "an id, or a full name"),
-            flag("--snapshot-project", "the project of --snapshot", metavar="PROJECT"),
-        ),
+        SUBSCRIPTION,
+        flag("--time", "2026-11-21T12:00:00Z"),
+        flag("--snapshot", "an id, or a full name"),
+        flag("--snapshot-project", "the project of --snapshot", metavar="PROJECT"),
     ),
     **policy_verbs(SUBSCRIPTION, subscription_name),
 }

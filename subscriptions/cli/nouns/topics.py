@@ -50,7 +50,6 @@ topic_name, schema_name = name_by("topic"), name_by("schema")
 
 
 def fields_of(options: Options) -> dict[str, Any]:
-    """Return the fields of a topic that the flags set."""
     check_needs(options, "--schema", SCHEMA_SETTINGS)
     settings = {
         "encoding": options["message_encoding"],
@@ -103,22 +102,20 @@ def detach(client: Client, options: Options) -> Result:
 
 
 VERBS = {
-    "create": Verb("create topics", create, (TOPICS, *labels.ON_CREATE, *SETTINGS)),
-    "update": Verb("change a topic", update, (TOPIC, *labels.ON_UPDATE, *SETTINGS, *CLEAR)),
-    "delete": Verb("delete topics, but not their subscriptions", delete_each("topics"), (TOPICS,)),
-    "describe": Verb("show a topic", describe_by(topic_name), (TOPIC,)),
+    "create": Verb("create topics", create, TOPICS, *labels.ON_CREATE, *SETTINGS),
+    "update": Verb("change a topic", update, TOPIC, *labels.ON_UPDATE, *SETTINGS, *CLEAR),
+    "delete": Verb("delete topics, but not their subscriptions", delete_each("topics"), TOPICS),
+    "describe": Verb("show a topic", describe_by(topic_name), TOPIC),
     "list": list_all("topics"),
-    "list-subscriptions": Verb("show the names of a topic's subscriptions", list_subscriptions, (TOPIC, LIMIT)),
+    "list-subscriptions": Verb("show the names of a topic's subscriptions", list_subscriptions, TOPIC, LIMIT),
     "publish": Verb(
         "publish one message",
         publish,
-        (
-            TOPIC,
-            flag("--message", "the text; - reads it from standard input"),
-            flag("--attribute", "attributes: a=b,c=d", type=pairs, metavar="KEY=VALUE,..."),
-            flag("--ordering-key", "messages of a key are delivered in order"),
-        ),
+        TOPIC,
+        flag("--message", "the text; - reads it from standard input"),
+        flag("--attribute", "attributes: a=b,c=d", type=pairs, metavar="KEY=VALUE,..."),
+        flag("--ordering-key", "messages of a key are delivered in order"),
     ),
-    "detach-subscription": Verb("detach a subscription from its topic", detach, (SUBSCRIPTION,)),
+    "detach-subscription": Verb("detach a subscription from its topic", detach, SUBSCRIPTION),
     **policy_verbs(TOPIC, topic_name),
 }

@@ -11,7 +11,6 @@ import pytest
 
 from subscriptions.cli.client import Fields
 from subscriptions.cli.errors import CliError
-from subscriptions.cli.main import candidates
 from subscriptions.cli.nouns.dead_letters import BATCH, VERBS
 from subscriptions.cli.program import add_parsers
 from subscriptions.cli.verbs import Result
@@ -137,9 +136,3 @@ def test_discard_goes_on_after_a_yes_with_quiet_and_in_scripts(
 def test_redrive_never_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal(""))
     assert run(Letters(), "redrive", "worker", "--all").note
-
-
-def test_the_words_and_flags_of_dead_letters_complete() -> None:
-    assert candidates(["dead"]) == ["dead-letters"]
-    assert candidates(["dead-letters", ""]) == ["list", "redrive", "discard"]
-    assert candidates(["dead-letters", "discard", "worker", "--a"]) == ["--access-token-file", "--all"]

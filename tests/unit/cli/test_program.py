@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -222,6 +223,9 @@ def test_a_flag_for_pushes_without_an_endpoint_is_refused(flag: str) -> None:
         (["subscriptions", "diagnose", "wor"], []),
         (["nothing", ""], []),
         (["emulator", ""], []),
+        (["dead"], ["dead-letters"]),
+        (["dead-letters", ""], ["list", "redrive", "discard"]),
+        (["dead-letters", "discard", "worker", "--a"], ["--access-token-file", "--all"]),
     ],
 )
 def test_completion(words: list[str], expected: list[str]) -> None:
@@ -330,6 +334,12 @@ def test_a_program_loads_nothing_that_it_does_not_need(words: str, absent: str, 
             ["topics", "create", "t", "--mesage-encoding=json"],
             "pushhub topics create: unknown arguments: --mesage-encoding=json: did you mean --message-encoding?",
         ),
+        (["pubsub", "topics", "create"], "pushhub pubsub topics create: the following arguments are required: topic"),
+        (["pubsub", "subscriptions", "create", "worker"], "the following arguments are required: --topic"),
+        (["subscriptions", "create", "s", "--topic=t", "--ack-deadline=soon"], "argument --ack-deadline: 'soon': give"),
+        (["pubsub", "nonsense"], "unknown word 'nonsense'"),
+        (["topics", "create", "orders", "--labels=nonsense"], "argument --labels: 'nonsense': give key=value"),
+        (["subscriptions", "describe", "s", "--watch=nan"], "argument --watch: 'nan': give a whole number from 1 on"),
     ],
 )
 def test_a_mistake_gets_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -338,7 +348,7 @@ def test_a_mistake_gets_one_line(words: list[str], said: str, capsys: pytest.Cap
     error = capsys.readouterr().err
     assert exit_.value.code == 2
     assert said in error
-    assert error.count("\n") == 1
+    assert re.fullmatch(r"pushhub .*: .+ --help says more\)\n", error)
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from pushhub.common.expiring import ExpiringCache
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.clocks import Clock
 
 
 def test_a_value_expires_after_the_cache_time() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     cache: ExpiringCache[str, int] = ExpiringCache(seconds=1.0, max_entries=10, clock=clock)
     cache.put("a", 1)
 
@@ -24,7 +18,7 @@ def test_a_value_expires_after_the_cache_time() -> None:
 
 
 def test_a_value_can_expire_sooner_and_never_later() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     cache: ExpiringCache[str, int] = ExpiringCache(seconds=1.0, max_entries=10, clock=clock)
     cache.put("sooner", 1, at_most_seconds=0.5)
     cache.put("not later", 2, at_most_seconds=60)

@@ -12,16 +12,8 @@ from pushhub.common import background
 from pushhub.common import jobs as module
 from pushhub.common.background import oldest_job_seconds
 from pushhub.common.jobs import Jobs
+from tests.clocks import Clock
 from tests.ports import wait_for
-
-
-class Clock:
-    """A clock that stands still until a test moves it."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Gate:
@@ -40,7 +32,7 @@ class Gate:
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(0.0)
 
 
 @pytest.fixture

@@ -94,7 +94,7 @@ def test_an_outage_has_one_line_a_minute_for_each_cause_with_a_count() -> None:
     row = orjson.loads(line)
     assert row["message"] == (
         "Redis cannot be reached: it is tried again (ConnectionError: no route); "
-        "100 more lines like this in the last 60 s"
+        "100 more lines like this since the last one"
     )
     assert (row["level"], row["event"], row["cause"]) == ("WARNING", "outage", "Redis cannot be reached")
     assert row["more"] == 100

@@ -16,8 +16,8 @@ def test_a_short_form_lists_a_project_its_topics_and_their_subscriptions() -> No
         projects=[("--project", "demo,orders:billing:mail,returns"), ("--project", "example.com:empty")], path=None
     )
     assert resources.projects == ["demo", "example.com:empty"]
-    assert resources.topics == {ORDERS: {}, "projects/demo/topics/returns": {}}
-    assert resources.subscriptions == {
+    assert resources.bodies["topics"] == {ORDERS: {}, "projects/demo/topics/returns": {}}
+    assert resources.bodies["subscriptions"] == {
         "projects/demo/subscriptions/billing": {"topic": ORDERS},
         "projects/demo/subscriptions/mail": {"topic": ORDERS},
     }
@@ -44,10 +44,10 @@ def test_a_file_has_the_bodies_of_rest_and_may_shorten_names_of_its_project(tmp_
     )
     resources = read_resources(projects=[], path=path)
     assert resources.projects == ["demo"]
-    assert resources.service_accounts == {"projects/demo/serviceAccounts/pusher": {"displayName": "Pushes"}}
-    assert resources.topics == {ORDERS: {"labels": {"team": "shop"}}, "projects/demo/topics/dead": {}}
+    assert resources.bodies["serviceAccounts"] == {"projects/demo/serviceAccounts/pusher": {"displayName": "Pushes"}}
+    assert resources.bodies["topics"] == {ORDERS: {"labels": {"team": "shop"}}, "projects/demo/topics/dead": {}}
     policy = {"deadLetterTopic": "projects/demo/topics/dead", "maxDeliveryAttempts": 5}
-    assert resources.subscriptions == {
+    assert resources.bodies["subscriptions"] == {
         "projects/demo/subscriptions/billing": {"topic": ORDERS, "ackDeadlineSeconds": 20, "deadLetterPolicy": policy},
         "projects/demo/subscriptions/foreign": {"topic": "projects/other/topics/news"},
     }

@@ -6,21 +6,25 @@ import asyncio
 import socket
 import struct
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 
+from pushhub.common.peers import client_of
 from pushhub.common.servers import listen
 from pushhub.runtime.httpserver import admission, reading, requests
 from pushhub.runtime.httpserver import connection as connections
 from pushhub.runtime.httpserver import server as servers
 from pushhub.runtime.httpserver.admission import Admission
-from pushhub.runtime.httpserver.limits import ByteBudget, Connections, Limits, Reservation, client_of
+from pushhub.runtime.httpserver.limits import ByteBudget, Connections, Limits, Reservation
 from pushhub.runtime.httpserver.responses import Direct
 from pushhub.runtime.httpserver.server import Application, HttpServer
+from tests.httpforms import CHUNKED, ENDLESS, FORMS, TOO_LARGE
+from tests.integration.client.push_client import on_uvloop
 
 LIMITS = Limits(head_seconds=30, body_seconds=30, idle_seconds=30, connections=0)
 Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -34,21 +38,44 @@ def echo(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterabl
     return [body]
 
 
+class Waiting:
+    """Answers as `echo` does, once a test says so."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        self.begun.set()
+        assert self.go_on.wait(60)
+        return echo(environ, start_response)
+
+
+class Server(HttpServer):
+    """A server that knows its clients, whose connections end before it stops."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def connect(self) -> Client:
+        reader, writer = await asyncio.open_connection(*self.address, limit=2**20)
+        self.writers.append(writer)
+        return reader, writer
+
+
 @asynccontextmanager
 async def serving(
     application: Application, *, limits: Limits = LIMITS, threads: int = 1, direct: Direct | None = None
-) -> AsyncIterator[HttpServer]:
+) -> AsyncIterator[Server]:
     with Admission(threads) as threads_shared:
-        server = HttpServer(application, admission=threads_shared, limits=limits, files=1000, direct=direct)
+        server = Server(application, admission=threads_shared, limits=limits, files=1000, direct=direct)
         await server.start(listen(("127.0.0.1", 0)))
         try:
             yield server
         finally:
+            for writer in server.writers:
+                writer.close()
             await server.stop(seconds=5, linger_seconds=0)
-
-
-async def connected(server: HttpServer) -> Client:
-    return await asyncio.open_connection(*server.address, limit=2**20)
 
 
 async def answered(client: Client, *, has_body: bool = True) -> tuple[int, dict[str, str], bytes]:
@@ -59,27 +86,17 @@ async def answered(client: Client, *, has_body: bool = True) -> tuple[int, dict[
     return int(lines[0].split()[1]), headers, body
 
 
-def run(test: Callable[[HttpServer], Awaitable[None]], application: Application = echo, **options: Any) -> None:
-    async def main() -> None:
-        async with serving(application, **options) as server, asyncio.timeout(60):
-            await test(server)
-
-    asyncio.run(main())
-
-
 def conversation(sent: bytes, application: Application = echo, **options: Any) -> bytes:
     """Return the whole answer to a client that sends these bytes and then closes its side."""
-    answers: list[bytes] = []
 
-    async def test(server: HttpServer) -> None:
-        reader, writer = await connected(server)
-        writer.write(sent)
-        writer.write_eof()
-        answers.append(await reader.read())
-        writer.close()
+    async def main() -> bytes:
+        async with serving(application, **options) as server, asyncio.timeout(60):
+            reader, writer = await server.connect()
+            writer.write(sent)
+            writer.write_eof()
+            return await reader.read()
 
-    run(test, application, **options)
-    return answers[0]
+    return asyncio.run(main())
 
 
 def told(sent: bytes) -> dict[str, Any]:
@@ -122,9 +139,10 @@ def test_requests_that_come_together_are_answered_in_order() -> None:
     assert paths == [*(b"/%d" % number for number in range(50)), b"/last"]
 
 
-def test_a_connection_is_used_again_and_bytes_may_come_one_by_one() -> None:
-    async def test(server: HttpServer) -> None:
-        client = await connected(server)
+@on_uvloop
+async def test_a_connection_is_used_again_and_bytes_may_come_one_by_one() -> None:
+    async with serving(echo) as server:
+        client = await server.connect()
         for number in range(3):
             for byte in b"POST /%d HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab" % number:
                 client[1].write(bytes([byte]))
@@ -133,61 +151,26 @@ def test_a_connection_is_used_again_and_bytes_may_come_one_by_one() -> None:
             assert (status, orjson.loads(body)["body"]) == (200, "ab")
             assert "connection" not in headers
             assert "date" in headers
-        client[1].close()
-
-    run(test)
 
 
-def test_a_thread_is_not_given_to_an_incomplete_request() -> None:
-    async def test(server: HttpServer) -> None:
-        slow = [await connected(server) for _ in range(20)]
+@on_uvloop
+async def test_a_thread_is_not_given_to_an_incomplete_request() -> None:
+    async with serving(echo) as server:
+        slow = [await server.connect() for _ in range(20)]
         for _, writer in slow:
             writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nab")
-        other = await connected(server)
+        other = await server.connect()
         other[1].write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         assert (await answered(other))[0] == 200
         for client in slow:
             client[1].write(b"c")
             assert orjson.loads((await answered(client))[2])["body"] == "abc"
-        for _, writer in [*slow, other]:
-            writer.close()
-
-    run(test)
 
 
-#: The beginning of a valid request.
-HEAD = b"POST / HTTP/1.1\r\nHost: a\r\n"
-
-
-@pytest.mark.parametrize(
-    "sent",
-    [
-        b"nonsense\r\n\r\n",
-        HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
-        HEAD + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        HEAD + b"Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n0\r\n\r\n",
-        HEAD + b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
-        HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-        HEAD + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        HEAD + b"Transfer-Encoding: chunked\r\n\r\nx\r\n",
-        HEAD + b"Content-Length: -1\r\n\r\n",
-        HEAD + b"Content-Length: +1\r\n\r\nx",
-        HEAD + b"Content-Length : 1\r\n\r\nx",
-        HEAD + b"X: a\r\n b\r\n\r\n",
-        HEAD + b"X: a\x00b\r\n\r\n",
-        HEAD + b"Host: b\r\n\r\n",
-        HEAD + b"Host: a\r\n\r\n",
-        b"GET / HTTP/1.1\r\n\r\n",
-        b"POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        b"GET /\r\n\r\n",
-        b"GET / HTTP/2.0\r\nHost: a\r\n\r\n",
-        b"GET / HTTP/1.1\nHost: a\n\n",
-        b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-    ],
-)
-def test_what_is_not_quite_http_is_refused(sent: bytes) -> None:
-    assert conversation(sent).startswith(b"HTTP/1.1 400 Bad Request\r\n")
+@pytest.mark.parametrize("form", [*FORMS, "the preface of HTTP/2"])
+def test_what_is_not_quite_http_is_refused(form: str) -> None:
+    refusal = b"HTTP/1.1 400 Bad Request\r\n" if form not in TOO_LARGE else b"HTTP/1.1 431 "
+    assert conversation(FORMS.get(form, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")).startswith(refusal)
 
 
 def test_a_request_before_nonsense_is_still_answered() -> None:
@@ -207,31 +190,6 @@ def test_a_request_that_is_refused_before_nonsense_gets_its_answer(
     assert not caplog.records
 
 
-def test_a_head_that_does_not_end_is_refused() -> None:
-    async def test(server: HttpServer) -> None:
-        client = await connected(server)
-        client[1].write(b"GET / HTTP/1.1\r\nX: ")
-        for _ in range(20):
-            client[1].write(b"x" * 10_000)
-        assert (await answered(client))[0] == 431
-        client[1].close()
-
-    run(test)
-
-
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n",
-        HEAD + b"X: " + b"x" * 70_000 + b"\r\n\r\n",
-        HEAD + b"X:\r\n" * reading.MOST_FIELDS + b"\r\n",
-    ],
-    ids=["target", "field", "fields"],
-)
-def test_a_head_that_is_too_large_is_refused_though_it_comes_at_once(head: bytes) -> None:
-    assert conversation(head).startswith(b"HTTP/1.1 431 ")
-
-
 def test_requests_that_wait_on_a_connection_have_few_fields_together() -> None:
     request = b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X: y\r\n" * 20 + b"\r\n"
     answers = conversation(request * 100)
@@ -239,39 +197,26 @@ def test_requests_that_wait_on_a_connection_have_few_fields_together() -> None:
     assert b"Connection: close" in answers
 
 
-def test_the_fields_of_answered_requests_count_no_more() -> None:
+@on_uvloop
+async def test_the_fields_of_answered_requests_count_no_more() -> None:
     """Given a client that always has the beginning of another request under way, then it may go on for ever."""
     request = b"GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n"
 
-    async def test(server: HttpServer) -> None:
-        client = await connected(server)
+    async with serving(echo) as server:
+        client = await server.connect()
         client[1].write(request[:10])
         for _ in range(reading.MOST_FIELDS // 3):
             client[1].write(request[10:] + request[:10])
             assert (await answered(client))[0] == 200
-        client[1].close()
-
-    run(test)
 
 
-CHUNKED = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
-@pytest.mark.parametrize(
-    "endless",
-    [CHUNKED + b"1\r\na\r\n0\r\n", CHUNKED + b"1\r\na\r\n0\r\nX: ", CHUNKED + b"1;"],
-    ids=["trailers", "trailer", "extension"],
-)
-def test_fields_behind_the_head_that_do_not_end_are_refused(endless: bytes) -> None:
-    async def test(server: HttpServer) -> None:
-        client = await connected(server)
-        client[1].write(endless)
-        for _ in range(20):
-            client[1].write(b"a:b\r\n" * 2_000 if endless.endswith(b"\n") else b"x" * 10_000)
+@pytest.mark.parametrize(("beginning", "more"), ENDLESS.values(), ids=ENDLESS)
+@on_uvloop
+async def test_what_does_not_end_is_refused(beginning: bytes, more: bytes) -> None:
+    async with serving(echo) as server:
+        client = await server.connect()
+        client[1].write(beginning + more * 200)
         assert (await answered(client))[0] == 431
-        client[1].close()
-
-    run(test)
 
 
 def test_trailers_are_dropped() -> None:
@@ -289,23 +234,22 @@ def test_small_chunks_of_a_large_body_are_no_endless_trailers() -> None:
     assert told(CHUNKED + chunks + b"0\r\n\r\n")["body"] == "a" * 50_000
 
 
-def test_a_body_that_is_too_large_is_left_unread() -> None:
-    async def test(server: HttpServer) -> None:
-        client = await connected(server)
+@on_uvloop
+async def test_a_body_that_is_too_large_is_left_unread() -> None:
+    async with serving(echo) as server:
+        client = await server.connect()
         client[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 999999999\r\n\r\n" + b"x" * 200_000)
         status, headers, body = await answered(client)
         assert (status, headers["connection"]) == (200, "close")
         assert orjson.loads(body)["CONTENT_LENGTH"] == "999999999"
         assert orjson.loads(body)["body"] == ""
         assert await client[0].read() == b""
-        client[1].close()
-
-    run(test)
 
 
-def test_a_body_in_chunks_that_grows_too_large_is_dropped() -> None:
-    async def test(server: HttpServer) -> None:
-        client = await connected(server)
+@on_uvloop
+async def test_a_body_in_chunks_that_grows_too_large_is_dropped() -> None:
+    async with serving(echo) as server:
+        client = await server.connect()
         client[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
         chunk = b"100000\r\n" + b"x" * 0x100000 + b"\r\n"
         for _ in range(12):
@@ -314,28 +258,24 @@ def test_a_body_in_chunks_that_grows_too_large_is_dropped() -> None:
         assert headers["connection"] == "close"
         assert int(orjson.loads(body)["CONTENT_LENGTH"]) > requests.BODY_BYTES
         assert orjson.loads(body)["body"] == ""
-        client[1].close()
-
-    run(test)
 
 
-def test_a_client_that_expects_100_continue_gets_it() -> None:
-    async def test(server: HttpServer) -> None:
-        client = await connected(server)
+@on_uvloop
+async def test_a_client_that_expects_100_continue_gets_it() -> None:
+    async with serving(echo) as server:
+        client = await server.connect()
         client[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\nExpect: 100-continue\r\n\r\n")
         assert (await answered(client))[0] == 100
         client[1].write(b"x" * 100_000)
         assert len(orjson.loads((await answered(client))[2])["body"]) == 100_000
-        client[1].close()
-
-    run(test)
 
 
-def test_a_large_body_waits_for_room_among_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+@on_uvloop
+async def test_a_large_body_waits_for_room_among_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(servers, "BODIES_BYTES_PER_ADDRESS", 150_000)
 
-    async def test(server: HttpServer) -> None:
-        first, second = await connected(server), await connected(server)
+    async with serving(echo) as server:
+        first, second = await server.connect(), await server.connect()
         first[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n")
         await until(lambda: len(server.bodies) == 1)
         second[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\nExpect: 100-continue\r\n\r\n")
@@ -345,15 +285,13 @@ def test_a_large_body_waits_for_room_among_the_others(monkeypatch: pytest.Monkey
         assert (await answered(second))[0] == 100
         second[1].close()
         await until(lambda: not len(server.bodies))
-        first[1].close()
-
-    run(test)
 
 
 @pytest.mark.parametrize(
     "end", ["answered", "failed", "the client is gone", "the client is gone from a full connection"]
 )
-def test_the_room_of_a_body_comes_free_however_the_request_ends(end: str) -> None:
+@on_uvloop
+async def test_the_room_of_a_body_comes_free_however_the_request_ends(end: str) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -365,8 +303,8 @@ def test_the_room_of_a_body_comes_free_however_the_request_ends(end: str) -> Non
             return Large(1000)(environ, start_response)
         return echo(environ, start_response)
 
-    async def test(server: HttpServer) -> None:
-        reader, writer = await connected(server)
+    async with serving(application) as server:
+        reader, writer = await server.connect()
         writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000)
         await until(begun.is_set)
         assert len(server.bodies) == 1
@@ -378,23 +316,16 @@ def test_the_room_of_a_body_comes_free_however_the_request_ends(end: str) -> Non
         await until(lambda: not len(server.bodies))
         writer.transport.abort()
 
-    run(test, application)
-
 
 @pytest.mark.parametrize("is_gone", [False, True])
-def test_the_room_of_a_body_comes_free_if_its_request_gets_no_thread(is_gone: bool) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        begun.set()
-        assert go_on.wait(60)
-        return echo(environ, start_response)
-
-    async def test(server: HttpServer) -> None:
+@on_uvloop
+async def test_the_room_of_a_body_comes_free_if_its_request_gets_no_thread(is_gone: bool) -> None:
+    application = Waiting()
+    async with serving(application) as server:
         # Given a request that has waited too long for the only thread
-        busy, refused = await connected(server), await connected(server)
+        busy, refused = await server.connect(), await server.connect()
         busy[1].write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        await until(begun.is_set)
+        await until(application.begun.is_set)
         threads = server.admission._requests
         threads._wait_seconds = 0.0
         refused[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000)
@@ -406,42 +337,37 @@ def test_the_room_of_a_body_comes_free_if_its_request_gets_no_thread(is_gone: bo
             refused[1].transport.abort()
             await until(lambda: len(server.connections) == 1)
         # When the thread comes free, then the request is refused, and its body takes no room
-        go_on.set()
+        application.go_on.set()
         if not is_gone:
             assert (await answered(refused))[0] == 429
         await until(lambda: not len(server.bodies))
-        busy[1].close()
-        refused[1].close()
-
-    run(test, application)
 
 
-def test_a_client_that_takes_its_answer_slowly_but_steadily_gets_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+@on_uvloop
+async def test_a_client_that_takes_its_answer_slowly_but_steadily_gets_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "MIN_BYTES_PER_SECOND", 1)
 
     def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         start_response("200 OK", [("Content-Length", "30000000")])
         return [b"x" * 30_000_000]
 
-    async def test(server: HttpServer) -> None:
-        reader, writer = await connected(server)
+    async with serving(application) as server:
+        reader, writer = await server.connect()
         writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         await reader.readuntil(b"\r\n\r\n")
         (connection,) = server.connections
         await until(lambda: connection.deadline < reading.NEVER)
         connection.end_overdue()
         assert len(await reader.readexactly(30_000_000)) == 30_000_000
-        writer.close()
-
-    run(test, application)
 
 
-def test_while_all_threads_are_busy_health_is_answered_and_too_many_requests_are_refused(
+@on_uvloop
+async def test_while_all_threads_are_busy_health_is_answered_and_too_many_requests_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(admission, "MOST_WAITING", 1)
     submit, submitted = admission.Admission.submit, []
-    busy, go_on = threading.Event(), threading.Event()
+    application = Waiting()
 
     def submit_and_note(*args: Any, **kwargs: Any) -> Any:
         future = submit(*args, **kwargs)
@@ -450,29 +376,22 @@ def test_while_all_threads_are_busy_health_is_answered_and_too_many_requests_are
 
     monkeypatch.setattr(admission.Admission, "submit", submit_and_note)
 
-    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        busy.set()
-        assert go_on.wait(60)
-        return echo(environ, start_response)
-
-    async def test(server: HttpServer) -> None:
-        clients = [await connected(server) for _ in range(4)]
+    async with serving(application) as server:
+        clients = [await server.connect() for _ in range(4)]
         for count, (_, writer) in enumerate(clients[:2], 1):
             writer.write(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n")
-            await until(lambda count=count: len(submitted) == count and busy.is_set())  # the first one waits no longer
+            await until(
+                lambda count=count: len(submitted) == count and application.begun.is_set()
+            )  # the first one waits no longer
         clients[2][1].write(b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
         assert (await answered(clients[2]))[2] == b'{"status": "ok"}'
         assert await clients[2][0].read() == b""
         clients[3][1].write(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n")
         status, _, body = await answered(clients[3])
         assert (status, orjson.loads(body)["error"]["status"]) == (429, "RESOURCE_EXHAUSTED")
-        go_on.set()
+        application.go_on.set()
         for client in clients[:2]:
             assert (await answered(client))[0] == 200
-        for _, writer in clients:
-            writer.close()
-
-    run(test, application)
 
 
 def test_an_upgrade_is_ignored() -> None:
@@ -484,15 +403,13 @@ def test_a_client_of_http_1_0_gets_its_answer_and_the_connection_ends() -> None:
     assert b"Connection: close\r\n" in conversation(b"GET / HTTP/1.0\r\n\r\n")
 
 
-def test_a_client_of_http_1_0_may_keep_its_connection() -> None:
-    async def test(server: HttpServer) -> None:
-        client = await connected(server)
+@on_uvloop
+async def test_a_client_of_http_1_0_may_keep_its_connection() -> None:
+    async with serving(echo) as server:
+        client = await server.connect()
         for _ in range(2):
             client[1].write(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
             assert (await answered(client))[1]["connection"] == "keep-alive"
-        client[1].close()
-
-    run(test)
 
 
 @pytest.mark.parametrize(("method", "status"), [(b"HEAD", "200 OK"), (b"GET", "304 Not Modified"), (b"GET", "204 No")])
@@ -508,7 +425,8 @@ def test_answers_without_a_body(method: bytes, status: str) -> None:
     assert body == b""
 
 
-def test_a_client_that_sends_requests_and_reads_nothing_is_not_answered_for_ever() -> None:
+@on_uvloop
+async def test_a_client_that_sends_requests_and_reads_nothing_is_not_answered_for_ever() -> None:
     """Given answers that fit into no buffer, then further requests wait until the client has taken them."""
     count = 0
 
@@ -518,8 +436,8 @@ def test_a_client_that_sends_requests_and_reads_nothing_is_not_answered_for_ever
         start_response("200 OK", [("Content-Length", "200000")])
         return [b"x" * 200_000]
 
-    async def test(server: HttpServer) -> None:
-        reader, writer = await connected(server)
+    async with serving(application) as server:
+        reader, writer = await server.connect()
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 80)
         await until(lambda: any(connection._is_sending for connection in server.connections))
@@ -530,9 +448,6 @@ def test_a_client_that_sends_requests_and_reads_nothing_is_not_answered_for_ever
         writer.transport.resume_reading()  # type: ignore[attr-defined]
         for _ in range(80):
             assert (await answered((reader, writer)))[0] == 200
-        writer.close()
-
-    run(test, application)
 
 
 class Large:
@@ -567,15 +482,18 @@ def test_an_answer_of_unknown_length_is_sent_in_chunks() -> None:
     assert answer.closed.is_set()
 
 
-def test_a_client_that_does_not_read_holds_no_thread_and_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+@on_uvloop
+async def test_a_client_that_does_not_read_holds_no_thread_and_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "MIN_BYTES_PER_SECOND", 2**30)
     answer = Large(10_000)
 
     def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         return answer(environ, start_response) if environ["PATH_INFO"] == "/large" else echo(environ, start_response)
 
-    async def test(server: HttpServer) -> None:
-        slow, other = await connected(server), await connected(server)
+    async with serving(
+        application, limits=Limits(head_seconds=30, body_seconds=1, idle_seconds=30, connections=0)
+    ) as server:
+        slow, other = await server.connect(), await server.connect()
         slow[1].transport.pause_reading()  # type: ignore[attr-defined]
         slow[1].write(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
         await until(lambda: answer.parts_yielded > 0)
@@ -584,10 +502,6 @@ def test_a_client_that_does_not_read_holds_no_thread_and_little_memory(monkeypat
         assert answer.parts_yielded < 1000, "the application yields the rest once the client has read what was sent"
         await until(answer.closed.is_set)
         assert answer.parts_yielded < 1000
-        slow[1].close()
-        other[1].close()
-
-    run(test, application, limits=Limits(head_seconds=30, body_seconds=1, idle_seconds=30, connections=0))
 
 
 @pytest.mark.parametrize("parts", [0, 20])
@@ -597,50 +511,37 @@ def test_an_application_that_fails_ends_the_answer(parts: int) -> None:
     assert answer.startswith(b"HTTP/1.1 500 " if not parts else b"HTTP/1.1 200 ")
 
 
-def test_a_server_that_stops_finishes_what_is_under_way() -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        begun.set()
-        go_on.wait(30)
-        return echo(environ, start_response)
-
-    async def main() -> None:
-        async with serving(application) as server:
-            client, idle = await connected(server), await connected(server)
-            client[1].write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-            await until(begun.is_set)
-            stopping = asyncio.create_task(server.stop(seconds=30))
-            assert await idle[0].read() == b""
-            go_on.set()
-            status, headers, _ = await answered(client)
-            assert (status, headers["connection"]) == (200, "close")
-            await stopping
-            for _, writer in (client, idle):
-                writer.close()
-
-    asyncio.run(main())
+@on_uvloop
+async def test_a_server_that_stops_finishes_what_is_under_way() -> None:
+    application = Waiting()
+    async with serving(application) as server:
+        client, idle = await server.connect(), await server.connect()
+        client[1].write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        await until(application.begun.is_set)
+        stopping = asyncio.create_task(server.stop(seconds=30))
+        assert await idle[0].read() == b""
+        application.go_on.set()
+        status, headers, _ = await answered(client)
+        assert (status, headers["connection"]) == (200, "close")
+        await stopping
 
 
-def test_a_server_that_stops_answers_what_is_on_its_way_on_an_idle_connection() -> None:
-    async def main() -> None:
-        async with serving(echo) as server:
-            busy, idle = await connected(server), await connected(server)
-            await until(lambda: len(server.connections) == 2)
-            stopping = asyncio.create_task(server.stop(seconds=60, linger_seconds=30))
-            await until(lambda: server.is_stopping)
-            busy[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx")
-            status, headers, _ = await answered(busy)
-            assert (status, headers["connection"]) == (200, "close")
-            assert await busy[0].read() == b""
-            for _, writer in (busy, idle):
-                writer.close()
-            await stopping
-
-    asyncio.run(main())
+@on_uvloop
+async def test_a_server_that_stops_answers_what_is_on_its_way_on_an_idle_connection() -> None:
+    async with serving(echo) as server:
+        busy = await server.connect()
+        await until(lambda: len(server.connections) == 1)
+        stopping = asyncio.create_task(server.stop(seconds=60, linger_seconds=30))
+        await until(lambda: server.is_stopping)
+        busy[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx")
+        status, headers, _ = await answered(busy)
+        assert (status, headers["connection"]) == (200, "close")
+        assert await busy[0].read() == b""
+        await stopping
 
 
-def test_a_publish_that_a_stop_finds_under_way_is_told_that_its_connection_ends() -> None:
+@on_uvloop
+async def test_a_publish_that_a_stop_finds_under_way_is_told_that_its_connection_ends() -> None:
     """Its client would send the next one into a connection that is closed, and a POST is not repeated."""
     answers: list[Callable[[tuple[bytes, bytes] | None], None]] = []
 
@@ -653,20 +554,16 @@ def test_a_publish_that_a_stop_finds_under_way_is_told_that_its_connection_ends(
         answers.append(answer)
         return True
 
-    async def main() -> None:
-        async with serving(echo, direct=direct) as server:
-            client = await connected(server)
-            client[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx")
-            await until(lambda: answers)
-            stopping = asyncio.create_task(server.stop(seconds=60, linger_seconds=30))
-            await until(lambda: server.is_stopping)
-            answers[0]((b"", b"{}"))
-            status, headers, _ = await answered(client)
-            assert (status, headers.get("connection")) == (200, "close")
-            client[1].close()
-            await stopping
-
-    asyncio.run(main())
+    async with serving(echo, direct=direct) as server:
+        client = await server.connect()
+        client[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx")
+        await until(lambda: answers)
+        stopping = asyncio.create_task(server.stop(seconds=60, linger_seconds=30))
+        await until(lambda: server.is_stopping)
+        answers[0]((b"", b"{}"))
+        status, headers, _ = await answered(client)
+        assert (status, headers.get("connection")) == (200, "close")
+        await stopping
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -684,9 +581,10 @@ def test_connections_are_counted_by_address() -> None:
     assert connections.enter("c")
 
 
-def test_a_connection_too_many_is_refused_in_the_words_of_the_api() -> None:
-    async def test(server: HttpServer) -> None:
-        first, second = [await connected(server) for _ in range(2)]
+@on_uvloop
+async def test_a_connection_too_many_is_refused_in_the_words_of_the_api() -> None:
+    async with serving(echo, limits=replace(LIMITS, connections=1)) as server:
+        first, second = [await server.connect() for _ in range(2)]
         status, fields, body = await answered(second)
         error = orjson.loads(body)["error"]
         assert (status, fields["content-type"]) == (429, "application/json; charset=UTF-8")
@@ -696,10 +594,6 @@ def test_a_connection_too_many_is_refused_in_the_words_of_the_api() -> None:
         )
         first[1].write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         assert (await answered(first))[0] == 200
-        for _, writer in (first, second):
-            writer.close()
-
-    run(test, limits=Limits(head_seconds=30, body_seconds=30, idle_seconds=30, connections=1))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-import uvloop
 
 from pushhub.common import peers
 from pushhub.common.servers import listen
@@ -18,6 +17,7 @@ from pushhub.runtime.httpserver.forwarding import read_client
 from pushhub.runtime.httpserver.limits import Limits
 from pushhub.runtime.multiplexer import PREFACE, PortMultiplexer
 from tests.certificates import Authority
+from tests.integration.client.push_client import on_uvloop
 from tests.ports import free_port
 
 Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -104,136 +104,115 @@ async def answer_to(port: int, *parts: bytes) -> bytes:
     ],
     ids=["preface", "preface in packets", "request", "nearly the preface", "one byte", "a large body"],
 )
-def test_the_first_bytes_choose_the_server_which_gets_all_of_them(parts: list[bytes], name: bytes) -> None:
-    async def scenario() -> bytes:
-        async with multiplexer() as port:
-            return await answer_to(port, *parts)
-
-    assert uvloop.run(scenario()) == name + b"".join(parts)
+@on_uvloop
+async def test_the_first_bytes_choose_the_server_which_gets_all_of_them(parts: list[bytes], name: bytes) -> None:
+    async with multiplexer() as port:
+        assert await answer_to(port, *parts) == name + b"".join(parts)
 
 
-def test_a_connection_without_a_byte_ends_without_an_answer() -> None:
-    async def scenario() -> bytes:
-        async with multiplexer() as port:
-            return await answer_to(port)
-
-    assert uvloop.run(scenario()) == b""
+@on_uvloop
+async def test_a_connection_without_a_byte_ends_without_an_answer() -> None:
+    async with multiplexer() as port:
+        assert await answer_to(port) == b""
 
 
-def test_a_client_that_sends_too_little_is_closed() -> None:
-    async def scenario() -> bytes:
-        async with multiplexer(head_seconds=SHORT) as port:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(PREFACE[:5])
-            answer = await reader.read(-1)
-            writer.close()
-            return answer
-
-    assert uvloop.run(scenario()) == b""
+@on_uvloop
+async def test_a_client_that_sends_too_little_is_closed() -> None:
+    async with multiplexer(head_seconds=SHORT) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(PREFACE[:5])
+        answer = await reader.read(-1)
+        writer.close()
+        assert answer == b""
 
 
-def test_a_client_that_reads_nothing_is_dropped_and_the_server_learns_of_it() -> None:
+@on_uvloop
+async def test_a_client_that_reads_nothing_is_dropped_and_the_server_learns_of_it() -> None:
     """Given an answer that fits into no buffer, when the client reads nothing of it, then it is cut off."""
+    failed = asyncio.Event()
 
-    async def scenario() -> None:
-        failed = asyncio.Event()
-
-        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.readexactly(3)
-            try:
-                while True:
-                    writer.write(LARGE)
-                    await writer.drain()
-            except ConnectionError:
-                failed.set()
-            finally:
-                writer.close()
-
-        async with multiplexer(rest=answer, body_seconds=SHORT) as port:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.transport.pause_reading()  # type: ignore[attr-defined]
-            writer.write(b"GET")
-            await asyncio.wait_for(failed.wait(), LONG)
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(3)
+        try:
+            while True:
+                writer.write(LARGE)
+                await writer.drain()
+        except ConnectionError:
+            failed.set()
+        finally:
             writer.close()
 
-    uvloop.run(scenario())
+    async with multiplexer(rest=answer, body_seconds=SHORT) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(b"GET")
+        await asyncio.wait_for(failed.wait(), LONG)
+        writer.close()
 
 
-def test_a_slow_reader_gets_everything(caplog: pytest.LogCaptureFixture) -> None:
+@on_uvloop
+async def test_a_slow_reader_gets_everything(caplog: pytest.LogCaptureFixture) -> None:
     """Given an answer that fits into no buffer, when the client begins to read later, then it gets all of it."""
+    written = asyncio.Event()
 
-    async def scenario() -> int:
-        written = asyncio.Event()
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(3)
+        writer.write(3 * LARGE)
+        written.set()
+        writer.close()
 
-        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.readexactly(3)
-            writer.write(3 * LARGE)
-            written.set()
-            writer.close()
-
+    with caplog.at_level(logging.WARNING):
         async with multiplexer(rest=answer) as port:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.transport.pause_reading()  # type: ignore[attr-defined]
             writer.write(b"GET")
             await written.wait()
             writer.transport.resume_reading()  # type: ignore[attr-defined]
-            count = len(await reader.read(-1))
+            assert len(await reader.read(-1)) == 3 * len(LARGE)
             writer.close()
-            return count
-
-    with caplog.at_level(logging.WARNING):
-        assert uvloop.run(scenario()) == 3 * len(LARGE)
     assert not caplog.records
 
 
-def test_a_server_that_is_away_ends_the_connection() -> None:
-    async def scenario() -> bytes:
-        async with multiplexer(rest_port=free_port()) as port:
-            return await answer_to(port, b"GET / HTTP/1.1\r\n\r\n")
-
-    assert uvloop.run(scenario()) == b""
+@on_uvloop
+async def test_a_server_that_is_away_ends_the_connection() -> None:
+    async with multiplexer(rest_port=free_port()) as port:
+        assert await answer_to(port, b"GET / HTTP/1.1\r\n\r\n") == b""
 
 
-def test_an_address_has_so_many_connections_at_once() -> None:
+@on_uvloop
+async def test_an_address_has_so_many_connections_at_once() -> None:
     """Given two allowed connections, then a third one is closed. When one of them ends, there is room for another."""
+    async with multiplexer(connections=2) as port:
+        first = await asyncio.open_connection("127.0.0.1", port)
+        second = await asyncio.open_connection("127.0.0.1", port)
+        for _, writer in (first, second):
+            writer.write(PREFACE)
+        for reader, _ in (first, second):
+            assert await reader.readexactly(5) == b"grpc:"
+        assert sorted(peers._addresses.values()) == ["127.0.0.1", "127.0.0.1"]
+        reader, third = await asyncio.open_connection("127.0.0.1", port)
+        assert await reader.read(-1) == b""
+        third.close()
 
-    async def scenario() -> None:
-        async with multiplexer(connections=2) as port:
-            first = await asyncio.open_connection("127.0.0.1", port)
-            second = await asyncio.open_connection("127.0.0.1", port)
-            for _, writer in (first, second):
-                writer.write(PREFACE)
-            for reader, _ in (first, second):
-                assert await reader.readexactly(5) == b"grpc:"
-            assert sorted(peers._addresses.values()) == ["127.0.0.1", "127.0.0.1"]
-            reader, third = await asyncio.open_connection("127.0.0.1", port)
-            assert await reader.read(-1) == b""
-            third.close()
-
-            first[1].write_eof()
-            assert (await first[0].read(-1)) == PREFACE
-            first[1].close()
-            async with asyncio.timeout(LONG):
-                while await answer_to(port, b"GET") != b"rest:GET":
-                    await asyncio.sleep(0.01)
-            second[1].close()
+        first[1].write_eof()
+        assert (await first[0].read(-1)) == PREFACE
+        first[1].close()
         async with asyncio.timeout(LONG):
-            while peers._addresses:
+            while await answer_to(port, b"GET") != b"rest:GET":
                 await asyncio.sleep(0.01)
+        second[1].close()
+    async with asyncio.timeout(LONG):
+        while peers._addresses:
+            await asyncio.sleep(0.01)
 
-    uvloop.run(scenario())
 
-
-def test_a_connection_counts_before_its_handshake(tmp_path: Path) -> None:
+@on_uvloop
+async def test_a_connection_counts_before_its_handshake(tmp_path: Path) -> None:
     """Given two allowed connections and two clients that say nothing, then a third one is closed at once."""
-
-    async def scenario() -> None:
-        tls = Authority(tmp_path).server_context("localhost")
-        async with asyncio.timeout(60), multiplexer(connections=2, tls=tls) as port:
-            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            assert await reader.read(-1) == b""
-            for other in (writer, *(one for _, one in silent)):
-                other.close()
-
-    uvloop.run(scenario())
+    tls = Authority(tmp_path).server_context("localhost")
+    async with asyncio.timeout(60), multiplexer(connections=2, tls=tls) as port:
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await reader.read(-1) == b""
+        for other in (writer, *(one for _, one in silent)):
+            other.close()

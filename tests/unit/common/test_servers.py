@@ -1,13 +1,14 @@
-"""Processes with many connections raise their limit of open files."""
+"""The sockets on which servers listen, and the limit of their open files."""
 
 from __future__ import annotations
 
 import resource
+import socket
 from collections.abc import Iterator
 
 import pytest
 
-from pushhub.common.servers import raise_open_files
+from pushhub.common.servers import listen, raise_open_files
 
 
 @pytest.fixture
@@ -37,3 +38,10 @@ def test_macos_calls_its_limit_infinite_and_takes_less(soft: int, most: int, mon
     monkeypatch.setattr(resource, "setrlimit", set_limit)
     assert raise_open_files() == most
     assert limits[-1] == (most, resource.RLIM_INFINITY)
+
+
+def test_a_server_of_all_addresses_takes_ipv4_too() -> None:
+    with listen(("::", 0)) as server, socket.create_connection(("127.0.0.1", server.getsockname()[1]), timeout=60):
+        connection, (host, *_) = server.accept()
+        connection.close()
+    assert host == "::ffff:127.0.0.1"
