@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from django import forms
 from django.utils.translation import gettext_lazy as _
@@ -76,10 +76,6 @@ class TopicForm(TransformsForm):
     }
     places = {"name": "topic_id"}
 
-    class Meta:
-        model = Topic
-        fields: ClassVar[list[str]] = []
-
     def values_entered(self, **given: Any) -> Fields:
         schema, is_enforced = self.cleaned_data.get("schema"), self.cleaned_data.get("enforce_in_transit")
         regions = [region.strip() for region in self.cleaned_data.get("regions", "").split(",") if region.strip()]
@@ -105,11 +101,10 @@ class TopicForm(TransformsForm):
         authorize(self.caller, "google.pubsub.v1.Publisher.UpdateTopic", {"topic.name": self.instance.name})
         return update_topic(name=self.instance.name, request=request, caller=self.caller)
 
-
-def topic_initial(row: Topic) -> Fields:
-    """Return a topic as its form shows it."""
-    initial = TopicForm.initial_of(FIELDS.show(row))
-    name = initial["schema"]
-    schema = selectors.get_schema(name=name) if name not in ("", names.DELETED_SCHEMA) else None
-    encoding = initial["encoding"] or "JSON"
-    return {**initial, "schema": schema, "encoding": encoding, "regions": ", ".join(initial["regions"])}
+    @classmethod
+    def initial_for(cls, row: Topic) -> Fields:
+        initial = cls.initial_of(FIELDS.show(row))
+        name = initial["schema"]
+        schema = selectors.get_schema(name=name) if name not in ("", names.DELETED_SCHEMA) else None
+        encoding = initial["encoding"] or "JSON"
+        return {**initial, "schema": schema, "encoding": encoding, "regions": ", ".join(initial["regions"])}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from django import forms
 from django.contrib import admin
@@ -32,10 +32,6 @@ class OrganizationForm(ServiceForm):
 
     places = {"displayName": "display_name"}
 
-    class Meta:
-        model = Organization
-        fields: ClassVar[list[str]] = []
-
     def carry_out(self) -> hierarchy.Parent:
         name = self.cleaned_data["display_name"]
         if self.is_new:
@@ -52,10 +48,6 @@ class FolderForm(ServiceForm):
 
     offered = {"organization": "resourcemanager.folders.create", "folder": "resourcemanager.folders.create"}
     places = {"displayName": "display_name"}
-
-    class Meta:
-        model = Folder
-        fields: ClassVar[list[str]] = []
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
@@ -78,9 +70,6 @@ class TreeAdmin(ServiceAdmin):
 
     def shown(self) -> tuple[str, ...]:
         return (*super().shown(), "number", "created_at")
-
-    def initial_of(self, obj: Any) -> dict[str, Any]:
-        return {"display_name": obj.display_name}
 
     def delete_by_service(self, row: Any) -> None:
         hierarchy.delete_parent(row)
