@@ -60,19 +60,9 @@ class Unary:
 
     request: type[Message]
     answer: type[Message]
-    respond: Callable[[Any, Principal], Message]
+    respond: Callable[[Any, Call], Message]
     #: Completes a request before the permission check.
     complete: Callable[[Any], None] | None = None
-    most_bytes: int = REQUEST_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class Direct:
-    """As Unary, for methods that need the call itself."""
-
-    request: type[Message]
-    answer: type[Message]
-    respond: Callable[[Any, Call], Message]
     most_bytes: int = REQUEST_BYTES
     #: Answers small requests in the event loop, which it authorizes by itself; None for those that `respond` has to
     #: answer.
@@ -97,9 +87,9 @@ class Bidirectional:
     respond: Callable[[AsyncIterator[Any], Call], AsyncIterator[Message]]
 
 
-#: The type of `Direct.quick`.
+#: The type of `Unary.quick`.
 Quick = Callable[[Any, "Call"], Awaitable[Message | None]]
-Method = Unary | Direct | Waiting | Bidirectional
+Method = Unary | Waiting | Bidirectional
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,15 +277,13 @@ def _parsed(kind: type[Message], data: bytes) -> Message:
     return parsed(kind, data)
 
 
-def _unary(name: str, method: Unary | Direct) -> Callable[[Any, Context], Awaitable[bytes]]:
+def _unary(name: str, method: Unary) -> Callable[[Any, Context], Awaitable[bytes]]:
     def work(data: bytes, call: Call) -> bytes:
         request = _parsed(method.request, data)
-        if isinstance(method, Direct):
-            call.authorized(request)
-            return method.respond(request, call).SerializeToString()
         if method.complete is not None:
             method.complete(request)
-        return method.respond(request, call.authorized(request)).SerializeToString()
+        call.authorized(request)
+        return method.respond(request, call).SerializeToString()
 
     async def read(context: Context) -> bytes:
         return await read_request(context, most_bytes=method.most_bytes)
@@ -324,7 +312,7 @@ def _unary(name: str, method: Unary | Direct) -> Callable[[Any, Context], Awaita
         try:
             with audit.origin(call.origin()):
                 caller = await _caller(call)
-                if isinstance(method, Direct) and method.quick is not None:
+                if method.quick is not None:
                     return await answer_quickly(method.quick, call, caller)
                 async with _slots().calls.held(caller):
                     return await answer(await read(context), call, caller)
