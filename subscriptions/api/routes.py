@@ -1,6 +1,7 @@
 """How a function becomes a method of the API, at its address.
 
-A module of the API has a function per method. REST calls it by its address, and gRPC by the tables in `rpc/`.
+A module of the API has a function per method, which is the service where nothing is read or shown. REST calls it by its
+address, and gRPC by the tables in `rpc/`.
 """
 
 from __future__ import annotations
@@ -165,9 +166,8 @@ def list_patterns(*modules: ModuleType) -> list[URLPattern]:
     views: dict[str, list[Route]] = {}
     for module in modules:
         for function in vars(module).values():
-            if getattr(function, "__module__", "") == module.__name__:
-                for route in getattr(function, "routes", ()):
-                    views.setdefault(route.address, []).append(route)
+            for route in getattr(function, "routes", ()):
+                views.setdefault(route.address, []).append(route)
     addresses = sorted(views, key=lambda address: not re.search(r":\w+$", address))
     return [re_path(_expression(address), _view(views[address]).as_view()) for address in addresses]
 

@@ -105,7 +105,7 @@ def rollback_schema(*, name: str, request: object) -> SchemaRevision:
 
 
 def delete_schema(*, name: str) -> None:
-    """Delete a schema. Topics that use it show its deletion from then on and refuse messages."""
+    """Delete a schema with its revisions. Topics that use it show its deletion from then on and refuse messages."""
     _plain(name)
     with transaction.atomic():
         row = selectors.get_schema(name=name, lock=True)

@@ -86,7 +86,7 @@ enable_service_account = partial(disable_service_account, disabled=False)
 
 
 def delete_service_account(*, name: str) -> None:
-    """Delete an account. It can be undeleted for a while by its unique id; its email is free at once.
+    """Delete an account. It can be undeleted for 30 days by its unique id; its email is free at once.
 
     Subscriptions that use it keep its name, and their pushes fail because they get no token.
     """

@@ -119,6 +119,7 @@ def resume_subscription(*, name: str, caller: Principal = OPERATOR) -> None:
 
 
 def delete_subscription(*, name: str) -> None:
+    """Delete a subscription with its backlog."""
     with transaction.atomic():
         row = selectors.get_subscription(name=name, lock=True)
         signals.announce(signals.subscription_deleted, subscription_id=row.pk, name=row.name)

@@ -69,10 +69,7 @@ def get_service_account_key(name: str, request: Request) -> Any:
     return service_account_key_resource(key) | ({"publicKeyData": data} if data else {})
 
 
-@serve("DELETE", KEY, IAM)
-def delete_service_account_key(name: str) -> None:
-    """Delete a key."""
-    account_keys.delete_service_account_key(name=name)
+delete_service_account_key = serve("DELETE", KEY, IAM)(account_keys.delete_service_account_key)
 
 
 @serve("POST", KEY + ":disable", IAM, takes=fields.EMPTY)

@@ -57,10 +57,7 @@ def update_project(project: str, body: object) -> Any:
     return projects.project_resource(projects.update_project(project=project, request=body))
 
 
-@serve("DELETE", PROJECT, SERVICE)
-def delete_project(project: str) -> None:
-    """Delete a project, which can be undeleted."""
-    projects.delete_project(project=project)
+delete_project = serve("DELETE", PROJECT, SERVICE)(projects.delete_project)
 
 
 @serve("POST", PROJECT + ":undelete", SERVICE, takes=fields.EMPTY)

@@ -62,10 +62,7 @@ def update_service_account(name: str, body: object) -> Any:
     return service_account_resource(service_accounts.update_service_account(name=name, request=body))
 
 
-@serve("DELETE", ACCOUNT, IAM)
-def delete_service_account(name: str) -> None:
-    """Delete a service account, which can be undeleted for 30 days."""
-    service_accounts.delete_service_account(name=name)
+delete_service_account = serve("DELETE", ACCOUNT, IAM)(service_accounts.delete_service_account)
 
 
 @serve("POST", ACCOUNT + ":disable", IAM, takes=fields.EMPTY)
