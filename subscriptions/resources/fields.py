@@ -95,7 +95,7 @@ VALIDATE_MESSAGE = _message(pubsub.ValidateMessageRequest)
 
 PUBSUB_MESSAGE = _message(pubsub.PubsubMessage)
 VALIDATE_MESSAGE_TRANSFORM = Message("ValidateMessageTransformRequest", {"messageTransform": TRANSFORM})
-TEST_MESSAGE_TRANSFORMS = Message(
+TEST_TRANSFORMS = Message(
     "TestMessageTransformsRequest",
     {
         "message": PUBSUB_MESSAGE,
@@ -104,7 +104,7 @@ TEST_MESSAGE_TRANSFORMS = Message(
         "subscription": NAME,
     },
 )
-TEST_MESSAGE_TRANSFORMS_RESPONSE = Message(
+TEST_RESPONSE = Message(
     "TestMessageTransformsResponse",
     {
         "transformedMessages": Repeated(
@@ -175,9 +175,7 @@ GENERATE_ACCESS_TOKEN = Message(
     "GenerateAccessTokenRequest",
     {"delegates": DELEGATES, "scope": Repeated(String(200), max_items=50), "lifetime": Duration()},
 )
-GENERATE_ACCESS_TOKEN_RESPONSE = Message(
-    "GenerateAccessTokenResponse", {"accessToken": String(), "expireTime": Timestamp()}
-)
+ACCESS_TOKEN = Message("GenerateAccessTokenResponse", {"accessToken": String(), "expireTime": Timestamp()})
 GENERATE_ID_TOKEN = Message(
     "GenerateIdTokenRequest",
     {
@@ -188,7 +186,7 @@ GENERATE_ID_TOKEN = Message(
         "organizationNumberIncluded": Bool(),
     },
 )
-GENERATE_ID_TOKEN_RESPONSE = Message("GenerateIdTokenResponse", {"token": String()})
+ID_TOKEN = Message("GenerateIdTokenResponse", {"token": String()})
 RESOURCE_ID = Message("ResourceId", {"type": String(), "id": String()})
 PROJECT = Message(
     "Project",

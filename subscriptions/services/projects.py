@@ -135,6 +135,7 @@ def delete_project(*, project: str) -> None:
 
 
 def undelete_project(*, project: str) -> None:
+    """Undelete a project."""
     with transaction.atomic():
         row = selectors.get_project(project=project)
         if row.delete_requested_at is None:
