@@ -223,8 +223,6 @@ def _shown(field: forms.Field, path: str, resource: Fields) -> Any:
 
 
 class ServiceAccountForm(ServiceForm):
-    """A service account."""
-
     project = forms.ModelChoiceField(Project.objects.all(), label=_("Project"))
     account_id = forms.CharField(label=_("Account ID"), help_text=_("6 to 30 lower-case letters, digits and hyphens"))
     display_name = forms.CharField(label=_("Display name"), required=False)

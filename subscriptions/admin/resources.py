@@ -253,8 +253,6 @@ class SnapshotAdmin(ServiceAdmin):
 
 @admin.register(ServiceAccount)
 class ServiceAccountAdmin(ServiceAdmin):
-    """Service accounts."""
-
     form = resource_forms.ServiceAccountForm
     methods = {
         "view": IAM + "GetServiceAccount",

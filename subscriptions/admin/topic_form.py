@@ -24,8 +24,6 @@ SCHEMA_FIELDS = ("schema", "encoding", "first_revision", "last_revision")
 
 
 class TopicForm(TransformsForm):
-    """A topic."""
-
     project = forms.ModelChoiceField(Project.objects.all(), label=_("Project"))
     topic_id = forms.CharField(label=_("Topic ID"))
     labels = TextsField(label=_("Labels"), required=False, initial=dict, widget=small_text())
@@ -95,9 +93,8 @@ class TopicForm(TransformsForm):
             name = names.topic_name(self._project().project_id, self.cleaned_data.get("topic_id", STAND_IN))
             authorize(self.caller, CREATE_TOPIC, {"name": name})
             return create_topic(name=name, topic=fields, caller=self.caller)
-        mask = ["labels", "messageRetentionDuration", "messageTransforms", "messageStoragePolicy"]
-        mask += ["schemaSettings"] if set(self.changed_data) & set(SCHEMA_FIELDS) else []
-        request = {"topic": fields, "updateMask": ",".join(mask)}
+        unchanged = {"schemaSettings"} if set(self.changed_data).isdisjoint(SCHEMA_FIELDS) else set()
+        request = {"topic": fields, "updateMask": ",".join(sorted({*FIELDS.stored_mutable} - unchanged))}
         authorize(self.caller, "google.pubsub.v1.Publisher.UpdateTopic", {"topic.name": self.instance.name})
         return update_topic(name=self.instance.name, request=request, caller=self.caller)
 

@@ -26,8 +26,6 @@ FOLDERS = "google.cloud.resourcemanager.v3.Folders"
 
 
 class OrganizationForm(ServiceForm):
-    """An organization."""
-
     display_name = forms.CharField(label=_("display name"))
 
     places = {"displayName": "display_name"}
@@ -86,8 +84,6 @@ class OrganizationAdmin(TreeAdmin):
 
 @admin.register(Folder)
 class FolderAdmin(TreeAdmin):
-    """Folders."""
-
     form = FolderForm
     methods = {
         "view": f"{FOLDERS}.GetFolder",
@@ -118,8 +114,6 @@ class MemberForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 class MemberInline(admin.TabularInline):  # type: ignore[type-arg]
-    """The members of a group."""
-
     model = GroupMember
     form = MemberForm
     extra = 3

@@ -26,7 +26,6 @@ from subscriptions.schemarules.validators import PROTOCOL_BUFFER, Definition, Va
 from subscriptions.services.projects import ensure_project
 from subscriptions.services.rows import check_free, check_name, insert
 
-ENCODINGS = ("JSON", "BINARY")
 #: The CPU time that the messages of a publish have: a thousand of the dearest, with twenty revisions, would take hours.
 CHECK_SECONDS = 10.0
 #: Compiled validators take ten to twenty times the bytes of their definition (6.7 MB for 297 KB), and at least a few
@@ -141,12 +140,13 @@ def validate_schema(*, schema: object) -> None:
 def validate_message(*, request: object) -> None:
     """Raise InvalidArgument unless the message of a ValidateMessageRequest matches the schema."""
     parsed = fields.VALIDATE_MESSAGE.read(request)
-    encoding = _encoding(parsed.get("encoding", ""), field="encoding")
+    if "encoding" not in parsed:
+        raise InvalidArgument("The encoding must be JSON or BINARY.", field="encoding")
+    encoding = parsed["encoding"]
     if ("name" in parsed) == ("schema" in parsed):
         raise InvalidArgument("The request must have either a name or a schema.", field="name")
     if "name" in parsed:
-        schema = selectors.get_schema(name=parsed["name"])
-        row = selectors.get_schema_revision(schema=schema, revision_id=names.parse_schema(parsed["name"])[2])
+        row = selectors.schema_named(name=parsed["name"])
         check = _validators(row.pk, row.revision_id)[encoding]
     else:
         check = _read_definition(read_schema(parsed["schema"])).validators()[encoding]
@@ -259,12 +259,6 @@ def _read_definition(resource: Mapping[str, Any]) -> Definition:
     root_message = compiled.get("rootMessage", "")
     check_compiled(descriptor_set, root_message)
     return Definition(type_, "", descriptor_set, root_message)
-
-
-def _encoding(value: str, *, field: str) -> str:
-    if value not in ENCODINGS:
-        raise InvalidArgument("The encoding must be JSON or BINARY.", field=field)
-    return value
 
 
 def _plain(name: str, *, field: str = "name") -> None:
