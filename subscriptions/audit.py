@@ -16,7 +16,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db.models import F, ManyToManyField, Model
+from django.db.models import F, Model
 
 from pushhub.common.clock import utcnow
 from pushhub.common.principals import OPERATOR
@@ -124,10 +124,6 @@ def picture(row: Model) -> dict[str, Any]:
             value = resource_name(related) if related is not None else None
         columns[column.name] = _shown(column.name, value)
     return {name: value for name, value in columns.items() if value not in (None, "", [], {})}
-
-
-def members_of(row: Model, relation: ManyToManyField[Any, Any]) -> list[str]:
-    return sorted(resource_name(related) for related in getattr(row, relation.name).all())
 
 
 def sweep() -> int:

@@ -92,7 +92,7 @@ def audit_deleted(sender: object, *, instance: Any, **_: Any) -> None:
 
 def audit_members(sender: object, *, instance: Any, action: str, **_: Any) -> None:
     """Log the projects of a perimeter before and after a change."""
-    members = audit.members_of(instance, Perimeter._meta.get_field("projects"))
+    members = sorted(audit.resource_name(project) for project in instance.projects.all())
     if action.startswith("pre_"):
         instance._audit_members = members
     else:

@@ -23,10 +23,9 @@ from deliveries.rules.ids import publish_time_ms
 from deliveries.telemetry import kinds
 from deliveries.telemetry.sinks.requests import request_counted
 from pushhub.common.errors import PushHubError
-from pushhub.common.principals import Principal
 from pushhub.common.pubsubtypes import pubsub
 from subscriptions.iam.methods import authorize_row
-from subscriptions.rpc.calls import LARGE_REQUEST_BYTES, Call, Direct, Method, Unary, Waiting, in_thread, stopping
+from subscriptions.rpc.calls import LARGE_REQUEST_BYTES, Call, Method, Unary, Waiting, in_thread, stopping
 from subscriptions.selectors import get_topic, read_subscription
 
 PublishResponse = pubsub.PublishResponse
@@ -148,7 +147,7 @@ async def _give_back(subscription: Any, lease: asyncio.Future[list[leasing.Recei
             await in_thread(deadlines.give_back_leases, subscription=subscription, ends_ms=ends_ms)
 
 
-def acknowledge_messages(request: Any, caller: Principal) -> Empty:
+def acknowledge_messages(request: Any, call: Call) -> Empty:
     subscription, ack_ids = read_subscription(name=request.subscription), list(request.ack_ids)
     try:
         with request_counted(kinds.ACK_REQUESTS, subscription.pk):
@@ -158,7 +157,7 @@ def acknowledge_messages(request: Any, caller: Principal) -> Empty:
     return Empty()
 
 
-def modify_ack_deadlines(request: Any, caller: Principal) -> Empty:
+def modify_ack_deadlines(request: Any, call: Call) -> Empty:
     subscription, ack_ids = read_subscription(name=request.subscription), list(request.ack_ids)
     seconds = request.ack_deadline_seconds
     with request_counted(kinds.MODACK_REQUESTS, subscription.pk):
@@ -168,7 +167,7 @@ def modify_ack_deadlines(request: Any, caller: Principal) -> Empty:
 
 
 PUBLISHER: dict[str, Method] = {
-    "Publish": Direct(
+    "Publish": Unary(
         pubsub.PublishRequest,
         PublishResponse,
         publish,

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from pushhub.common.principals import Principal
-from subscriptions.admin.service_admin import ServiceAdmin
+from subscriptions.admin.service_admin import ServiceAdmin, service_action
 from subscriptions.console.base import UNCHANGEABLE, ConsoleAdmin
 from subscriptions.iam.methods import IAM
 from subscriptions.identity import access_tokens, account_keys
@@ -68,23 +68,12 @@ class ServiceAccountKeyAdmin(ServiceAdmin):
     list_filter = ("disabled", "uploaded")
     list_select_related = ("account__project",)
     search_fields = ("key_id", "account__email")
-    actions = ("disable", "enable", "delete_keys")
+    actions = (
+        service_action("disable", _("Disable these keys")),
+        service_action("enable", _("Enable these keys")),
+        service_action("delete_keys", _("Delete these keys")),
+    )
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         """Return the actions without Django's own deletion, which needs another permission."""
         return {name: action for name, action in super().get_actions(request).items() if name != "delete_selected"}
-
-    def has_delete_keys_permission(self, request: HttpRequest) -> bool:
-        return self.may_somewhere(request, "delete_keys")
-
-    @admin.action(description=_("Disable these keys"), permissions=["disable"])
-    def disable(self, request: HttpRequest, queryset: QuerySet[ServiceAccountKey]) -> None:
-        self.call_each(request, queryset, "disable")
-
-    @admin.action(description=_("Enable these keys"), permissions=["enable"])
-    def enable(self, request: HttpRequest, queryset: QuerySet[ServiceAccountKey]) -> None:
-        self.call_each(request, queryset, "enable")
-
-    @admin.action(description=_("Delete these keys"), permissions=["delete_keys"])
-    def delete_keys(self, request: HttpRequest, queryset: QuerySet[ServiceAccountKey]) -> None:
-        self.call_each(request, queryset, "delete_keys")

@@ -117,14 +117,13 @@ class PolicyAdmin(ConsoleAdmin):
 
     def find(self, request: HttpRequest) -> HttpResponse:
         name = "".join(request.GET.get("resource", "").splitlines()).strip().strip("/")
-        if not name:
-            return HttpResponseRedirect(reverse("admin:subscriptions_policy_changelist"))
         try:
-            tree.kind_of_name(name)
+            if name:
+                tree.kind_of_name(name)
+                return HttpResponseRedirect(reverse("admin:subscriptions_policy_of", args=[name]))
         except PushHubError as error:
             self.message_user(request, error_text(error), messages.ERROR)
-            return HttpResponseRedirect(reverse("admin:subscriptions_policy_changelist"))
-        return HttpResponseRedirect(reverse("admin:subscriptions_policy_of", args=[name]))
+        return HttpResponseRedirect(reverse("admin:subscriptions_policy_changelist"))
 
     def page(self, request: HttpRequest, name: str) -> HttpResponse:
         caller = caller_of(request)

@@ -104,7 +104,8 @@ class ServiceForm(forms.ModelForm):  # type: ignore[type-arg]
     places: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        row = kwargs.get("instance")
+        super().__init__(*args, **(kwargs if row is None else {**kwargs, "initial": self.initial_for(row)}))
         for name, field in self.fields.items():
             if isinstance(field, forms.ModelChoiceField) and field.queryset is not None:
                 field.empty_label = _("choose") if field.required or name == "topic" else _("none")
@@ -192,9 +193,15 @@ class ServiceForm(forms.ModelForm):  # type: ignore[type-arg]
         return entered
 
     @classmethod
+    def initial_for(cls, row: Any) -> Fields:
+        """Return a row as the form shows it."""
+        return {name: getattr(row, name) for name in cls.base_fields if hasattr(row, name)}
+
+    @classmethod
     def initial_of(cls, resource: Fields) -> Fields:
         """Return the fields of a resource, in the API's form, as this form shows them."""
-        return {name: _shown(cls.base_fields[name], path, resource) for path, name in cls.values.items()}
+        fields = cls.base_fields
+        return {name: _shown(fields[name], path, resource) for path, name in cls.values.items() if name in fields}
 
     def _place_of(self, path: str) -> str | None:
         """Return the field of the longest path that is, or has, `path`; or else the first field within it."""
@@ -216,8 +223,6 @@ def _shown(field: forms.Field, path: str, resource: Fields) -> Any:
 
 
 class ServiceAccountForm(ServiceForm):
-    """A service account."""
-
     project = forms.ModelChoiceField(Project.objects.all(), label=_("Project"))
     account_id = forms.CharField(label=_("Account ID"), help_text=_("6 to 30 lower-case letters, digits and hyphens"))
     display_name = forms.CharField(label=_("Display name"), required=False)
@@ -226,10 +231,6 @@ class ServiceAccountForm(ServiceForm):
     offered = {"project": "iam.serviceAccounts.create"}
     values = {"displayName": "display_name", "description": "description"}
     places = {"accountId": "account_id"}
-
-    class Meta:
-        model = ServiceAccount
-        fields: ClassVar[list[str]] = []
 
     def carry_out(self) -> ServiceAccount:
         entered = self.cleaned_data
@@ -257,9 +258,9 @@ class ProjectForm(ServiceForm):
 
     places = {"projectId": "project_id", "name": "project_id", "parent": "parent"}
 
-    class Meta:
-        model = Project
-        fields: ClassVar[list[str]] = []
+    @classmethod
+    def initial_for(cls, row: Project) -> Fields:
+        return {"parent": row.parent.name if row.parent else None}
 
     def carry_out(self) -> Project:
         entered = self.cleaned_data

@@ -21,7 +21,7 @@ from django.views.decorators.http import require_POST
 from pushhub.common.principals import Principal
 from pushhub.common.rows import row_or_none
 from subscriptions.admin import forwarding, resource_forms, subscription_form, topic_form, words
-from subscriptions.admin.service_admin import MAY_GET_POLICY, ServiceAdmin, TransformsAdmin
+from subscriptions.admin.service_admin import MAY_GET_POLICY, ServiceAdmin, TransformsAdmin, service_action
 from subscriptions.console.base import UNCHANGEABLE, ConsoleAdmin, caller_of
 from subscriptions.iam import access
 from subscriptions.iam.methods import IAM, PUBLISHER, SET_POLICY, SUBSCRIBER, may_call
@@ -98,9 +98,6 @@ class TopicAdmin(TransformsAdmin):
     search_fields = ("topic_id", "project__project_id")
     list_select_related = ("project",)
 
-    def initial_of(self, obj: Topic) -> dict[str, Any]:
-        return topic_form.topic_initial(obj)
-
     @admin.display(description=_("Publish"))
     def publish_link(self, topic: Topic) -> str:
         if not topic.may_publish:  # type: ignore[attr-defined]
@@ -133,9 +130,6 @@ class SubscriptionAdmin(TransformsAdmin):
 
     class Media:
         js = ("subscriptions/forms.js",)
-
-    def initial_of(self, obj: Subscription) -> dict[str, Any]:
-        return subscription_form.subscription_initial(obj)
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view
@@ -259,8 +253,6 @@ class SnapshotAdmin(ServiceAdmin):
 
 @admin.register(ServiceAccount)
 class ServiceAccountAdmin(ServiceAdmin):
-    """Service accounts."""
-
     form = resource_forms.ServiceAccountForm
     methods = {
         "view": IAM + "GetServiceAccount",
@@ -269,7 +261,7 @@ class ServiceAccountAdmin(ServiceAdmin):
         "delete": IAM + "DeleteServiceAccount",
         "disable": IAM + "DisableServiceAccount",
         "enable": IAM + "EnableServiceAccount",
-        "grant": SET_POLICY,
+        "grant_agent": SET_POLICY,
     }
     services = {
         "delete": service_accounts.delete_service_account,
@@ -281,7 +273,11 @@ class ServiceAccountAdmin(ServiceAdmin):
     list_display = ("email", "unique_id", "display_name", "disabled", "can_agent_sign", "created_at", "permissions")
     search_fields = ("email", "unique_id", "display_name")
     list_select_related = ("project",)
-    actions = ("disable", "enable", "grant_agent")
+    actions = (
+        service_action("disable", _("Disable: no more tokens for these accounts")),
+        service_action("enable", _("Enable")),
+        "grant_agent",
+    )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ServiceAccount]:
         """Return the accounts without the deleted ones, which only an undelete by their unique id brings back."""
@@ -290,30 +286,16 @@ class ServiceAccountAdmin(ServiceAdmin):
     def shown(self) -> tuple[str, ...]:
         return ("email", "unique_id", "disabled", "can_agent_sign", "created_at")
 
-    def initial_of(self, obj: ServiceAccount) -> dict[str, Any]:
-        return {"display_name": obj.display_name, "description": obj.description}
-
     @admin.display(description=_("Service agent may sign"), boolean=True)
     def can_agent_sign(self, row: ServiceAccount) -> bool:
         return agents.can_agent_mint(row)
 
-    def has_grant_permission(self, request: HttpRequest) -> bool:
-        return self.may_somewhere(request, "grant")
-
-    @admin.action(description=_("Grant the service agent the right to sign for these accounts"), permissions=["grant"])
+    @admin.action(description=_("Grant the service agent the right to sign for these accounts"))
     def grant_agent(self, request: HttpRequest, queryset: QuerySet[ServiceAccount]) -> None:
         """Grant the service agent the token creator role (docs/spec-delivery.md#push-token-preconditions)."""
 
         rows = queryset.select_related("project")
         self.for_each(request, rows, SET_POLICY, partial(grant, caller_of(request)))
-
-    @admin.action(description=_("Disable: no more tokens for these accounts"), permissions=["disable"])
-    def disable(self, request: HttpRequest, queryset: QuerySet[ServiceAccount]) -> None:
-        self.call_each(request, queryset, "disable")
-
-    @admin.action(description=_("Enable"), permissions=["enable"])
-    def enable(self, request: HttpRequest, queryset: QuerySet[ServiceAccount]) -> None:
-        self.call_each(request, queryset, "enable")
 
 
 @admin.register(SigningKey)

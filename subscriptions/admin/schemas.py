@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from django import forms
 from django.contrib import admin
@@ -36,10 +36,6 @@ class SchemaForm(ServiceForm):
 
     offered = {"project": "pubsub.schemas.create"}
     places = {"schemaId": "schema_id", "name": "schema_id", "schema.type": "type", "schema": "definition"}
-
-    class Meta:
-        model = Schema
-        fields: ClassVar[list[str]] = []
 
     def carry_out(self) -> Schema:
         entered = self.cleaned_data

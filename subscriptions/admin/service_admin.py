@@ -27,9 +27,22 @@ from subscriptions.models import Subscription, Topic
 MAY_GET_POLICY = {"may_get_policy": GET_POLICY}
 
 
+def service_action(verb: str, description: Any) -> Any:
+    """Return the action that calls the service of a verb for each ticked row."""
+
+    @admin.action(description=description)
+    def action(page: ServiceAdmin, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        page.for_each(request, queryset, page.methods[verb], lambda row: page.services[verb](name=row.name))
+
+    action.__name__ = verb
+    return action
+
+
 class ServiceAdmin(ConsoleAdmin):
     """A model whose rows services create, change and delete."""
 
+    #: A ServiceForm, unless `fields` has what the page shows.
+    form: Any
     #: The services that take a row's name, by the verbs of `methods`.
     services: ClassVar[Mapping[str, Callable[..., object]]] = {}
     #: Fields of the form that are shown as text once the row exists.
@@ -43,6 +56,11 @@ class ServiceAdmin(ConsoleAdmin):
     def get_action_choices(self, request: HttpRequest, default_choices: Any = ()) -> list[tuple[str, str]]:
         """Return the actions on ticked rows, after a line that says so."""
         return super().get_action_choices(request, [("", str(_("With the ticked rows")))])
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """Return the actions without those that call a method which the reader may call nowhere."""
+        actions = super().get_actions(request).items()
+        return {verb: row for verb, row in actions if verb not in self.methods or self.may_somewhere(request, verb)}
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
         if self.fields:
@@ -59,7 +77,7 @@ class ServiceAdmin(ConsoleAdmin):
         """Return a column with a field's label and value, for a reader who may not change it."""
 
         def text(row: Any) -> Any:
-            value = self.initial_of(row).get(name)
+            value = self.form.initial_for(row).get(name)
             return self.get_empty_value_display() if value is None else value
 
         text.short_description = field.label  # type: ignore[attr-defined]
@@ -103,17 +121,9 @@ class ServiceAdmin(ConsoleAdmin):
         """Return the class's own form; Django would build one from the model's fields."""
         if self.fields:  # nothing to fill in
             return super().get_form(request, obj, change, **kwargs)
-        caller = caller_of(request)
-        unusable = dict.fromkeys(self.unusable_of(request))
-        if obj is None:
-            return type(self.form.__name__, (self.form,), {**unusable, "caller": caller})
-        left = {**unusable, **dict.fromkeys(self.fixed)}
-        initial = self.initial_of(obj)
-
-        def __init__(form: Any, *args: Any, **options: Any) -> None:  # noqa: N807 - a method for the new class
-            self.form.__init__(form, *args, **{**options, "initial": {**initial, **(options.get("initial") or {})}})
-
-        return type(self.form.__name__, (self.form,), {**left, "__init__": __init__, "caller": caller})
+        left_out = dict.fromkeys([*self.unusable_of(request), *(() if obj is None else self.fixed)])
+        meta = type("Meta", (), {"model": self.model, "fields": ()})
+        return type(self.form.__name__, (self.form,), {**left_out, "Meta": meta, "caller": caller_of(request)})
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         """Return what a new row begins with: the chosen project, if the form has one.
@@ -122,9 +132,6 @@ class ServiceAdmin(ConsoleAdmin):
         """
         chosen = projects_visible(caller_of(request)).filter(project_id=chosen_project(request))
         return {"project": chosen.first()}
-
-    def initial_of(self, obj: Any) -> dict[str, Any]:
-        return {}
 
     def save_model(self, request: HttpRequest, obj: Model, form: Any, change: bool) -> None:
         """Do nothing: the form's service has stored the row."""
@@ -143,10 +150,6 @@ class ServiceAdmin(ConsoleAdmin):
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         self.for_each(request, queryset, self.methods["delete"], self.delete_by_service)
 
-    def call_each(self, request: HttpRequest, rows: Iterable[Any], verb: str) -> None:
-        """Call the service of a verb for each row."""
-        self.for_each(request, rows, self.methods[verb], lambda row: self.services[verb](name=row.name))
-
     def for_each(
         self, request: HttpRequest, rows: Iterable[Any], method: str, service: Callable[[Any], object]
     ) -> None:
@@ -164,12 +167,6 @@ class ServiceAdmin(ConsoleAdmin):
 
     def delete_by_service(self, row: Any) -> None:
         self.services["delete"](name=row.name)
-
-    def has_disable_permission(self, request: HttpRequest) -> bool:
-        return self.may_somewhere(request, "disable")
-
-    def has_enable_permission(self, request: HttpRequest) -> bool:
-        return self.may_somewhere(request, "enable")
 
     @admin.display(description=_("name"))
     def name(self, row: Any) -> str:

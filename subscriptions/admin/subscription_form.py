@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar
 
 from django import forms
 from django.urls import reverse_lazy
@@ -30,18 +29,6 @@ from subscriptions.services.subscriptions import create_subscription, update_sub
 from subscriptions.services.topics import create_topic
 
 PUSH, PULL = "push", "pull"
-#: Fields that apply to only one of the two delivery types.
-PUSH_FIELDS = (
-    "push_endpoint",
-    "wrapper",
-    "push_attributes",
-    "service_account",
-    "new_service_account",
-    "audience",
-    "grant_agent",
-    "grant_act_as",
-)
-PULL_FIELDS = ("enable_exactly_once_delivery",)
 #: Those that make the dead letter policy.
 DEAD_LETTER_FIELDS = frozenset({"dead_letter_topic", "new_dead_letter_topic", "max_delivery_attempts"})
 ACCOUNT_USER = "roles/iam.serviceAccountUser"
@@ -201,10 +188,6 @@ class SubscriptionForm(TransformsForm):
     }
     places = {"name": "subscription_id", "topic": "topic", "pushConfig.oidcToken": "push_endpoint"}
 
-    class Meta:
-        model = Subscription
-        fields: ClassVar[list[str]] = []
-
     @classmethod
     def unusable(cls, caller: Principal) -> set[str]:
         # Superusers need no grant.
@@ -214,10 +197,11 @@ class SubscriptionForm(TransformsForm):
         """Keep only what applies to the delivery type, and require what has to be chosen."""
         entered: Fields = super().clean() or {}
         delivery_type = entered.get("delivery_type")
-        if delivery_type:
-            for name in PULL_FIELDS if delivery_type == PUSH else PUSH_FIELDS:
-                entered[name] = False if name in PULL_FIELDS else None
-                self.errors.pop(name, None)
+        for section in self.sections:
+            if delivery_type and f"only-{PULL if delivery_type == PUSH else PUSH}" in section.css_class:
+                entered |= dict.fromkeys(section.fields)
+                for name in section.fields:
+                    self.errors.pop(name, None)
         if delivery_type == PUSH and not entered.get("push_endpoint"):
             self.add_error("push_endpoint", _("Enter the URL that messages are pushed to, or choose pull."))
         self._check_choice("topic", "new_topic", is_required="topic" in self.fields)
@@ -256,6 +240,16 @@ class SubscriptionForm(TransformsForm):
         """Return the field, or the one below it for a new resource, if that was refused and is missing now."""
         field = super()._place_of(path)
         return f"new_{field}" if f"new_{field}" in self.errors else field
+
+    @classmethod
+    def initial_for(cls, row: Subscription) -> Fields:
+        unwrapped = "metadata" if row.push_write_metadata else "none"
+        return {
+            **cls.initial_of(FIELDS.show(row)),
+            "delivery_type": PUSH if row.push_endpoint else PULL,
+            "wrapper": unwrapped if row.push_wrapper == Subscription.Wrapper.NONE else "",
+            "dead_letter_topic": row.dead_letter_topic,
+        }
 
     def carry_out(self) -> Subscription:
         entered, project = self.cleaned_data, self._project()
@@ -333,14 +327,3 @@ def _errors_at(field: str) -> Iterator[None]:
     except PushHubError as error:
         error.field = field
         raise
-
-
-def subscription_initial(row: Subscription) -> Fields:
-    """Return a subscription as its form shows it."""
-    unwrapped = "metadata" if row.push_write_metadata else "none"
-    return {
-        **SubscriptionForm.initial_of(FIELDS.show(row)),
-        "delivery_type": PUSH if row.push_endpoint else PULL,
-        "wrapper": unwrapped if row.push_wrapper == Subscription.Wrapper.NONE else "",
-        "dead_letter_topic": row.dead_letter_topic,
-    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from django import forms
 from django.utils.translation import gettext_lazy as _
@@ -24,8 +24,6 @@ SCHEMA_FIELDS = ("schema", "encoding", "first_revision", "last_revision")
 
 
 class TopicForm(TransformsForm):
-    """A topic."""
-
     project = forms.ModelChoiceField(Project.objects.all(), label=_("Project"))
     topic_id = forms.CharField(label=_("Topic ID"))
     labels = TextsField(label=_("Labels"), required=False, initial=dict, widget=small_text())
@@ -76,10 +74,6 @@ class TopicForm(TransformsForm):
     }
     places = {"name": "topic_id"}
 
-    class Meta:
-        model = Topic
-        fields: ClassVar[list[str]] = []
-
     def values_entered(self, **given: Any) -> Fields:
         schema, is_enforced = self.cleaned_data.get("schema"), self.cleaned_data.get("enforce_in_transit")
         regions = [region.strip() for region in self.cleaned_data.get("regions", "").split(",") if region.strip()]
@@ -99,17 +93,15 @@ class TopicForm(TransformsForm):
             name = names.topic_name(self._project().project_id, self.cleaned_data.get("topic_id", STAND_IN))
             authorize(self.caller, CREATE_TOPIC, {"name": name})
             return create_topic(name=name, topic=fields, caller=self.caller)
-        mask = ["labels", "messageRetentionDuration", "messageTransforms", "messageStoragePolicy"]
-        mask += ["schemaSettings"] if set(self.changed_data) & set(SCHEMA_FIELDS) else []
-        request = {"topic": fields, "updateMask": ",".join(mask)}
+        unchanged = {"schemaSettings"} if set(self.changed_data).isdisjoint(SCHEMA_FIELDS) else set()
+        request = {"topic": fields, "updateMask": ",".join(sorted({*FIELDS.stored_mutable} - unchanged))}
         authorize(self.caller, "google.pubsub.v1.Publisher.UpdateTopic", {"topic.name": self.instance.name})
         return update_topic(name=self.instance.name, request=request, caller=self.caller)
 
-
-def topic_initial(row: Topic) -> Fields:
-    """Return a topic as its form shows it."""
-    initial = TopicForm.initial_of(FIELDS.show(row))
-    name = initial["schema"]
-    schema = selectors.get_schema(name=name) if name not in ("", names.DELETED_SCHEMA) else None
-    encoding = initial["encoding"] or "JSON"
-    return {**initial, "schema": schema, "encoding": encoding, "regions": ", ".join(initial["regions"])}
+    @classmethod
+    def initial_for(cls, row: Topic) -> Fields:
+        initial = cls.initial_of(FIELDS.show(row))
+        name = initial["schema"]
+        schema = selectors.get_schema(name=name) if name not in ("", names.DELETED_SCHEMA) else None
+        encoding = initial["encoding"] or "JSON"
+        return {**initial, "schema": schema, "encoding": encoding, "regions": ", ".join(initial["regions"])}

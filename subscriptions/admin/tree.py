@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from django import forms
 from django.contrib import admin
@@ -26,15 +26,9 @@ FOLDERS = "google.cloud.resourcemanager.v3.Folders"
 
 
 class OrganizationForm(ServiceForm):
-    """An organization."""
-
     display_name = forms.CharField(label=_("display name"))
 
     places = {"displayName": "display_name"}
-
-    class Meta:
-        model = Organization
-        fields: ClassVar[list[str]] = []
 
     def carry_out(self) -> hierarchy.Parent:
         name = self.cleaned_data["display_name"]
@@ -52,10 +46,6 @@ class FolderForm(ServiceForm):
 
     offered = {"organization": "resourcemanager.folders.create", "folder": "resourcemanager.folders.create"}
     places = {"displayName": "display_name"}
-
-    class Meta:
-        model = Folder
-        fields: ClassVar[list[str]] = []
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
@@ -79,9 +69,6 @@ class TreeAdmin(ServiceAdmin):
     def shown(self) -> tuple[str, ...]:
         return (*super().shown(), "number", "created_at")
 
-    def initial_of(self, obj: Any) -> dict[str, Any]:
-        return {"display_name": obj.display_name}
-
     def delete_by_service(self, row: Any) -> None:
         hierarchy.delete_parent(row)
 
@@ -97,8 +84,6 @@ class OrganizationAdmin(TreeAdmin):
 
 @admin.register(Folder)
 class FolderAdmin(TreeAdmin):
-    """Folders."""
-
     form = FolderForm
     methods = {
         "view": f"{FOLDERS}.GetFolder",
@@ -129,8 +114,6 @@ class MemberForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 class MemberInline(admin.TabularInline):  # type: ignore[type-arg]
-    """The members of a group."""
-
     model = GroupMember
     form = MemberForm
     extra = 3

@@ -24,6 +24,7 @@ ACCEPTED: Mapping[str, Any] = {
     "new_dead_letter_topic": _ID,
     "account_id": gettext_lazy("Use 6 to 30 lower-case letters, digits and hyphens, beginning with a letter."),
     "new_service_account": gettext_lazy("Use 6 to 30 lower-case letters, digits and hyphens, beginning with a letter."),
+    "service_account": gettext_lazy("An audience needs a service account: choose one, or name a new one."),
     "ack_deadline_seconds": gettext_lazy("Choose 10 to 600 seconds."),
     "message_retention": gettext_lazy("Choose 10 minutes to 31 days, for example 10m or 7d."),
     "minimum_backoff": gettext_lazy("Choose up to 600 seconds, for example 10s, and not more than the maximum."),

@@ -1,6 +1,7 @@
 """How a function becomes a method of the API, at its address.
 
-A module of the API has a function per method. REST calls it by its address, and gRPC by the tables in `rpc/`.
+A module of the API has a function per method, which is the service where nothing is read or shown. REST calls it by its
+address, and gRPC by the tables in `rpc/`.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ TAGS = {
     "serviceAccounts": "service accounts",
     "timeSeries": "metrics",
     "metricDescriptors": "metrics",
+    "projects_validateMessageTransform": "messageTransforms",
+    "projects_testMessageTransforms": "messageTransforms",
 }
 #: A segment of an address, such as `{topic}`, or `{metric:.+}` with an expression of its own.
 SEGMENT = re.compile(r"\{(\w+)(?::(.+?))?\}")
@@ -95,6 +98,8 @@ def serve(
 
     def decorate(handler: Handler) -> Handler:
         wanted = list(inspect.signature(handler).parameters)
+        #: The form of a body that the function doesn't read: what it lacks is refused.
+        checked_body = takes if isinstance(takes, Message) and {"body", "request"}.isdisjoint(wanted) else None
         described_parameters = [*(PAGING if "page" in wanted else ()), *parameters]
         own = [*(parameter.name for parameter in described_parameters), *body_fields]
         known = STANDARD.union(own, map(snake_case, own))
@@ -104,6 +109,8 @@ def serve(
             if address.startswith(CHECKED):
                 _check_query(request.query_params, known)
             given = {word: TAKEN[word](view, request, segments) if word in TAKEN else segments[word] for word in wanted}
+            if checked_body is not None:
+                checked_body.read(request.data)
             if has_mask:
                 given["body"] = _with_mask(given["body"], request.query_params)
             answered = handler(**given)
@@ -165,9 +172,8 @@ def list_patterns(*modules: ModuleType) -> list[URLPattern]:
     views: dict[str, list[Route]] = {}
     for module in modules:
         for function in vars(module).values():
-            if getattr(function, "__module__", "") == module.__name__:
-                for route in getattr(function, "routes", ()):
-                    views.setdefault(route.address, []).append(route)
+            for route in getattr(function, "routes", ()):
+                views.setdefault(route.address, []).append(route)
     addresses = sorted(views, key=lambda address: not re.search(r":\w+$", address))
     return [re_path(_expression(address), _view(views[address]).as_view()) for address in addresses]
 

@@ -52,10 +52,7 @@ def get_schema(name: str, query: Mapping[str, str]) -> Any:
     return schema_resource(selectors.schema_named(name=name), full=full)
 
 
-@serve("DELETE", SCHEMA, SERVICE)
-def delete_schema(name: str) -> None:
-    """Delete a schema with its revisions."""
-    schemas.delete_schema(name=name)
+delete_schema = serve("DELETE", SCHEMA, SERVICE)(schemas.delete_schema)
 
 
 @serve("POST", SCHEMA + ":commit", SERVICE, takes=fields.COMMIT_SCHEMA, gives=fields.SCHEMA)

@@ -21,6 +21,8 @@ from subscriptions.services import subscriptions
 from subscriptions.services.projects import ensure_project
 from subscriptions.services.rows import check_name
 
+PUSHHUB = "pushhub.v1.Subscriptions."
+
 
 @serve("PUT", SUBSCRIPTION, SUBSCRIBER, takes=fields.SUBSCRIPTION, gives=fields.SUBSCRIPTION)
 def create_subscription(name: str, body: object, caller: Principal) -> Any:
@@ -38,12 +40,6 @@ def get_subscription(name: str) -> Any:
 def update_subscription(name: str, body: object, caller: Principal) -> Any:
     """Change the fields of a subscription that the mask names."""
     return subscription_resource_updated(subscriptions.update_subscription(name=name, request=body, caller=caller))
-
-
-@serve("DELETE", SUBSCRIPTION, SUBSCRIBER)
-def delete_subscription(name: str) -> None:
-    """Delete a subscription with its backlog."""
-    subscriptions.delete_subscription(name=name)
 
 
 @serve("GET", PROJECT + "/subscriptions", SUBSCRIBER, gives=list_of("subscriptions", fields.SUBSCRIPTION))
@@ -68,13 +64,6 @@ def detach_subscription(name: str, body: object) -> None:
     subscriptions.detach_subscription(name=name)
 
 
-@serve("POST", SUBSCRIPTION + ":pause", "pushhub.v1.Subscriptions.")
-def pause_subscription(name: str, caller: Principal) -> None:
-    """Stop pushing, and keep the push config and the messages."""
-    subscriptions.pause_subscription(name=name, caller=caller)
-
-
-@serve("POST", SUBSCRIPTION + ":resume", "pushhub.v1.Subscriptions.")
-def resume_subscription(name: str, caller: Principal) -> None:
-    """Push again, with the push config from before the pause."""
-    subscriptions.resume_subscription(name=name, caller=caller)
+delete_subscription = serve("DELETE", SUBSCRIPTION, SUBSCRIBER)(subscriptions.delete_subscription)
+pause_subscription = serve("POST", SUBSCRIPTION + ":pause", PUSHHUB)(subscriptions.pause_subscription)
+resume_subscription = serve("POST", SUBSCRIPTION + ":resume", PUSHHUB)(subscriptions.resume_subscription)

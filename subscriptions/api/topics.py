@@ -35,10 +35,7 @@ def update_topic(name: str, body: object, caller: Principal) -> Any:
     return topic_resource(topics.update_topic(name=name, request=body, caller=caller))
 
 
-@serve("DELETE", TOPIC, PUBLISHER)
-def delete_topic(name: str) -> None:
-    """Delete a topic. Its subscriptions keep their messages."""
-    topics.delete_topic(name=name)
+delete_topic = serve("DELETE", TOPIC, PUBLISHER)(topics.delete_topic)
 
 
 @serve("GET", PROJECT + "/topics", PUBLISHER, gives=list_of("topics", fields.TOPIC))

@@ -13,13 +13,7 @@ from subscriptions.services.transforms import try_transforms, validate_transform
 SERVICE = "google.pubsub.v1.MessageTransforms."
 
 
-@serve(
-    "POST",
-    PROJECT + ":validateMessageTransform",
-    SERVICE,
-    takes=fields.VALIDATE_MESSAGE_TRANSFORM,
-    tag="messageTransforms",
-)
+@serve("POST", PROJECT + ":validateMessageTransform", SERVICE, takes=fields.VALIDATE_MESSAGE_TRANSFORM)
 def validate_message_transform(project: str, body: object, caller: Principal) -> None:
     """Check that a message transform could be stored."""
     owner = ensure_project(project=project, caller=caller)
@@ -30,9 +24,8 @@ def validate_message_transform(project: str, body: object, caller: Principal) ->
     "POST",
     PROJECT + ":testMessageTransforms",
     SERVICE,
-    takes=fields.TEST_MESSAGE_TRANSFORMS,
-    gives=fields.TEST_MESSAGE_TRANSFORMS_RESPONSE,
-    tag="messageTransforms",
+    takes=fields.TEST_TRANSFORMS,
+    gives=fields.TEST_RESPONSE,
 )
 def test_message_transforms(project: str, body: object, caller: Principal) -> Any:
     """Return what message transforms make of a message."""

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from django.conf import settings
 from django.contrib import admin
 from django.contrib.admin import RelatedOnlyFieldListFilter
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import FieldDoesNotExist
 from django.core.exceptions import PermissionDenied as NotForYou
@@ -56,6 +57,13 @@ def caller_of(request: HttpRequest) -> Principal:
 
 class ProjectChangeList(ChangeList):
     """A list that shows the rows of the chosen project only, where the rows belong to projects."""
+
+    def get_filters(self, request: HttpRequest) -> Any:
+        """Return the filters. Django takes the year 9999, or one of thirty digits, for a fault of the server."""
+        try:
+            return super().get_filters(request)
+        except (ValueError, OverflowError) as error:
+            raise IncorrectLookupParameters from error
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
         self.query = self.query[:SEARCHED_CHARACTERS]

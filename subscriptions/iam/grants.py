@@ -139,10 +139,9 @@ def forget_member(member: str) -> None:
     """Remove a member from all policies and groups, so that a new account doesn't inherit grants to its address."""
     with transaction.atomic():
         for row in _binding(member):
-            row.bindings = policies.remove_member(row.bindings, member=member)
+            row.bindings = policies.remove_bindings(row.bindings, member=member)
             _store(row)
         GroupMember.objects.filter(member=member).delete()
-    access.forget_decisions()
 
 
 def begin_policy(resource: tree.Resource, *, creator: Principal) -> None:

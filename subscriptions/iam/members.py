@@ -8,7 +8,6 @@ from pushhub.common.errors import InvalidArgument, clipped
 from pushhub.common.names import is_agent_email
 
 EVERYONE = frozenset({"allUsers", "allAuthenticatedUsers"})
-MAIL_KINDS = ("user", "serviceAccount", "group")
 #: A console user without an email address is named by their login.
 USER_PATTERN = re.compile(r"[^\s:/,]{1,320}")
 #: More permissive than email itself, because `developer@localhost` is a valid member.
@@ -23,34 +22,31 @@ FOREIGN_PATTERN = re.compile(
     r"|deleted:(?:user|group|serviceAccount|principal|principalSet):[!-~]{1,380}"
 )
 DOMAIN_PATTERN = re.compile(r"(?!-)[a-z0-9.-]{1,253}(?<!-)", re.ASCII)
+#: What comes after each other kind of member, and what errors call it.
+FORMS = {
+    "user": (USER_PATTERN, "an email"),
+    "serviceAccount": (MAIL_PATTERN, "an email"),
+    "group": (MAIL_PATTERN, "an email"),
+    "domain": (DOMAIN_PATTERN, "a domain"),
+}
 
 
 def parse_member(member: str, *, field: str) -> str:
     """Return a member in canonical form, with email addresses and domains in lower case."""
-    if member in EVERYONE:
-        return member
-    if is_foreign(member):
+    if member in EVERYONE or is_foreign(member):
         return member
     kind, colon, identifier = member.partition(":")
-    identifier = identifier.lower()
-    if colon and kind in MAIL_KINDS:
-        if not (USER_PATTERN if kind == "user" else MAIL_PATTERN).fullmatch(identifier):
-            raise InvalidArgument(
-                f"Invalid member given (member={clipped(member)}): an email is expected.", field=field
-            )
-        return f"{kind}:{identifier}"
-    if colon and kind == "domain":
-        if not DOMAIN_PATTERN.fullmatch(identifier):
-            raise InvalidArgument(
-                f"Invalid member given (member={clipped(member)}): a domain is expected.", field=field
-            )
-        return f"domain:{identifier}"
-    raise InvalidArgument(
-        f"The member {clipped(member)} is of an unknown type. Please set a valid type prefix for the member: "
-        "user:, serviceAccount:, group:, domain:, principal://, principalSet://, projectOwner:, projectEditor:, "
-        "projectViewer: or deleted:, or give allUsers or allAuthenticatedUsers.",
-        field=field,
-    )
+    if not colon or kind not in FORMS:
+        raise InvalidArgument(
+            f"The member {clipped(member)} is of an unknown type. Please set a valid type prefix for the member: "
+            "user:, serviceAccount:, group:, domain:, principal://, principalSet://, projectOwner:, projectEditor:, "
+            "projectViewer: or deleted:, or give allUsers or allAuthenticatedUsers.",
+            field=field,
+        )
+    pattern, wanted = FORMS[kind]
+    if not pattern.fullmatch(identifier.lower()):
+        raise InvalidArgument(f"Invalid member given (member={clipped(member)}): {wanted} is expected.", field=field)
+    return f"{kind}:{identifier.lower()}"
 
 
 def is_foreign(member: str) -> bool:

@@ -76,22 +76,15 @@ def add_bindings(bindings: Iterable[Binding], *, role: str, member: str) -> list
     return [*result, {"role": role, "members": [member]}]
 
 
-def remove_bindings(bindings: Iterable[Binding], *, role: str, member: str) -> list[Binding]:
-    """Return the bindings after `member` has lost `role`."""
+def remove_bindings(bindings: Iterable[Binding], *, member: str, role: str = "") -> list[Binding]:
+    """Return the bindings after `member` has lost `role`, or else all its roles."""
     result = []
     for binding in bindings:
-        remaining = [bound for bound in binding["members"] if binding["role"] != role or bound != member]
+        keeps_role = role not in ("", binding["role"])
+        remaining = [bound for bound in binding["members"] if bound != member or keeps_role]
         if remaining:
             result.append({**binding, "members": remaining})
     return result
-
-
-def remove_member(bindings: Iterable[Binding], *, member: str) -> list[Binding]:
-    """Return the bindings without a member, whatever roles it holds."""
-    result = [
-        {**binding, "members": [bound for bound in binding["members"] if bound != member]} for binding in bindings
-    ]
-    return [binding for binding in result if binding["members"]]
 
 
 def replace_members(bindings: Iterable[Binding], *, old: str, new: str) -> list[Binding]:

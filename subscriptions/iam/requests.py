@@ -10,42 +10,27 @@ from subscriptions.resources.descriptors import message_of
 
 ETAG = String(256)
 MEMBER = String(400)
-RESOURCE = String(1024)
 
-#: The fields of a policy whose values have bounds of their own.
-POLICY_KINDS = {
+#: The fields whose values have bounds of their own.
+KINDS = {
+    "resource": String(1024),
+    "role": String(300),
+    "etag": ETAG,
     "AuditLogConfig.exemptedMembers": Repeated(MEMBER, max_items=MAX_PRINCIPALS),
     # More members than are allowed can be read, because the error about their count has a text of its own.
     "Binding.members": Repeated(MEMBER, max_items=10 * MAX_PRINCIPALS),
-    "Binding.role": String(300),
-    "Policy.etag": ETAG,
+    "SetIamPolicyRequest.updateMask": String(1024),
+    "TestIamPermissionsRequest.permissions": Repeated(String(200), max_items=10_000),
 }
-_binding = message_of(policy_pb2.Binding.DESCRIPTOR, kinds=POLICY_KINDS)
+_binding = message_of(policy_pb2.Binding.DESCRIPTOR, kinds=KINDS)
 #: Only the REST form of a binding has an id.
 BINDING = Message(_binding.name, {**_binding.fields, "bindingId": String()})
-POLICY = message_of(
-    policy_pb2.Policy.DESCRIPTOR,
-    kinds={**POLICY_KINDS, "Policy.bindings": Repeated(BINDING, max_items=MAX_PRINCIPALS)},
-)
+KINDS["Policy.bindings"] = Repeated(BINDING, max_items=MAX_PRINCIPALS)
+POLICY = message_of(policy_pb2.Policy.DESCRIPTOR, kinds=KINDS)
 OPTIONS = message_of(options_pb2.GetPolicyOptions.DESCRIPTOR)
-GET_IAM_POLICY = message_of(
-    iam_policy_pb2.GetIamPolicyRequest.DESCRIPTOR, kinds={"GetIamPolicyRequest.resource": RESOURCE}
-)
-SET_IAM_POLICY = message_of(
-    iam_policy_pb2.SetIamPolicyRequest.DESCRIPTOR,
-    kinds={
-        "SetIamPolicyRequest.policy": POLICY,
-        "SetIamPolicyRequest.resource": RESOURCE,
-        "SetIamPolicyRequest.updateMask": String(1024),
-    },
-)
-TEST_IAM_PERMISSIONS = message_of(
-    iam_policy_pb2.TestIamPermissionsRequest.DESCRIPTOR,
-    kinds={
-        "TestIamPermissionsRequest.permissions": Repeated(String(200), max_items=10_000),
-        "TestIamPermissionsRequest.resource": RESOURCE,
-    },
-)
+GET_IAM_POLICY = message_of(iam_policy_pb2.GetIamPolicyRequest.DESCRIPTOR, kinds=KINDS)
+SET_IAM_POLICY = message_of(iam_policy_pb2.SetIamPolicyRequest.DESCRIPTOR, kinds=KINDS)
+TEST_IAM_PERMISSIONS = message_of(iam_policy_pb2.TestIamPermissionsRequest.DESCRIPTOR, kinds=KINDS)
 TEST_IAM_PERMISSIONS_RESPONSE = message_of(iam_policy_pb2.TestIamPermissionsResponse.DESCRIPTOR)
 
 STAGE = Enum("ALPHA", "BETA", "GA", "DEPRECATED", "DISABLED", "EAP")

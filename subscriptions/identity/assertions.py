@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from django.db.models import Q
@@ -19,7 +18,7 @@ from pushhub.common.errors import InvalidArgument
 from pushhub.common.rows import row_or_none
 from subscriptions.identity.account_keys import MAX_KEYS
 from subscriptions.identity.keys import certificate_public_key
-from subscriptions.identity.libraries import jwt, rsa
+from subscriptions.identity.libraries import jwt
 from subscriptions.identity.pairs import is_key_id
 from subscriptions.models import ServiceAccount
 from subscriptions.models.credentials import ServiceAccountKey
@@ -116,15 +115,10 @@ def _signer(token: str, account: ServiceAccount, key_id: object) -> ServiceAccou
 
 def _is_signed_by(token: str, key: ServiceAccountKey) -> bool:
     try:
-        jwt.PyJWS().decode(token, _public_key(key.certificate), algorithms=[ALGORITHM])
+        jwt.PyJWS().decode(token, certificate_public_key(key.certificate), algorithms=[ALGORITHM])
     except jwt.InvalidTokenError:
         return False
     return True
-
-
-@lru_cache(maxsize=256)
-def _public_key(certificate: str) -> rsa.RSAPublicKey:
-    return certificate_public_key(certificate)
 
 
 def _moment(claims: Mapping[str, Any], name: str) -> float:

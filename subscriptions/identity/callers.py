@@ -14,7 +14,7 @@ from subscriptions.identity import audiences
 from subscriptions.identity.access_tokens import find_access_token
 from subscriptions.identity.assertions import AssertionRefused, read_assertion
 from subscriptions.identity.recent import recent_callers
-from subscriptions.identity.scopes import opens_the_api, read_scopes
+from subscriptions.identity.scopes import OPENING, read_scopes
 from subscriptions.models import ServiceAccount
 
 #: Far longer than any credential that PushHub issues.
@@ -25,10 +25,9 @@ EMULATOR_TOKEN = "owner"  # noqa: S105 - publicly known
 
 def caller_from_authorization(header: str) -> Principal:
     """Return the principal of `Bearer {access token or JWT}`. Raises Unauthenticated for anything else."""
-    token = bearer_token(header)
-    caller = _recent_caller(token)
+    caller = recent_caller(header)
     if caller is None:
-        generation = recent_callers.generation
+        token, generation = bearer_token(header), recent_callers.generation
         caller, seconds_left = _caller_of(token)
         recent_callers.put(_digest(token), caller, at_most_seconds=seconds_left, generation=generation)
     return caller
@@ -36,11 +35,8 @@ def caller_from_authorization(header: str) -> Principal:
 
 def recent_caller(header: str) -> Principal | None:
     """As `caller_from_authorization`, but None if it would need a query."""
-    return _recent_caller(bearer_token(header))
-
-
-def _recent_caller(token: str) -> Principal | None:
-    if is_emulator_token(token):
+    token = bearer_token(header)
+    if token == EMULATOR_TOKEN and settings.ANONYMOUS:  # where a setting allows anonymous callers
         return Principal(settings.ANONYMOUS)
     return recent_callers.get(_digest(token))
 
@@ -55,11 +51,6 @@ def bearer_token(header: str) -> str:
     if scheme.lower() != "bearer" or not token.isascii() or not 0 < len(token) <= MAX_CREDENTIAL_CHARACTERS:
         raise refused()
     return token
-
-
-def is_emulator_token(token: str) -> bool:
-    """Whether this is the emulator's token. It counts only if anonymous callers are allowed, by explicit setting."""
-    return token == EMULATOR_TOKEN and settings.ANONYMOUS != ""
 
 
 def refused() -> Unauthenticated:
@@ -108,7 +99,7 @@ def account_principal(account: ServiceAccount) -> Principal:
 
 
 def _check_scopes(scopes: Iterable[str]) -> None:
-    if not opens_the_api(scopes):
+    if OPENING.isdisjoint(scopes):
         raise PermissionDenied(
             "Request had insufficient authentication scopes.", details=error_info("ACCESS_TOKEN_SCOPE_INSUFFICIENT")
         )

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import Internal
@@ -42,8 +43,7 @@ def signing_key() -> Signer:
     """
     for _ in range(TRIES):
         now = utcnow()
-        rows = list(SigningKey.objects.filter(retired_at=None).order_by("-generation"))
-        for row in sorted(rows, key=lambda row: row.signs_from > now):
+        for row in sorted(keys_in_force(), key=lambda row: row.signs_from > now):
             signer = _usable(row)
             if signer is not None:
                 return signer
@@ -54,9 +54,15 @@ def signing_key() -> Signer:
 def published_keys() -> list[SigningKey]:
     """Return the keys that verifiers should know. There is always at least one, because verifiers cache the answer."""
     signing_key()
-    return list(SigningKey.objects.filter(retired_at=None).order_by("-generation"))
+    return list(keys_in_force())
 
 
+def keys_in_force() -> QuerySet[SigningKey]:
+    """Return the keys that aren't retired, newest first."""
+    return SigningKey.objects.filter(retired_at=None).order_by("-generation")
+
+
+@lru_cache(maxsize=256)
 def certificate_public_key(certificate: str) -> rsa.RSAPublicKey:
     key = x509.load_pem_x509_certificate(certificate.encode()).public_key()
     if not isinstance(key, rsa.RSAPublicKey):

@@ -11,7 +11,6 @@ from datetime import timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import QuerySet
 
 from pushhub.common.clock import utcnow
 from subscriptions.identity import keys
@@ -29,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 def maintain_keys() -> dict[str, int]:
     """Create the next key and retire old ones, where due. Beat calls it. Returns how many of each."""
-    newest = _keys_in_force().first()
+    newest = keys.keys_in_force().first()
     days: int = settings.KEY_ROTATION_DAYS
     is_due = newest is not None and days > 0 and newest.created_at <= utcnow() - timedelta(days=days)
     if is_due:
@@ -40,24 +39,24 @@ def maintain_keys() -> dict[str, int]:
 def rotate_key() -> SigningKey:
     """Create the key that signs next, unless it exists already."""
     keys.signing_key()
-    newest = _keys_in_force().first()
+    newest = keys.keys_in_force().first()
     if newest is None or newest.signs_from <= utcnow():
         keys.make_key(signs_from=utcnow() + ANNOUNCED)
-    return _keys_in_force()[0]
+    return keys.keys_in_force()[0]
 
 
 def replace_keys() -> SigningKey:
     """Replace a private key that was disclosed: a new key signs now, and tokens of the old ones are invalid."""
     with transaction.atomic():
-        for row in _keys_in_force():
+        for row in keys.keys_in_force():
             _retire(row)
         keys.make_key(signs_from=utcnow())
-    return _keys_in_force()[0]
+    return keys.keys_in_force()[0]
 
 
 def retire_keys() -> int:
     """Retire the keys whose tokens have all expired, and erase their private halves. Returns how many."""
-    due = [row for row in _keys_in_force() if _is_outlived(row)]
+    due = [row for row in keys.keys_in_force() if _is_outlived(row)]
     for row in due:
         _retire(row)
     return len(due)
@@ -67,7 +66,7 @@ def reencrypt_keys() -> int:
     """Encrypt the keys that the previous secret encrypted with the current one. Returns how many."""
     changed = 0
     with transaction.atomic():
-        for row in _keys_in_force().select_for_update():
+        for row in keys.keys_in_force().select_for_update():
             sealed = keys.resealed(row)
             if sealed is not None:
                 row.private_key = sealed
@@ -83,11 +82,6 @@ def key_state(row: SigningKey) -> str:
     if row.signs_from > utcnow():
         return "next"
     return "published" if _successor(row) else "signing"
-
-
-def _keys_in_force() -> QuerySet[SigningKey]:
-    """Return the keys that aren't retired, newest first."""
-    return SigningKey.objects.filter(retired_at=None).order_by("-generation")
 
 
 def _successor(row: SigningKey) -> SigningKey | None:

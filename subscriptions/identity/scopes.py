@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
 #: Each of these opens the API; the policies say what the bearer may do. Other scopes open nothing, such as `openid` and
@@ -26,7 +25,3 @@ def read_scopes(scope: object) -> list[str]:
     words = scope.split(" ") if isinstance(scope, str) else []
     scopes = list(dict.fromkeys(word for word in words if word))
     return scopes if len(scopes) <= MAX_SCOPES and all(SCOPE.fullmatch(scope) for scope in scopes) else []
-
-
-def opens_the_api(scopes: Iterable[str]) -> bool:
-    return not OPENING.isdisjoint(scopes)

@@ -10,9 +10,7 @@ from django.conf import settings
 
 from pushhub.common.errors import InvalidArgument, PushHubError, clipped
 from pushhub.common.rows import row_or_none
-from subscriptions.iam.access import allowed
-from subscriptions.iam.roles import GET_OPEN_ID_TOKEN
-from subscriptions.identity.agents import service_agent
+from subscriptions.identity.agents import can_agent_mint
 from subscriptions.identity.keys import certificate_public_key, signing_key
 from subscriptions.identity.libraries import jwt
 from subscriptions.identity.pairs import is_key_id
@@ -55,7 +53,7 @@ def mint_id_token(*, email: str, audience: str) -> IdToken:
         raise TokenDenied("account_unknown", email=email)
     if account.is_disabled:
         raise TokenDenied("account_disabled", email=email)
-    if not allowed(service_agent(account.project), GET_OPEN_ID_TOKEN, account):
+    if not can_agent_mint(account):
         raise TokenDenied("token_denied", email=email)
     return sign_id_token(account, audience=audience)
 

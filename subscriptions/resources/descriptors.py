@@ -1,13 +1,13 @@
 """Field tables of the API's messages, derived from the descriptors of the protocol buffers that Google publishes.
 
 A descriptor has the names and types of the fields. It doesn't say how large a value may be, nor which fields callers
-can't set. These rules of PushHub are passed in, keyed by the message's name and the field's JSON name, for example
-`PushConfig.OidcToken.audience`.
+can't set. These rules of PushHub are passed in, keyed by the field's JSON name, or by that and the message's name, for
+example `PushConfig.OidcToken.audience`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Set
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
@@ -31,7 +31,7 @@ NO_KINDS: Mapping[str, protojson.Kind] = {}
 
 
 def message_of(
-    descriptor: Descriptor, *, kinds: Mapping[str, protojson.Kind] = NO_KINDS, output_only: Collection[str] = ()
+    descriptor: Descriptor, *, kinds: Mapping[str, protojson.Kind] = NO_KINDS, output_only: Set[str] = frozenset()
 ) -> protojson.Message:
     """Return the field table of a message and of every message in it. `kinds` replaces the derived type of a field."""
     name = descriptor.full_name.removeprefix(descriptor.file.package).removeprefix(".")
@@ -43,7 +43,9 @@ def message_of(
             for field in descriptor.fields
         },
         output_only=frozenset(
-            field.json_name for field in descriptor.fields if f"{name}.{field.json_name}" in output_only
+            field.json_name
+            for field in descriptor.fields
+            if not output_only.isdisjoint((field.json_name, f"{name}.{field.json_name}"))
         ),
         oneofs={
             oneof.name: tuple(field.json_name for field in oneof.fields)
@@ -53,18 +55,16 @@ def message_of(
     )
 
 
-def _kind_of(
-    field: FieldDescriptor, *, kinds: Mapping[str, protojson.Kind], output_only: Collection[str]
-) -> protojson.Kind:
+def _kind_of(field: FieldDescriptor, *, kinds: Mapping[str, protojson.Kind], output_only: Set[str]) -> protojson.Kind:
     message = field.message_type
     if message is not None and message.GetOptions().map_entry:
-        return protojson.StringMap()
+        return kinds.get(field.json_name) or protojson.StringMap()
     if message is not None:
         kind = WELL_KNOWN.get(message.full_name) or message_of(message, kinds=kinds, output_only=output_only)
     elif field.enum_type is not None:
         kind = _enum_of(field.enum_type)
     else:
-        kind = SCALARS[field.type]
+        kind = kinds.get(field.json_name) or SCALARS[field.type]
     return protojson.Repeated(kind) if field.is_repeated else kind
 
 

@@ -25,77 +25,37 @@ TRANSFORM = message_of(
 )
 TRANSFORMS = Repeated(TRANSFORM, max_items=5)
 
-#: The fields whose values have bounds of their own.
+#: The bounds of values: of all fields of a name that hold texts, and of fields of one message.
 KINDS = {
-    "BigQueryConfig.serviceAccountEmail": EMAIL,
+    **dict.fromkeys(("name", "parent", "topic", "deadLetterTopic", "subscription", "snapshot", "schema"), NAME),
+    **dict.fromkeys(("serviceAccountEmail", "gcpServiceAccount"), EMAIL),
+    **dict.fromkeys(("revisionId", "firstRevisionId", "lastRevisionId"), REVISION_ID),
+    "labels": LABELS,
+    "tags": TAGS,
     "BigtableConfig.ColumnFamilyMapping.DelimitedKey.delimiter": String(64),
     "BigtableConfig.ColumnFamilyMapping.DelimitedKey.keyFields": Repeated(String(256)),
-    "BigtableConfig.serviceAccountEmail": EMAIL,
-    "CloudStorageConfig.serviceAccountEmail": EMAIL,
-    "CommitSchemaRequest.name": NAME,
     # schemarules sets the real bound, 300 KB before base64.
     "CompiledProtoSchema.compiledBytes": String(1_000_000),
     "CompiledProtoSchema.rootMessage": String(1024),
-    "CreateSnapshotRequest.labels": LABELS,
-    "CreateSnapshotRequest.name": NAME,
-    "CreateSnapshotRequest.subscription": NAME,
-    "CreateSnapshotRequest.tags": TAGS,
-    "DeadLetterPolicy.deadLetterTopic": NAME,
-    "DetachSubscriptionRequest.subscription": NAME,
-    "IngestionDataSourceSettings.AwsKinesis.gcpServiceAccount": EMAIL,
-    "IngestionDataSourceSettings.AwsMsk.gcpServiceAccount": EMAIL,
-    "IngestionDataSourceSettings.AzureEventHubs.gcpServiceAccount": EMAIL,
-    "IngestionDataSourceSettings.ConfluentCloud.gcpServiceAccount": EMAIL,
     "MessageStoragePolicy.allowedPersistenceRegions": Repeated(String(64)),
-    "ModifyPushConfigRequest.subscription": NAME,
     "PubsubMessage.attributes": StringMap(max_entries=100, max_key_bytes=256, max_value_bytes=1024),
     # 10 MB in base64.
     "PubsubMessage.data": String(14_000_000),
     "PubsubMessage.orderingKey": String(1024),
     "PushConfig.OidcToken.audience": String(2048),
-    "PushConfig.OidcToken.serviceAccountEmail": EMAIL,
-    "RollbackSchemaRequest.name": NAME,
-    "RollbackSchemaRequest.revisionId": REVISION_ID,
     # schemarules sets the real bound, because the text of its error is production's.
     "Schema.definition": String(1_000_000),
-    "Schema.name": NAME,
-    "Schema.revisionId": REVISION_ID,
-    "SchemaSettings.firstRevisionId": REVISION_ID,
-    "SchemaSettings.lastRevisionId": REVISION_ID,
-    "SchemaSettings.schema": NAME,
-    "SeekRequest.snapshot": NAME,
-    "SeekRequest.subscription": NAME,
-    "Snapshot.labels": LABELS,
-    "Snapshot.name": NAME,
-    "Snapshot.topic": NAME,
     "Subscription.filter": String(256),
-    "Subscription.labels": LABELS,
     "Subscription.messageTransforms": TRANSFORMS,
-    "Subscription.name": NAME,
-    "Subscription.tags": TAGS,
-    "Subscription.topic": NAME,
     "Topic.kmsKeyName": NAME,
-    "Topic.labels": LABELS,
     "Topic.messageTransforms": TRANSFORMS,
-    "Topic.name": NAME,
-    "Topic.tags": TAGS,
     # 10 MB in base64.
     "ValidateMessageRequest.message": String(14_000_000),
-    "ValidateMessageRequest.name": NAME,
-    "ValidateMessageRequest.parent": NAME,
-    "ValidateSchemaRequest.parent": NAME,
 }
 #: Fields that only PushHub sets. Callers may send them, as they do when they send back what they read.
 OUTPUT_ONLY = frozenset(
     {
-        "BigQueryConfig.state",
-        "BigtableConfig.state",
-        "CloudStorageConfig.state",
-        "IngestionDataSourceSettings.AwsKinesis.state",
-        "IngestionDataSourceSettings.AwsMsk.state",
-        "IngestionDataSourceSettings.AzureEventHubs.state",
-        "IngestionDataSourceSettings.CloudStorage.state",
-        "IngestionDataSourceSettings.ConfluentCloud.state",
+        "state",
         "Schema.revisionCreateTime",
         "Schema.revisionId",
         "PubsubMessage.messageId",
@@ -104,10 +64,8 @@ OUTPUT_ONLY = frozenset(
         "Snapshot.topic",
         "Subscription.analyticsHubSubscriptionInfo",
         "Subscription.detached",
-        "Subscription.state",
         "Subscription.topicMessageRetentionDuration",
         "Topic.satisfiesPzs",
-        "Topic.state",
     }
 )
 
@@ -137,7 +95,7 @@ VALIDATE_MESSAGE = _message(pubsub.ValidateMessageRequest)
 
 PUBSUB_MESSAGE = _message(pubsub.PubsubMessage)
 VALIDATE_MESSAGE_TRANSFORM = Message("ValidateMessageTransformRequest", {"messageTransform": TRANSFORM})
-TEST_MESSAGE_TRANSFORMS = Message(
+TEST_TRANSFORMS = Message(
     "TestMessageTransformsRequest",
     {
         "message": PUBSUB_MESSAGE,
@@ -146,7 +104,7 @@ TEST_MESSAGE_TRANSFORMS = Message(
         "subscription": NAME,
     },
 )
-TEST_MESSAGE_TRANSFORMS_RESPONSE = Message(
+TEST_RESPONSE = Message(
     "TestMessageTransformsResponse",
     {
         "transformedMessages": Repeated(
@@ -217,9 +175,7 @@ GENERATE_ACCESS_TOKEN = Message(
     "GenerateAccessTokenRequest",
     {"delegates": DELEGATES, "scope": Repeated(String(200), max_items=50), "lifetime": Duration()},
 )
-GENERATE_ACCESS_TOKEN_RESPONSE = Message(
-    "GenerateAccessTokenResponse", {"accessToken": String(), "expireTime": Timestamp()}
-)
+ACCESS_TOKEN = Message("GenerateAccessTokenResponse", {"accessToken": String(), "expireTime": Timestamp()})
 GENERATE_ID_TOKEN = Message(
     "GenerateIdTokenRequest",
     {
@@ -230,7 +186,7 @@ GENERATE_ID_TOKEN = Message(
         "organizationNumberIncluded": Bool(),
     },
 )
-GENERATE_ID_TOKEN_RESPONSE = Message("GenerateIdTokenResponse", {"token": String()})
+ID_TOKEN = Message("GenerateIdTokenResponse", {"token": String()})
 RESOURCE_ID = Message("ResourceId", {"type": String(), "id": String()})
 PROJECT = Message(
     "Project",

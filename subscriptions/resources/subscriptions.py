@@ -59,8 +59,9 @@ def subscription_resource_updated(subscription: Subscription) -> dict[str, Any]:
     return resource
 
 
-def store_push_config(subscription: Subscription, config: Values) -> None:
+def _store_push_config(subscription: Subscription, values: Values) -> None:
     """Set the columns of a PushConfig. An empty one makes the subscription a pull subscription."""
+    config = values.get("pushConfig", {})
     endpoint = config.get("pushEndpoint", "")
     if endpoint:
         _check_endpoint(endpoint)
@@ -134,10 +135,6 @@ def _check_account(subscription: Subscription, email: str) -> None:
             "(argument=PushConfig::oidc_token::service_account_email).",
             field="pushConfig.oidcToken.serviceAccountEmail",
         )
-
-
-def _store_push_config(subscription: Subscription, values: Values) -> None:
-    store_push_config(subscription, values.get("pushConfig", {}))
 
 
 def _store_ack_deadline(subscription: Subscription, values: Values) -> None:

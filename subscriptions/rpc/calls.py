@@ -60,19 +60,9 @@ class Unary:
 
     request: type[Message]
     answer: type[Message]
-    respond: Callable[[Any, Principal], Message]
+    respond: Callable[[Any, Call], Message]
     #: Completes a request before the permission check.
     complete: Callable[[Any], None] | None = None
-    most_bytes: int = REQUEST_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class Direct:
-    """As Unary, for methods that need the call itself."""
-
-    request: type[Message]
-    answer: type[Message]
-    respond: Callable[[Any, Call], Message]
     most_bytes: int = REQUEST_BYTES
     #: Answers small requests in the event loop, which it authorizes by itself; None for those that `respond` has to
     #: answer.
@@ -97,9 +87,9 @@ class Bidirectional:
     respond: Callable[[AsyncIterator[Any], Call], AsyncIterator[Message]]
 
 
-#: The type of `Direct.quick`.
+#: The type of `Unary.quick`.
 Quick = Callable[[Any, "Call"], Awaitable[Message | None]]
-Method = Unary | Direct | Waiting | Bidirectional
+Method = Unary | Waiting | Bidirectional
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,22 +223,15 @@ async def _caller(call: Call) -> str:
     return member
 
 
-class _CallerSlots:
-    """How many calls of each caller run at once."""
-
-    def __init__(self) -> None:
-        self.calls = Slots(settings.GRPC_CALLER_CALLS, most_waiting=WAITING_CALLS)
-        self.quick = Slots(QUICK_CALLS, most_waiting=WAITING_CALLS)
-        self.large = Slots(LARGE_CALLS, most_waiting=WAITING_CALLS)
-
-
 @cache
-def _slots_of(loop: asyncio.AbstractEventLoop) -> _CallerSlots:
-    return _CallerSlots()
+def _slots_of(loop: asyncio.AbstractEventLoop, kind: str) -> Slots:
+    most = {"any": settings.GRPC_CALLER_CALLS, "quick": QUICK_CALLS, "large": LARGE_CALLS}[kind]
+    return Slots(most, most_waiting=WAITING_CALLS)
 
 
-def _slots() -> _CallerSlots:
-    return _slots_of(asyncio.get_running_loop())
+def _slots(kind: str) -> Slots:
+    """Return how many calls of a kind each caller has under way at once."""
+    return _slots_of(asyncio.get_running_loop(), kind)
 
 
 async def read_stream(requests: AsyncIterator[bytes], *, most_bytes: int) -> AsyncIterator[bytes]:
@@ -287,15 +270,13 @@ def _parsed(kind: type[Message], data: bytes) -> Message:
     return parsed(kind, data)
 
 
-def _unary(name: str, method: Unary | Direct) -> Callable[[Any, Context], Awaitable[bytes]]:
+def _unary(name: str, method: Unary) -> Callable[[Any, Context], Awaitable[bytes]]:
     def work(data: bytes, call: Call) -> bytes:
         request = _parsed(method.request, data)
-        if isinstance(method, Direct):
-            call.authorized(request)
-            return method.respond(request, call).SerializeToString()
         if method.complete is not None:
             method.complete(request)
-        return method.respond(request, call.authorized(request)).SerializeToString()
+        call.authorized(request)
+        return method.respond(request, call).SerializeToString()
 
     async def read(context: Context) -> bytes:
         return await read_request(context, most_bytes=method.most_bytes)
@@ -303,20 +284,20 @@ def _unary(name: str, method: Unary | Direct) -> Callable[[Any, Context], Awaita
     async def answer(data: bytes, call: Call, caller: str) -> bytes:
         if len(data) <= SMALL_REQUEST_BYTES:
             return await in_thread(work, data, call)
-        async with _slots().large.held(caller):
+        async with _slots("large").held(caller):
             return await in_thread(work, data, call)
 
     async def answer_quickly(quick: Quick, call: Call, caller: str) -> bytes:
         """Answer without a slot for a thread, if possible. Calls wait for a slot before their requests are read."""
-        async with _slots().quick.held(caller):
-            async with _slots().calls.held(caller):
+        async with _slots("quick").held(caller):
+            async with _slots("any").held(caller):
                 data = await read(call.context)
                 if len(data) > QUICK_REQUEST_BYTES:
                     return await answer(data, call, caller)
             message = await quick(_parsed(method.request, data), call)
             if message is not None:
                 return message.SerializeToString()
-            async with _slots().calls.held(caller):
+            async with _slots("any").held(caller):
                 return await answer(data, call, caller)
 
     async def behave(_: Any, context: Context) -> bytes:
@@ -324,9 +305,9 @@ def _unary(name: str, method: Unary | Direct) -> Callable[[Any, Context], Awaita
         try:
             with audit.origin(call.origin()):
                 caller = await _caller(call)
-                if isinstance(method, Direct) and method.quick is not None:
+                if method.quick is not None:
                     return await answer_quickly(method.quick, call, caller)
-                async with _slots().calls.held(caller):
+                async with _slots("any").held(caller):
                     return await answer(await read(context), call, caller)
         except Exception as error:
             await refuse(context, error)
@@ -339,7 +320,7 @@ def _waiting(name: str, method: Waiting) -> Callable[[Any, Context], Awaitable[b
         call = _call(name, context)
         try:
             with audit.origin(call.origin()):
-                async with _slots().calls.held(await _caller(call)):
+                async with _slots("any").held(await _caller(call)):
                     request = _parsed(method.request, await read_request(context, most_bytes=REQUEST_BYTES))
                     await in_thread(call.authorized, request)
                 return (await method.respond(request, call)).SerializeToString()

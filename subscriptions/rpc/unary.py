@@ -12,11 +12,10 @@ from google.protobuf import descriptor_pool, empty_pb2, message_factory
 from google.protobuf.message import Message
 
 from pushhub.common import protojson
-from pushhub.common.principals import Principal
 from pushhub.common.pubsubtypes import POOL
 from subscriptions.iam.methods import METHODS
 from subscriptions.paging import Page
-from subscriptions.rpc.calls import REQUEST_BYTES, Unary
+from subscriptions.rpc.calls import REQUEST_BYTES, Call, Unary
 from subscriptions.rpc.protobuf import to_dict, to_message, update_request
 
 Body = Callable[[Any], dict[str, Any]]
@@ -46,16 +45,16 @@ def answered_by(
     answer_type = answer or _find_type(f"{package}.{method}Response") or empty_pb2.Empty
     request_type = request or _find_type(f"{package}.{method}Request")
     assert request_type is not None, rpc
-    given: Mapping[str, Callable[[Any, Principal], Any]] = {
-        "name": lambda request, caller: name_of(request),
-        "body": lambda request, caller: body(request),
-        "query": lambda request, caller: _query(request),
-        "page": lambda request, caller: Page.read(_query(request)),
-        "caller": lambda request, caller: caller,
+    given: Mapping[str, Callable[[Any, Call], Any]] = {
+        "name": lambda request, call: name_of(request),
+        "body": lambda request, call: body(request),
+        "query": lambda request, call: _query(request),
+        "page": lambda request, call: Page.read(_query(request)),
+        "caller": lambda request, call: call.caller(),
     }
 
-    def respond(request: Any, caller: Principal) -> Message:
-        answered = function(**{word: given[word](request, caller) for word in wanted})
+    def respond(request: Any, call: Call) -> Message:
+        answered = function(**{word: given[word](request, call) for word in wanted})
         return to_message(answered or {}, answer_type)
 
     return method, Unary(request_type, answer_type, respond, complete=complete, most_bytes=most_bytes)

@@ -126,7 +126,7 @@ def update_project(*, project: str, request: object) -> Project:
 
 
 def delete_project(*, project: str) -> None:
-    """Mark a project as deleted. Nothing new can be created in it; what it contains goes on until it is removed."""
+    """Delete a project, which can be undeleted. Nothing new can be created in it; what it contains goes on."""
     with transaction.atomic():
         row = selectors.get_project(project=project)
         _check_active(row)
@@ -135,6 +135,7 @@ def delete_project(*, project: str) -> None:
 
 
 def undelete_project(*, project: str) -> None:
+    """Undelete a project."""
     with transaction.atomic():
         row = selectors.get_project(project=project)
         if row.delete_requested_at is None:

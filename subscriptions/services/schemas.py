@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from time import thread_time
 from typing import Any
 
@@ -19,22 +18,14 @@ from subscriptions import selectors
 from subscriptions.models import Topic
 from subscriptions.models.schemas import Schema, SchemaRevision
 from subscriptions.resources import fields
+from subscriptions.schemarules.avrobinary import Mismatch
 from subscriptions.schemarules.compatible import fault_between
 from subscriptions.schemarules.limits import MAX_REVISIONS, MAX_SCHEMAS
-from subscriptions.schemarules.validators import (
-    PROTOCOL_BUFFER,
-    Mismatch,
-    Parsed,
-    Validator,
-    check_compiled,
-    compile_definition,
-    parse_definition,
-    validators,
-)
+from subscriptions.schemarules.protobuf import check_compiled
+from subscriptions.schemarules.validators import PROTOCOL_BUFFER, Definition, Validator, compile_definition
 from subscriptions.services.projects import ensure_project
 from subscriptions.services.rows import check_free, check_name, insert
 
-ENCODINGS = ("JSON", "BINARY")
 #: The CPU time that the messages of a publish have: a thousand of the dearest, with twenty revisions, would take hours.
 CHECK_SECONDS = 10.0
 #: Compiled validators take ten to twenty times the bytes of their definition (6.7 MB for 297 KB), and at least a few
@@ -43,34 +34,18 @@ KEPT_DEFINITION_BYTES = 4 << 20
 LEAST_KEPT_BYTES = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """The definition of a revision: its text or, with a root message, the compiled form that the caller sent."""
-
-    text: str
-    compiled: bytes
-    root_message: str = ""
-
-    def validators(self, type_: str) -> dict[str, Validator]:
-        return validators(type_, self.text, self.compiled, root_message=self.root_message)
-
-    def parsed(self, type_: str) -> Parsed:
-        return parse_definition(type_, self.text, self.compiled, root_message=self.root_message)
-
-
 def create_schema(*, parent: str, schema_id: str, schema: object, caller: Principal = OPERATOR) -> SchemaRevision:
     """Create a schema and return its first revision. A name in `schema` is ignored (schema.proto)."""
     project_id = names.parse_project(parent, field="parent")
     name = names.schema_name(project_id, schema_id)
     _plain(name, field="schemaId")
-    resource = read_schema(schema)
-    definition = _read_definition(resource)
+    definition = _read_definition(read_schema(schema))
     with transaction.atomic():
         project = ensure_project(project=project_id, caller=caller)
         check_free(Schema.objects.filter(project=project, schema_id=schema_id), schema_id)
         if Schema.objects.filter(project=project).count() >= MAX_SCHEMAS:
             raise ResourceExhausted(f"Project {project.project_id} has {MAX_SCHEMAS} schemas, which is the most.")
-        row = Schema(project=project, schema_id=schema_id, type=resource["type"])
+        row = Schema(project=project, schema_id=schema_id, type=definition.type)
         insert(row, schema_id)
         return _add_revision(row, definition)
 
@@ -84,21 +59,21 @@ def commit_schema(*, name: str, request: object) -> SchemaRevision:
     check_name(resource, name)
     definition = _read_definition(resource)
     # Comparing may take seconds, so the lock is only held for the revisions that came meanwhile.
-    compared = _check_compatible(selectors.get_schema(name=name), resource["type"], definition)
+    compared = _check_compatible(selectors.get_schema(name=name), definition)
     with transaction.atomic():
         row = selectors.get_schema(name=name, lock=True)
-        _check_compatible(row, resource["type"], definition, compared=compared)
+        _check_compatible(row, definition, compared=compared)
         return _add_revision(row, definition)
 
 
-def _check_compatible(row: Schema, type_: str, new: Definition, *, compared: Collection[str] = ()) -> list[str]:
+def _check_compatible(row: Schema, new: Definition, *, compared: Collection[str] = ()) -> list[str]:
     """Compare a definition with the revisions that it wasn't `compared` with, and return their ids."""
-    if row.type != type_:
+    if row.type != new.type:
         raise InvalidArgument(f"The schema's type is {row.type} and cannot change.", field="schema.type")
-    parsed = new.parsed(type_)
+    parsed = new.parsed()
     revisions = list(row.revisions.exclude(revision_id__in=compared))
     for revision in reversed(revisions):
-        fault = fault_between(parsed, _definition_of(revision).parsed(type_))
+        fault = fault_between(parsed, _definition_of(revision).parsed())
         if fault:
             raise InvalidArgument(
                 f'Compatibility checking failed to commit a schema revision for (schema="{row.name}"). '
@@ -110,7 +85,7 @@ def _check_compatible(row: Schema, type_: str, new: Definition, *, compared: Col
 
 
 def _definition_of(revision: SchemaRevision) -> Definition:
-    return Definition(revision.definition, bytes(revision.compiled), revision.root_message)
+    return Definition(revision.schema.type, revision.definition, bytes(revision.compiled), revision.root_message)
 
 
 def rollback_schema(*, name: str, request: object) -> SchemaRevision:
@@ -129,7 +104,7 @@ def rollback_schema(*, name: str, request: object) -> SchemaRevision:
 
 
 def delete_schema(*, name: str) -> None:
-    """Delete a schema. Topics that use it show its deletion from then on and refuse messages."""
+    """Delete a schema with its revisions. Topics that use it show its deletion from then on and refuse messages."""
     _plain(name)
     with transaction.atomic():
         row = selectors.get_schema(name=name, lock=True)
@@ -159,24 +134,22 @@ def delete_schema_revision(*, name: str, revision_id: str = "") -> SchemaRevisio
 
 def validate_schema(*, schema: object) -> None:
     """Raise InvalidArgument unless a ValidateSchemaRequest's schema could be created."""
-    resource = read_schema(fields.VALIDATE_SCHEMA.read(schema).get("schema", {}))
-    _read_definition(resource)
+    _read_definition(read_schema(fields.VALIDATE_SCHEMA.read(schema).get("schema", {})))
 
 
 def validate_message(*, request: object) -> None:
     """Raise InvalidArgument unless the message of a ValidateMessageRequest matches the schema."""
     parsed = fields.VALIDATE_MESSAGE.read(request)
-    encoding = _encoding(parsed.get("encoding", ""), field="encoding")
+    if "encoding" not in parsed:
+        raise InvalidArgument("The encoding must be JSON or BINARY.", field="encoding")
+    encoding = parsed["encoding"]
     if ("name" in parsed) == ("schema" in parsed):
         raise InvalidArgument("The request must have either a name or a schema.", field="name")
     if "name" in parsed:
-        schema = selectors.get_schema(name=parsed["name"])
-        row = selectors.get_schema_revision(schema=schema, revision_id=names.parse_schema(parsed["name"])[2])
+        row = selectors.schema_named(name=parsed["name"])
         check = _validators(row.pk, row.revision_id)[encoding]
     else:
-        resource = read_schema(parsed["schema"])
-        definition = _read_definition(resource)
-        check = definition.validators(resource["type"])[encoding]
+        check = _read_definition(read_schema(parsed["schema"])).validators()[encoding]
     try:
         check(parse_bytes(parsed.get("message", ""), field="message"))
     except Mismatch as error:
@@ -256,7 +229,7 @@ def _validators(pk: int, revision_id: str) -> dict[str, Validator]:
     if row is None:
         raise NotFound(f"Schema revision not found (revision={revision_id}).")
     definition = _definition_of(row)
-    built = definition.validators(row.schema.type)
+    built = definition.validators()
     size = max(len(definition.text.encode()) + len(definition.compiled), LEAST_KEPT_BYTES)
     _kept.put((pk, revision_id), built, size=size)
     return built
@@ -274,7 +247,7 @@ def _read_definition(resource: Mapping[str, Any]) -> Definition:
     """Return the definition of a Schema that was read; InvalidArgument unless it is valid."""
     type_, text = resource["type"], resource["definition"]
     if "compiledProtoSchema" not in resource:
-        return Definition(text, compile_definition(type_, text))
+        return compile_definition(type_, text)
     if type_ != PROTOCOL_BUFFER:
         raise InvalidArgument(f"A schema of type {type_} has no compiled form.", field="schema.compiledProtoSchema")
     if text:
@@ -285,13 +258,7 @@ def _read_definition(resource: Mapping[str, Any]) -> Definition:
     descriptor_set = parse_bytes(compiled.get("compiledBytes", ""), field="schema.compiledProtoSchema.compiledBytes")
     root_message = compiled.get("rootMessage", "")
     check_compiled(descriptor_set, root_message)
-    return Definition("", descriptor_set, root_message)
-
-
-def _encoding(value: str, *, field: str) -> str:
-    if value not in ENCODINGS:
-        raise InvalidArgument("The encoding must be JSON or BINARY.", field=field)
-    return value
+    return Definition(type_, "", descriptor_set, root_message)
 
 
 def _plain(name: str, *, field: str = "name") -> None:

@@ -86,7 +86,7 @@ enable_service_account = partial(disable_service_account, disabled=False)
 
 
 def delete_service_account(*, name: str) -> None:
-    """Delete an account. It can be undeleted for a while by its unique id; its email is free at once.
+    """Delete an account. It can be undeleted for 30 days by its unique id; its email is free at once.
 
     Subscriptions that use it keep its name, and their pushes fail because they get no token.
     """
@@ -97,7 +97,7 @@ def delete_service_account(*, name: str) -> None:
         grants.rename_member(
             old=f"serviceAccount:{account.email}", new=deleted_account(account.email, unique_id=account.unique_id)
         )
-        account.email = deleted_email(account)
+        account.email = f"{DELETED}{account.email}?uid={account.unique_id}"  # which no lookup finds
         account.deleted_at = utcnow()
         account.save()
     forget_callers()
@@ -127,8 +127,3 @@ def purge_service_accounts() -> int:
         account.delete()  # one at a time, because each deletes its policy
         count += 1
     return count
-
-
-def deleted_email(account: ServiceAccount) -> str:
-    """Return an email that no lookup finds, kept unique by the unique id."""
-    return f"{DELETED}{account.email}?uid={account.unique_id}"

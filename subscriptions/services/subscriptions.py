@@ -17,7 +17,7 @@ from subscriptions import selectors, signals
 from subscriptions.identity import agents
 from subscriptions.models import Subscription
 from subscriptions.resources import bounds, fields, masks
-from subscriptions.resources.subscriptions import FIELDS, check_combination, show_push_config, store_push_config
+from subscriptions.resources.subscriptions import FIELDS, check_combination, show_push_config
 from subscriptions.services import perimeters
 from subscriptions.services.projects import ensure_project
 from subscriptions.services.rows import check_free, check_name, check_quota, insert, update_request
@@ -80,7 +80,8 @@ def modify_push_config(*, name: str, request: object, caller: Principal = OPERAT
         row = selectors.get_subscription(name=name, lock=True)
         before = show_push_config(row)
         agents.check_references(row, parsed, {"pushConfig"}, caller=caller)
-        store_push_config(row, _with_version_of(config, before) if config.get("pushEndpoint") else config)
+        config = _with_version_of(config, before) if config.get("pushEndpoint") else config
+        FIELDS.store(row, {"pushConfig": config}, {"pushConfig"})
         perimeters.check_push(row, before, show_push_config(row))
         _store_change(row)
     return row
@@ -119,6 +120,7 @@ def resume_subscription(*, name: str, caller: Principal = OPERATOR) -> None:
 
 
 def delete_subscription(*, name: str) -> None:
+    """Delete a subscription with its backlog."""
     with transaction.atomic():
         row = selectors.get_subscription(name=name, lock=True)
         signals.announce(signals.subscription_deleted, subscription_id=row.pk, name=row.name)

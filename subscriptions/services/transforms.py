@@ -43,7 +43,7 @@ def try_transforms(*, project: str, request: object) -> list[dict[str, Any]]:
 
     The list ends with the transform that filters the message or fails. A transform that is disabled has no entry.
     """
-    parsed = fields.TEST_MESSAGE_TRANSFORMS.read(request)
+    parsed = fields.TEST_TRANSFORMS.read(request)
     functions = _functions_to_test(parsed)
     message = parsed.get("message", {})
     current = Input(

@@ -111,8 +111,7 @@ class Compiled:
     def __init__(self, name: str, code: str) -> None:
         self._name = name
         self._code = code
-        self._calls = 0
-        self._call = self._compile()
+        self.renew()
 
     def __call__(self, message: str, metadata: str) -> str | None:
         if self._calls >= CALLS_PER_CONTEXT:

@@ -19,6 +19,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -175,7 +176,7 @@ class Sandboxes:
         needs_all: bool = False,
     ) -> Future[list[Result]]:
         """Return the future of what `run` returns. With `needs_all` the first failure is the last result."""
-        call = _Call(self, project, functions, messages, seconds=seconds, needs_all=needs_all)
+        call = _Call(self, project, functions, messages, seconds, time.monotonic() + seconds + WAIT_SECONDS, needs_all)
         return self._pool.submit(project, call)
 
     def close(self) -> None:
@@ -221,30 +222,21 @@ class Sandboxes:
                     self._sandboxes[project] = lease.process
 
 
+@dataclass(eq=False, slots=True)
 class _Call:
     """What the threads call until each message has its result, or the time is up: once a turn."""
 
-    def __init__(
-        self,
-        sandboxes: Sandboxes,
-        project: str,
-        functions: Sequence[Function],
-        messages: Sequence[Input],
-        *,
-        seconds: float,
-        needs_all: bool,
-    ) -> None:
-        self._sandboxes = sandboxes
-        self._project = project
-        self._functions = functions
-        self._messages = messages
-        #: The time that is left, without that of others' turns, and when it ends whoever's turn it is.
-        self._seconds = seconds
-        self._ends = time.monotonic() + seconds + WAIT_SECONDS
-        self._needs_all = needs_all
-        self._results: list[Result] = []
-        #: Whether messages are run one by one, to find the one at which the sandbox ends.
-        self._alone = False
+    _sandboxes: Sandboxes
+    _project: str
+    _functions: Sequence[Function]
+    _messages: Sequence[Input]
+    #: The time that is left, without that of others' turns, and when it ends whoever's turn it is.
+    _seconds: float
+    _ends: float
+    _needs_all: bool
+    _results: list[Result] = field(default_factory=list)
+    #: Whether messages are run one by one, to find the one at which the sandbox ends.
+    _alone: bool = False
 
     def __call__(self) -> list[Result]:
         began = time.monotonic()

@@ -382,7 +382,16 @@ def test_every_page_is_a_page_of_the_console() -> None:
     assert isinstance(admin.site, ConsoleSite) or isinstance(admin.site._wrapped, ConsoleSite)  # type: ignore[attr-defined]
     for model, page in REGISTRY.items():
         assert isinstance(page, ConsoleAdmin), model
-        assert set(page.methods) <= {"view", "add", "change", "delete", "disable", "enable", "delete_keys", "grant"}
+        assert set(page.methods) <= {
+            "view",
+            "add",
+            "change",
+            "delete",
+            "disable",
+            "enable",
+            "delete_keys",
+            "grant_agent",
+        }
         assert set(page.methods.values()) - {""} <= set(METHODS)
     assert {model.__name__ for model, page in REGISTRY.items() if page.methods} == OF_TENANTS
     ours = {model.__name__ for model, page in REGISTRY.items() if not page.methods and model is not DjangoGroup}

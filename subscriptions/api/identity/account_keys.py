@@ -69,23 +69,18 @@ def get_service_account_key(name: str, request: Request) -> Any:
     return service_account_key_resource(key) | ({"publicKeyData": data} if data else {})
 
 
-@serve("DELETE", KEY, IAM)
-def delete_service_account_key(name: str) -> None:
-    """Delete a key."""
-    account_keys.delete_service_account_key(name=name)
+delete_service_account_key = serve("DELETE", KEY, IAM)(account_keys.delete_service_account_key)
 
 
-@serve("POST", KEY + ":disable", IAM, takes=fields.EMPTY)
-def disable_service_account_key(name: str, body: object) -> None:
+@serve("POST", KEY + ":disable", IAM, takes=fields.DISABLE_KEY)
+def disable_service_account_key(name: str) -> None:
     """Disable a key: its signatures aren't accepted until it is enabled again."""
-    fields.DISABLE_KEY.read(body)
     account_keys.disable_service_account_key(name=name)
 
 
 @serve("POST", KEY + ":enable", IAM, takes=fields.EMPTY)
-def enable_service_account_key(name: str, body: object) -> None:
+def enable_service_account_key(name: str) -> None:
     """Enable a key again."""
-    fields.EMPTY.read(body)
     account_keys.enable_service_account_key(name=name)
 
 

@@ -57,23 +57,13 @@ def update_project(project: str, body: object) -> Any:
     return projects.project_resource(projects.update_project(project=project, request=body))
 
 
-@serve("DELETE", PROJECT, SERVICE)
-def delete_project(project: str) -> None:
-    """Delete a project, which can be undeleted."""
-    projects.delete_project(project=project)
-
-
-@serve("POST", PROJECT + ":undelete", SERVICE, takes=fields.EMPTY)
-def undelete_project(project: str, body: object) -> None:
-    """Undelete a project."""
-    fields.EMPTY.read(body)
-    projects.undelete_project(project=project)
+delete_project = serve("DELETE", PROJECT, SERVICE)(projects.delete_project)
+undelete_project = serve("POST", PROJECT + ":undelete", SERVICE, takes=fields.EMPTY)(projects.undelete_project)
 
 
 @serve("POST", PROJECT + ":getAncestry", SERVICE, takes=fields.EMPTY, gives=fields.ANCESTRY)
-def get_ancestry(project: str, body: object) -> Any:
+def get_ancestry(project: str) -> Any:
     """Return the project and the folders and organization above it, nearest first."""
-    fields.EMPTY.read(body)
     lineage = tree.lineage(selectors.get_project(project=project))
     return {"ancestor": [{"resourceId": projects.resource_id(resource)} for resource in lineage]}
 

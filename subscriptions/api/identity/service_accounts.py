@@ -62,23 +62,18 @@ def update_service_account(name: str, body: object) -> Any:
     return service_account_resource(service_accounts.update_service_account(name=name, request=body))
 
 
-@serve("DELETE", ACCOUNT, IAM)
-def delete_service_account(name: str) -> None:
-    """Delete a service account, which can be undeleted for 30 days."""
-    service_accounts.delete_service_account(name=name)
+delete_service_account = serve("DELETE", ACCOUNT, IAM)(service_accounts.delete_service_account)
 
 
 @serve("POST", ACCOUNT + ":disable", IAM, takes=fields.EMPTY)
-def disable_service_account(name: str, body: object) -> None:
+def disable_service_account(name: str) -> None:
     """Disable a service account: it gets no more tokens."""
-    fields.EMPTY.read(body)
     service_accounts.disable_service_account(name=name)
 
 
 @serve("POST", ACCOUNT + ":enable", IAM, takes=fields.EMPTY)
-def enable_service_account(name: str, body: object) -> None:
+def enable_service_account(name: str) -> None:
     """Enable a service account again."""
-    fields.EMPTY.read(body)
     service_accounts.enable_service_account(name=name)
 
 
@@ -94,19 +89,13 @@ class UndeleteView(ApiView):
 
 
 @serve("POST", ACCOUNT + ":undelete", IAM, takes=fields.EMPTY, gives=fields.UNDELETE_SERVICE_ACCOUNT, base=UndeleteView)
-def undelete_service_account(name: str, body: object) -> Any:
+def undelete_service_account(name: str) -> Any:
     """Undelete an account that was deleted in the last 30 days."""
-    fields.EMPTY.read(body)
-    restored = service_accounts.undelete_service_account(name=name)
-    return {"restoredAccount": service_account_resource(restored)}
+    return {"restoredAccount": service_account_resource(service_accounts.undelete_service_account(name=name))}
 
 
 @serve(
-    "POST",
-    ACCOUNT + ":generateAccessToken",
-    CREDENTIALS,
-    takes=fields.GENERATE_ACCESS_TOKEN,
-    gives=fields.GENERATE_ACCESS_TOKEN_RESPONSE,
+    "POST", ACCOUNT + ":generateAccessToken", CREDENTIALS, takes=fields.GENERATE_ACCESS_TOKEN, gives=fields.ACCESS_TOKEN
 )
 def generate_access_token(name: str, body: object, caller: Principal) -> Any:
     """Return an access token of the account, for a caller that may impersonate it (IAM Credentials)."""
@@ -115,13 +104,7 @@ def generate_access_token(name: str, body: object, caller: Principal) -> Any:
     return Response({"accessToken": issued.token, "expireTime": expiry}, headers=NO_STORE)
 
 
-@serve(
-    "POST",
-    ACCOUNT + ":generateIdToken",
-    CREDENTIALS,
-    takes=fields.GENERATE_ID_TOKEN,
-    gives=fields.GENERATE_ID_TOKEN_RESPONSE,
-)
+@serve("POST", ACCOUNT + ":generateIdToken", CREDENTIALS, takes=fields.GENERATE_ID_TOKEN, gives=fields.ID_TOKEN)
 def generate_id_token(name: str, body: object, caller: Principal) -> Any:
     """Return an OpenID Connect token of the account, for a caller that may impersonate it (IAM Credentials)."""
     token = impersonation.generate_id_token(name=name, request=body, caller=caller)

@@ -17,6 +17,7 @@ from deliveries.push.rejected import reject
 from subscriptions.identity.keys import signing_key
 from subscriptions.models import Project, ServiceAccount, Subscription, Topic
 from subscriptions.models.iam import SigningKey
+from subscriptions.services.hierarchy import create_organization
 from tests.lanes import lane_state
 from tests.restapi import Api
 
@@ -143,11 +144,16 @@ def test_topics_accounts_and_projects_are_created_too(client: Client, api: Api) 
         ("project", {"project_id": "second"}),
     ]
     for model, data in added:
-        response = client.post(f"/admin/subscriptions/{model}/add/", data)
+        add = f"/admin/subscriptions/{model}/add/"
+        response = client.post(add, data)
         assert response.status_code == 302, errors(response)
     assert api.get("topics/more").body["messageRetentionDuration"] == "600s"
     assert ServiceAccount.objects.get(email__startswith="another@").display_name == "Another"
-    assert Project.objects.filter(project_id="second").exists()
+    organization = create_organization(display_name="Shops")
+    assert client.post(add, {"project_id": "third", "parent": organization.name}).status_code == 302
+    for project_id, parent in (("second", "-"), ("third", organization.name)):
+        page = f"/admin/subscriptions/project/{Project.objects.get(project_id=project_id).pk}/change/"
+        assert f'<div class="readonly">{parent}</div>' in client.get(page).content.decode()
 
 
 def test_a_message_is_published_and_shown_as_waiting(client: Client, api: Api) -> None:

@@ -78,3 +78,11 @@ def test_a_chosen_project_limits_the_search(client: Client) -> None:
     Topic.objects.create(project=other, topic_id="orders")
     client.post("/admin/choose-project/", {"project": "shop"})
     assert found(client, "orders") == ["projects/shop/subscriptions/orders-eu", "projects/shop/topics/orders"]
+
+
+@pytest.mark.parametrize(
+    "dates", [{"year": "9999"}, {"year": "9" * 30}, {"year": "9999", "month": "12", "day": "31"}, {"month": "x"}]
+)
+def test_a_date_that_no_calendar_has_is_no_error_of_the_server(client: Client, dates: dict[str, str]) -> None:
+    page = client.get("/admin/subscriptions/auditentry/", {f"at__{part}": text for part, text in dates.items()})
+    assert (page.status_code, page.headers["Location"]) == (302, "/admin/subscriptions/auditentry/?e=1")

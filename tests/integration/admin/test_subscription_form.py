@@ -109,6 +109,13 @@ def test_all_errors_are_shown_at_once_each_at_its_field_in_plain_words(client: C
     assert Topic.objects.count() == 1
 
 
+def test_an_audience_without_an_account_is_said_in_words(client: Client) -> None:
+    sent = form(delivery_type="push", push_endpoint="https://example.com/", audience="aud")
+    assert errors(client.post(ADD, sent)) == {
+        "service_account": ["An audience needs a service account: choose one, or name a new one."]
+    }
+
+
 @pytest.mark.parametrize(
     ("fields", "places"),
     [

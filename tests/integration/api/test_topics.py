@@ -40,13 +40,6 @@ UNSUPPORTED: dict[str, Any] = {
 }
 
 
-def test_a_topic_is_created_and_read_back(api: Api) -> None:
-    topic = api.create("topics/orders", {"labels": {"team": "shop"}})
-
-    assert topic == {"name": "projects/shop/topics/orders", "labels": {"team": "shop"}, "state": "ACTIVE"}
-    assert api.get("topics/orders").body == topic
-
-
 @pytest.mark.parametrize("field", sorted(UNSUPPORTED))
 def test_unsupported_fields_are_refused_by_name(api: Api, field: str) -> None:
     answer = api.put("topics/orders", {field: UNSUPPORTED[field]})

@@ -28,6 +28,7 @@ from subscriptions.iam.custom_roles import create_role
 from subscriptions.iam.grants import grant_role
 from subscriptions.models import Topic
 from subscriptions.schemarules import limits
+from subscriptions.schemarules.validators import Definition
 from subscriptions.selectors import get_project, get_schema
 from subscriptions.services import schemas
 from subscriptions.services.projects import create_project
@@ -436,9 +437,8 @@ def test_each_revision_is_compiled_once_a_request_however_few_are_kept(
     created(api), committed(api)
     topic_with(api)
     monkeypatch.setattr(kept, "_left", 0)
-    compiled = mock.Mock(side_effect=schemas.validators)
-    monkeypatch.setattr(schemas, "validators", compiled)
-    assert publish(api, GOOD, b'{"id":7}', GOOD, GOOD).status == 200
+    with mock.patch.object(Definition, "validators", autospec=True, side_effect=Definition.validators) as compiled:
+        assert publish(api, GOOD, b'{"id":7}', GOOD, GOOD).status == 200
     assert compiled.call_count == 2
     refused = publish(api, GOOD, b'{"id":true}', b"{}")
     assert refused.fields == ["messages[1].data"] and "message.id must be long" in refused.error["message"]

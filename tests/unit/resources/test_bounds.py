@@ -143,58 +143,9 @@ def test_a_misspelt_attribute_of_pushhubs_own_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    [
-        "https://example.com",
-        "https://example.com/push?token=secret&x=%20",
-        "https://example.com:8443/",
-        "https://xn--bcher-kva.example/a;b,c",
-        "https://[2001:db8::1]:8443/x",
-        "https://10.0.0.1/x",
-        "HTTPS://Example.COM/x",
-        "https://host_name.internal./x",
-        "https://bücher.example/ü",
-    ],
+    ["http://example.com", "ftp://example.com", "https://u:p@example.com", "https://127.1/", "https://a/" + "a" * 2048],
 )
-def test_absolute_https_urls_are_endpoints(url: str) -> None:
-    assert endpoints.push_endpoint(url, allow_http=False) == url
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://example.com",
-        "ftp://example.com",
-        "example.com/push",
-        "//example.com",
-        "https://",
-        "https:///path",
-        "https://?x",
-        "https://user@example.com",
-        "https://user:password@example.com",
-        "https://@example.com",
-        "https://example.com/#part",
-        "https://example.com/#",
-        "https://exa mple.com",
-        "https://example.com/a b",
-        "https://example.com/\r\nX: y",
-        "https://example.com\\@evil.example",
-        "https://example.com:0",
-        "https://example.com:",
-        "https://example.com:99999",
-        "https://example.com:https",
-        "https://127.1/",
-        "https://0x7f.1/",
-        "https://2130706433/",
-        "https://[::1",
-        "https://[fe80::1%25eth0]/",
-        "https://-example.com",
-        "https://example..com",
-        "https://exam%70le.com",
-        "javascript:alert(1)",
-        "https://example.com/" + "a" * 2048,
-    ],
-)
-def test_anything_else_is_refused_in_productions_words(url: str) -> None:
+def test_a_url_that_no_push_can_have_is_refused_in_productions_words(url: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         endpoints.push_endpoint(url, allow_http=False)
 

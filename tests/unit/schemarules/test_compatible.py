@@ -9,12 +9,12 @@ import pytest
 
 from subscriptions.schemarules import compatible
 from subscriptions.schemarules.compatible import fault_between
-from subscriptions.schemarules.validators import AVRO, PROTOCOL_BUFFER, Parsed, compile_definition, parse_definition
+from subscriptions.schemarules.validators import AVRO, PROTOCOL_BUFFER, Parsed, compile_definition
 
 
 def avro(*fields: dict[str, Any]) -> Parsed:
     record = {"type": "record", "name": "R", "namespace": "shop", "fields": fields}
-    return parse_definition(AVRO, orjson.dumps(record).decode(), b"")
+    return compile_definition(AVRO, orjson.dumps(record).decode()).parsed()
 
 
 def avro_fault(new: list[Any], old: list[Any]) -> str:
@@ -95,7 +95,7 @@ def proto_fault(new: str, old: str) -> str:
     parsed = []
     for body in (new, old):
         definition = body if body.startswith("syntax") else f'syntax = "proto3"; package shop; message R {{ {body} }}'
-        parsed.append(parse_definition(PROTOCOL_BUFFER, definition, compile_definition(PROTOCOL_BUFFER, definition)))
+        parsed.append(compile_definition(PROTOCOL_BUFFER, definition).parsed())
     return fault_between(*parsed)
 
 

@@ -17,8 +17,9 @@ from pushhub.common.elements import MOST_ELEMENTS
 from pushhub.common.errors import InvalidArgument
 from subscriptions.schemarules import avro as avro_definitions
 from subscriptions.schemarules import avrojson, protobuf
+from subscriptions.schemarules.avrobinary import Mismatch
 from subscriptions.schemarules.limits import MAX_VALUE_DEPTH
-from subscriptions.schemarules.validators import Mismatch, Validator, compile_definition, validators
+from subscriptions.schemarules.validators import Validator, compile_definition
 
 EVERYTHING = {
     "type": "record",
@@ -54,7 +55,7 @@ VALUE: dict[str, Any] = {
 
 
 def avro(schema: object) -> dict[str, Validator]:
-    return validators("AVRO", orjson.dumps(schema).decode(), b"")
+    return compile_definition("AVRO", orjson.dumps(schema).decode()).validators()
 
 
 def binary(value: dict[str, Any]) -> bytes:
@@ -222,7 +223,7 @@ TREE = """syntax = "proto3"; message M {
 
 
 def tree() -> dict[str, Validator]:
-    return validators("PROTOCOL_BUFFER", TREE, compile_definition("PROTOCOL_BUFFER", TREE))
+    return compile_definition("PROTOCOL_BUFFER", TREE).validators()
 
 
 def longs() -> dict[str, Validator]:
@@ -259,7 +260,7 @@ def test_many_objects_of_a_wide_type_are_refused() -> None:
     """55,000 of them, in 165 KB, took four minutes, as the parser goes through all fields for each."""
     wide = "message Wide { " + "".join(f"int32 f{number} = {number};" for number in range(1, 1001)) + " }"
     definition = f'syntax = "proto3"; message M {{ repeated Wide wide = 1; repeated M next = 2; {wide} }}'
-    check = validators("PROTOCOL_BUFFER", definition, compile_definition("PROTOCOL_BUFFER", definition))["JSON"]
+    check = compile_definition("PROTOCOL_BUFFER", definition).validators()["JSON"]
     check(b'{"wide":[' + b"{}," * 100 + b"{}]}")
     with pytest.raises(Mismatch, match="too many objects for types of up to 1000 fields"):
         check(b'{"wide":[' + b"{}," * 10_000 + b"{}]}")
@@ -284,7 +285,7 @@ def test_the_compiler_gets_nothing_of_pushhub_s_environment(monkeypatch: pytest.
     run = Mock(side_effect=subprocess.run)
     monkeypatch.setattr(protobuf.subprocess, "run", run)
 
-    assert compile_definition("PROTOCOL_BUFFER", PROTO2)
+    assert compile_definition("PROTOCOL_BUFFER", PROTO2).compiled
 
     assert [*run.call_args.kwargs["env"]] == ["PYTHONPATH"]
 
@@ -300,8 +301,7 @@ def test_a_protocol_buffer_definition_is_refused_with_each_of_its_errors_in_one_
 
 
 def test_a_protocol_buffer_message_needs_its_required_fields() -> None:
-    compiled = compile_definition("PROTOCOL_BUFFER", PROTO2)
-    checks = validators("PROTOCOL_BUFFER", PROTO2, compiled)
+    checks = compile_definition("PROTOCOL_BUFFER", PROTO2).validators()
     checks["BINARY"](b"\x08\x01")
     checks["JSON"](b'{"id":1}')
     for encoding, data in (("BINARY", b""), ("JSON", b"{}"), ("JSON", b"[")):
@@ -319,13 +319,13 @@ def test_a_protocol_buffer_message_needs_its_required_fields() -> None:
 )
 def test_a_protocol_buffer_message_has_no_fields_beyond_the_definition(encoding: str, data: bytes) -> None:
     """Production refuses them, so that the revision that a message is said to match has all of its fields."""
-    checks = validators("PROTOCOL_BUFFER", PROTO2, compile_definition("PROTOCOL_BUFFER", PROTO2))
+    checks = compile_definition("PROTOCOL_BUFFER", PROTO2).validators()
     with pytest.raises(Mismatch):
         checks[encoding.partition(",")[0]](data)
 
 
 def test_a_protocol_buffer_message_that_nests_for_ever_is_refused() -> None:
-    checks = validators("PROTOCOL_BUFFER", PROTO2, compile_definition("PROTOCOL_BUFFER", PROTO2))
+    checks = compile_definition("PROTOCOL_BUFFER", PROTO2).validators()
     with pytest.raises(Mismatch):
         checks["JSON"](b'{"id":1,"next":' * 500 + b'{"id":1}' + b"}" * 500)
     for nested, levels in ((b"\x08\x01", 300), (b"\x0a" + length(300_000) + bytes(300_000), 2000)):
