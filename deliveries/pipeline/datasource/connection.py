@@ -112,12 +112,6 @@ def patient() -> Retry:
     return Retry(predicate=may_pass, initial=0.1, maximum=10.0, timeout=PATIENCE_SECONDS)
 
 
-def require_known(options: Mapping[str, str], known: frozenset[str]) -> None:
-    """Raise InvalidArgument for an option whose lower-case name is not known."""
-    if unknown := sorted(name for name in options if name.lower() not in known):
-        raise InvalidArgument(f"There is no option {unknown[0]!r}.", field=unknown[0])
-
-
 def _read(path: str, *, option: str) -> str:
     try:
         return Path(path).read_text()

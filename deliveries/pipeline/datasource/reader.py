@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import datasource as spark
 
 from deliveries.pipeline.archiving.columns import COLUMNS
-from deliveries.pipeline.archiving.manifest import ManifestFile, read_manifest
+from deliveries.pipeline.archiving.manifest import ManifestFile
 from deliveries.pipeline.archiving.scanning import scan
 from deliveries.pipeline.datasource.options import Selection
 from pushhub.common.stores import Store
@@ -50,8 +50,7 @@ class ArchiveReader(spark.DataSourceReader):
         return filters
 
     def partitions(self) -> Sequence[spark.InputPartition]:
-        files = [file for file in read_manifest(Store(self._selection.archive)) if self._selection.may_have(file)]
-        return [part for file in files for part in parts_of(file)]
+        return [part for file in self._selection.files() for part in parts_of(file)]
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark reads one empty partition of an archive without files.

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import datasource as spark
 
 from deliveries.pipeline.archiving.manifest import ManifestFile, read_manifest
-from deliveries.pipeline.datasource.options import Selection
+from deliveries.pipeline.datasource.options import Selection, number_of
 from deliveries.pipeline.datasource.reader import FilePart, parts_of, read_part
 from deliveries.pipeline.datasource.triggers import SupportsTriggerAvailableNow, limits
-from pushhub.common.errors import InvalidArgument
 from pushhub.common.stores import Store
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ class ArchiveStreamReader(SupportsTriggerAvailableNow, spark.DataSourceStreamRea
 
     def __init__(self, selection: Selection, options: Mapping[str, str]) -> None:
         self._selection = selection
-        self._max_rows = _number(options, "maxRowsPerBatch")
+        self._max_rows = number_of(options, "maxRowsPerBatch", 0)
         #: With the trigger availableNow, the last step at the start of the query.
         self._last: int | None = None
 
@@ -96,10 +95,3 @@ def _step_within(files: Sequence[ManifestFile], begin: int, max_rows: int) -> in
             break
         last = step
     return last
-
-
-def _number(options: Mapping[str, str], name: str) -> int:
-    text = options.get(name, "0")
-    if not text.isdecimal():
-        raise InvalidArgument(f"The option {name} is a number of messages, not {text!r}.", field=name)
-    return int(text)

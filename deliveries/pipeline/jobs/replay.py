@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from deliveries.models import PublishJob, PublishPart
 from deliveries.pipeline.archiving.files import require_listing
-from deliveries.pipeline.archiving.manifest import read_manifest
 from deliveries.pipeline.jobs.filters import filter_column
 from deliveries.pipeline.publishing.parts import part_of_key, parts_for
 from deliveries.rules.ids import first_id_at
@@ -53,7 +52,7 @@ def chosen(
     store = Store(root)
     require_listing(store)
     selection = Selection(store.address, COLUMNS, topic, early, late)
-    if not any(selection.may_have(file) for file in read_manifest(store)):
+    if not selection.files():
         raise FailedPrecondition("The archive has no messages of that time; `pipeline archive` fills it.")
     register(session)
     options = {"topic": topic, "from": early.isoformat(), "to": late.isoformat(), "columns": ",".join(COLUMNS)}
