@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING
 
 from deliveries.pipeline.archiving.columns import COLUMNS, arrow_schema
-from deliveries.pipeline.archiving.manifest import folder_of
+from deliveries.pipeline.archiving.manifest import ManifestFile, folder_of
 from pushhub.common.stores import Store
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 #: Writers and readers keep a whole row group in memory, and a message may have 10 MB.
 GROUP_BYTES = 32 * 2**20
-#: What `write_files` returns about each file.
-WRITTEN = "path string, first_id bigint, last_id bigint, rows bigint, bytes bigint, first_step bigint, last_step bigint"
+#: What `write_files` returns about each file, in Spark's terms.
+WRITTEN = ", ".join(f"{field.name} {'string' if field.name == 'path' else 'bigint'}" for field in fields(ManifestFile))
 STORED = tuple(name for name in COLUMNS if name != "project")
 #: Columns with few values.
 REPEATED = ["topic", "ordering_key", "attributes.key_value.key", "attributes.key_value.value", "step"]
@@ -50,7 +51,7 @@ def write_files(batches: Iterator[pa.RecordBatch], *, address: str, name: str) -
         if file is not None:
             rows.append(file.close())
     if rows:
-        yield pa.RecordBatch.from_pylist(rows)
+        yield pa.RecordBatch.from_pylist([asdict(row) for row in rows])
 
 
 class _File:
@@ -84,19 +85,13 @@ class _File:
         self._steps |= set(pc.min_max(messages.column("step")).as_py().values())
         self._ids |= set(pc.min_max(messages.column("message_id").cast("int64")).as_py().values())
 
-    def close(self) -> dict[str, Any]:
+    def close(self) -> ManifestFile:
         """Finish the file and return its row for the manifest."""
         self._flush()
         self._open.close()
-        return {
-            "path": self._path,
-            "first_id": min(self._ids),
-            "last_id": max(self._ids),
-            "rows": self._rows,
-            "bytes": self._store.size(self._path),
-            "first_step": min(self._steps),
-            "last_step": max(self._steps),
-        }
+        size = self._store.size(self._path)
+        ids, steps = sorted(self._ids), sorted(self._steps)
+        return ManifestFile(self._path, ids[0], ids[-1], steps[0], steps[-1], self._rows, size)
 
     def _flush(self) -> None:
         import pyarrow as pa
