@@ -133,7 +133,6 @@ class DeadLetterAdmin(ReadOnlyAdmin):
         source = self._source(request, subscription_id)
         before_id = _before_id(request)
         rows = list(unsettled(source).filter(message_id__lt=before_id).order_by("-message_id")[: PER_PAGE + 1])
-        job = DeadLetterJob.objects.filter(subscription=source).order_by("-pk").first()
         return self.render(
             request,
             "admin/deliveries/dead_letters_of.html",
@@ -142,7 +141,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
             letters=[_letter_shown(letter) for letter in rows[:PER_PAGE]],
             older=rows[PER_PAGE - 1].message_id if len(rows) > PER_PAGE else None,
             is_newest=before_id == LAST_ID,
-            job=_job_shown(job) if job is not None else None,
+            job=_job_shown(DeadLetterJob.objects.filter(subscription=source).order_by("-pk").first()),
             may_open=may_call(caller_of(request), GET, source),
             tabs=tabs_of(source, "dead_letters", caller=caller_of(request)),
             default_rate=jobs.DEFAULT_RATE,
@@ -154,7 +153,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
         """How far the latest order is, as JSON; the page asks for it while one runs."""
         source = self._source(request, subscription_id)
         job = DeadLetterJob.objects.filter(subscription=source).order_by("-pk").first()
-        shown = _job_shown(job) if job is not None else {"text": "", "level": ""}
+        shown = _job_shown(job) or {"text": "", "level": ""}
         response = JsonResponse({"sentence": shown["text"], "level": shown["level"]})
         response.headers["Cache-Control"] = "no-store"
         return response
@@ -261,7 +260,7 @@ def _rows_shown(request: HttpRequest, listed: Sequence[Summary]) -> list[dict[st
         source: Any = rows.get(summary.subscription_id)
         if source is None:  # it was deleted, and the sweep has not come by yet
             continue
-        job, topic = running.get(summary.subscription_id), source.dead_letter_topic
+        topic = source.dead_letter_topic
         shown.append(
             {
                 "name": short_name(request, source.project.project_id, source.subscription_id),
@@ -274,7 +273,7 @@ def _rows_shown(request: HttpRequest, listed: Sequence[Summary]) -> list[dict[st
                 "reasons": [(words.nack_text(result), count) for result, count in summary.reasons[:REASONS_SHOWN]],
                 "topic": topic and short_name(request, topic.project.project_id, topic.topic_id),
                 "is_received": source.is_received,
-                "job": _job_shown(job) if job is not None else None,
+                "job": _job_shown(running.get(summary.subscription_id)),
             }
         )
     return shown
@@ -291,7 +290,9 @@ def _letter_shown(letter: DeadLetter) -> dict[str, Any]:
     }
 
 
-def _job_shown(job: DeadLetterJob) -> dict[str, Any]:
+def _job_shown(job: DeadLetterJob | None) -> dict[str, Any] | None:
+    if job is None:
+        return None
     words_of = {"done": job.done, "total": job.total, "rate": job.rate, "reason": job.failure}
     is_redrive = job.action == Action.REDRIVE
     if job.finished_at is None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 #: The offset before the first step. The messages in files of older releases have step 0.
 BEGIN = -1
 STEP = "step"
+#: A step that no archiver comes to.
+NEVER = (1 << 63) - 1
 
 
 class ArchiveStreamReader(SupportsTriggerAvailableNow, spark.DataSourceStreamReader):
@@ -32,7 +34,7 @@ class ArchiveStreamReader(SupportsTriggerAvailableNow, spark.DataSourceStreamRea
         self._selection = selection
         self._max_rows = number_of(options, "maxRowsPerBatch", 0)
         #: With the trigger availableNow, the last step at the start of the query.
-        self._last: int | None = None
+        self._last = NEVER
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         return {STEP: BEGIN}
@@ -46,12 +48,8 @@ class ArchiveStreamReader(SupportsTriggerAvailableNow, spark.DataSourceStreamRea
     def latestOffset(self, start: dict[str, int] | None = None, limit: Any = None) -> dict[str, int]:  # noqa: N802
         """Return the last step of the next batch, or `start` if there is no new step."""
         begin = start[STEP] if start else BEGIN
-        files = [file for file in self._files() if file.last_step > begin]
-        if self._last is not None:
-            files = [file for file in files if file.first_step <= self._last]
-        last = max(_last_step(files), begin)
-        if self._last is not None:
-            last = min(last, self._last)
+        files = [file for file in self._files() if file.last_step > begin and file.first_step <= self._last]
+        last = min(max(_last_step(files), begin), self._last)
         if limits and isinstance(limit, limits.ReadMaxRows):
             last = min(_step_within(files, begin, limit.max_rows), last)
         return {STEP: last}
