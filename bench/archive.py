@@ -126,8 +126,8 @@ def _measured(session: SparkSession, count: int, bulk: int, warm: int) -> Row:
         size = sum(path.stat().st_size for path in Path(folder).rglob("*.parquet"))
 
         now = datetime.now(UTC)
-        span = {"since": now - timedelta(hours=1), "until": now + timedelta(hours=1)}
-        chosen = replay.chosen(session, root=Path(folder), topic=TOPIC, filter="", **span)
+        spec = replay.ReplaySpec(TOPIC, "", now - timedelta(hours=1), now + timedelta(hours=1), "")
+        chosen = replay.chosen(session, spec, root=folder)
         job = begin_job(job_id="bench", kind="replay", spec={})
         began = time.monotonic()
         divide_job(job, replay.divided(chosen, replay.plan(chosen)), total=warm + count)

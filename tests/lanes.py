@@ -12,6 +12,7 @@ from deliveries.backlog.records import Lane, PageRequest, work_key
 from deliveries.backlog.regions import KEY as AUDIT_KEY
 from deliveries.backlog.regions import KEY_SECONDS as AUDIT_SECONDS
 from deliveries.rules.taskmessage import queue_name
+from subscriptions.models import Subscription
 
 
 def lane_state(backlog: Backlog, lane: Lane) -> LaneState:
@@ -51,3 +52,11 @@ def note_maintenance() -> None:
 def low_queue(region: str) -> str:
     """Return the list with the messages of the lanes that are not prompt, as none is before its first ack."""
     return f"{queue_name(region)}{Channel.sep}{Channel.priority_steps[-1]}"
+
+
+def end_leases() -> None:
+    """End every lease of the one subscription now, as if its time had passed."""
+    client, key = default_backlog().client, f"{Lane(Subscription.objects.get().pk, 'local').root}:l"
+    leased: list[bytes] = client.zrange(key, 0, -1)
+    if leased:
+        client.zadd(key, dict.fromkeys(leased, 1))

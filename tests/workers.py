@@ -14,10 +14,22 @@ from django.db import connection
 from deliveries.pipeline.service import database_url as database_url
 from deliveries.store.writelock import write_transaction
 from tests.ownprocess import OwnProcess
+from tests.pipeline.quickjava import QUICK_SPARK
 from tests.ports import wait_for
 from tests.preloaded import PreloadedProcess
 
 ROOT = Path(__file__).parent.parent
+
+
+def command_environment(**settings: str) -> dict[str, str]:
+    """Return the environment of a command of the pipeline in a process of its own, on this test's database."""
+    return {
+        "DJANGO_SETTINGS_MODULE": "pushhub.settings",
+        "PUSHHUB_DATABASE_URL": database_url(),
+        "PUSHHUB_SPARK_MASTER": "local[2]",
+        "PUSHHUB_SPARK_CONF": QUICK_SPARK,
+        **settings,
+    }
 
 
 class Worker(OwnProcess):

@@ -69,15 +69,16 @@ def subscription_charts(subscription: Subscription, shown: ChartRange, state: Co
     """Return the seven charts of a subscription."""
     name = subscription.subscription_id
     span = curves.Span(subscription.project.project_id, name, shown.start, shown.end, shown.period)
-    known = coverage(span, state.counted_to)
-    counts, gauges = curves.counts(span, known.counted), curves.gauges(span, known.taken)
-    drawn = _count_charts(span, counts, known, subscription, state) + _gauge_charts(span, gauges, known)
+
+    def charts_of(read: curves.Span) -> list[charts.Chart]:
+        known = coverage(read, state.counted_to)
+        counts, gauges = curves.counts(read, known.counted), curves.gauges(read, known.taken)
+        return _count_charts(span, counts, known, subscription, state) + _gauge_charts(span, gauges, known)
+
+    drawn = charts_of(span)
     if not shown.compares:
         return drawn
-    earlier = span.week_before
-    known_earlier = coverage(earlier, state.counted_to)
-    counts, gauges = curves.counts(earlier, known_earlier.counted), curves.gauges(earlier, known_earlier.taken)
-    compared = _count_charts(span, counts, known, subscription, state) + _gauge_charts(span, gauges, known)
+    compared = charts_of(span.week_before)
     return [replace(chart, before=_before(before)) for chart, before in zip(drawn, compared, strict=True)]
 
 

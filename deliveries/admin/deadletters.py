@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import admin, messages
@@ -14,7 +13,6 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, path, reverse
 from django.utils.decorators import method_decorator
-from django.utils.functional import Promise
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
@@ -56,34 +54,19 @@ PER_PAGE = 50
 REASONS_SHOWN = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Verb:
-    """A button: what it does with the chosen dead letters, or with all of them."""
-
-    action: Action
-    label: Promise
-    is_for_all: bool = False
-    #: Asked before something is destroyed.
-    question: Promise | None = None
-
-
-VERBS = {
-    "redrive": Verb(Action.REDRIVE, gettext_lazy("Redrive")),
-    "discard": Verb(
-        Action.DISCARD,
+#: What a form may ask for.
+VERBS = frozenset({"redrive", "discard", "redrive-all", "discard-all"})
+#: The label of the button that destroys something, and what is asked before.
+QUESTIONS = {
+    "discard": (
         gettext_lazy("Discard"),
-        question=gettext_lazy(
+        gettext_lazy(
             "Discarding the chosen dead letters (%(count)s) deletes them for good. Nobody delivers them again."
         ),
     ),
-    "redrive-all": Verb(Action.REDRIVE, gettext_lazy("Redrive all"), is_for_all=True),
-    "discard-all": Verb(
-        Action.DISCARD,
+    "discard-all": (
         gettext_lazy("Discard all"),
-        is_for_all=True,
-        question=gettext_lazy(
-            "Discarding all dead letters (%(count)s) deletes them for good. Nobody delivers them again."
-        ),
+        gettext_lazy("Discarding all dead letters (%(count)s) deletes them for good. Nobody delivers them again."),
     ),
 }
 
@@ -131,9 +114,9 @@ class DeadLetterAdmin(ReadOnlyAdmin):
     def of_subscription(self, request: HttpRequest, subscription_id: int) -> HttpResponse:
         """The dead letters of one subscription, the newest first, and what the reader may do with them."""
         source = self._source(request, subscription_id)
-        before_id = _before_id(request)
+        asked = read_decimal(request.GET.get("before", ""), most=LAST_ID)
+        before_id = LAST_ID if asked is None else asked
         rows = list(unsettled(source).filter(message_id__lt=before_id).order_by("-message_id")[: PER_PAGE + 1])
-        job = DeadLetterJob.objects.filter(subscription=source).order_by("-pk").first()
         return self.render(
             request,
             "admin/deliveries/dead_letters_of.html",
@@ -142,7 +125,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
             letters=[_letter_shown(letter) for letter in rows[:PER_PAGE]],
             older=rows[PER_PAGE - 1].message_id if len(rows) > PER_PAGE else None,
             is_newest=before_id == LAST_ID,
-            job=_job_shown(job) if job is not None else None,
+            job=_job_shown(DeadLetterJob.objects.filter(subscription=source).order_by("-pk").first()),
             may_open=may_call(caller_of(request), GET, source),
             tabs=tabs_of(source, "dead_letters", caller=caller_of(request)),
             default_rate=jobs.DEFAULT_RATE,
@@ -154,7 +137,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
         """How far the latest order is, as JSON; the page asks for it while one runs."""
         source = self._source(request, subscription_id)
         job = DeadLetterJob.objects.filter(subscription=source).order_by("-pk").first()
-        shown = _job_shown(job) if job is not None else {"text": "", "level": ""}
+        shown = _job_shown(job) or {"text": "", "level": ""}
         response = JsonResponse({"sentence": shown["text"], "level": shown["level"]})
         response.headers["Cache-Control"] = "no-store"
         return response
@@ -188,27 +171,28 @@ class DeadLetterAdmin(ReadOnlyAdmin):
     def act(self, request: HttpRequest, subscription_id: int) -> HttpResponse:
         """Redrive or discard the chosen dead letters at once, or order it for them or for all at a rate."""
         source = self._source(request, subscription_id)
-        verb = VERBS.get(request.POST.get("do", ""))
+        verb = request.POST.get("do", "")
         back = HttpResponseRedirect(reverse("admin:deliveries_deadletters_of", args=[source.pk]))
-        if verb is None:
+        if verb not in VERBS:
             return back
-        caller = caller_of(request)
-        if not may_call(caller, METHODS[verb.action], source):
+        action, caller = Action(verb.removesuffix("-all")), caller_of(request)
+        if not may_call(caller, METHODS[action], source):
             raise PermissionDenied
         read = (read_decimal(text, most=LAST_ID) for text in request.POST.getlist("letter"))
-        ids = [number for number in read if number is not None]
-        rate = _rate(request)
-        if not verb.is_for_all and not ids:
+        ids = None if verb.endswith("-all") else [number for number in read if number is not None]
+        sent = request.POST.get("rate")
+        rate = None if sent is None else read_decimal(sent, most=jobs.MAX_RATE) or 0
+        if ids == []:
             messages.error(request, _("Choose at least one dead letter."))
-        elif rate is not None and not 1 <= rate <= jobs.MAX_RATE:
+        elif rate == 0:
             messages.error(
                 request, _("The rate must be between 1 and %(max)d messages a second.") % {"max": jobs.MAX_RATE}
             )
-        elif verb.question is not None and "confirmed" not in request.POST:
-            return self._confirmation(request, source, verb, chosen=len(ids))
+        elif verb in QUESTIONS and "confirmed" not in request.POST:
+            return self._confirmation(request, source, verb, ids)
         else:
             try:
-                messages.success(request, _carry_out(source, verb, ids, rate=rate, caller=caller))
+                messages.success(request, _carry_out(source, action, ids, rate=rate, caller=caller))
             except PushHubError as error:
                 messages.error(request, error_text(error))
         return back
@@ -225,11 +209,14 @@ class DeadLetterAdmin(ReadOnlyAdmin):
             messages.success(request, _("Stopped. The dead letters that are left stay here."))
         return HttpResponseRedirect(reverse("admin:deliveries_deadletters_of", args=[source.pk]))
 
-    def _confirmation(self, request: HttpRequest, source: Subscription, verb: Verb, *, chosen: int) -> HttpResponse:
-        count = unsettled(source)[: MAX_COUNTED + 1].count() if verb.is_for_all else chosen
-        question = str(verb.question) % {"count": texts.count_text(count)}
+    def _confirmation(
+        self, request: HttpRequest, source: Subscription, verb: str, ids: Sequence[int] | None
+    ) -> HttpResponse:
+        count = unsettled(source)[: MAX_COUNTED + 1].count() if ids is None else len(ids)
+        label, question = QUESTIONS[verb]
+        asked = str(question) % {"count": texts.count_text(count)}
         back = reverse("admin:deliveries_deadletters_of", args=[source.pk])
-        return self.confirmation(request, question, title=source.name, label=verb.label, back=back)
+        return self.confirmation(request, asked, title=source.name, label=label, back=back)
 
     def _source(self, request: HttpRequest, subscription_id: int) -> Subscription:
         if not self.has_view_permission(request):
@@ -261,7 +248,7 @@ def _rows_shown(request: HttpRequest, listed: Sequence[Summary]) -> list[dict[st
         source: Any = rows.get(summary.subscription_id)
         if source is None:  # it was deleted, and the sweep has not come by yet
             continue
-        job, topic = running.get(summary.subscription_id), source.dead_letter_topic
+        topic = source.dead_letter_topic
         shown.append(
             {
                 "name": short_name(request, source.project.project_id, source.subscription_id),
@@ -274,7 +261,7 @@ def _rows_shown(request: HttpRequest, listed: Sequence[Summary]) -> list[dict[st
                 "reasons": [(texts.nack_text(result), count) for result, count in summary.reasons[:REASONS_SHOWN]],
                 "topic": topic and short_name(request, topic.project.project_id, topic.topic_id),
                 "is_received": source.is_received,
-                "job": _job_shown(job) if job is not None else None,
+                "job": _job_shown(running.get(summary.subscription_id)),
             }
         )
     return shown
@@ -291,7 +278,9 @@ def _letter_shown(letter: DeadLetter) -> dict[str, Any]:
     }
 
 
-def _job_shown(job: DeadLetterJob) -> dict[str, Any]:
+def _job_shown(job: DeadLetterJob | None) -> dict[str, Any] | None:
+    if job is None:
+        return None
     words_of = {"done": job.done, "total": job.total, "rate": job.rate, "reason": job.failure}
     is_redrive = job.action == Action.REDRIVE
     if job.finished_at is None:
@@ -334,17 +323,14 @@ def _offered(caller: Principal, source: Subscription) -> dict[str, Any]:
     }
 
 
-def _carry_out(source: Subscription, verb: Verb, ids: Sequence[int], *, rate: int | None, caller: Principal) -> str:
-    """Move the dead letters, or order it if there is a rate; return what was done in words."""
-    if verb.is_for_all or rate is not None:
-        job = jobs.begin_job(
-            source,
-            action=verb.action,
-            rate=jobs.DEFAULT_RATE if rate is None else rate,
-            caller=caller,
-            chosen_ids=None if verb.is_for_all else ids,
-        )
-        if verb.action == Action.REDRIVE:
+def _carry_out(
+    source: Subscription, action: Action, ids: Sequence[int] | None, *, rate: int | None, caller: Principal
+) -> str:
+    """Move the dead letters, or order it for all, or at a rate; return what was done in words."""
+    if ids is None or rate is not None:
+        rate = jobs.DEFAULT_RATE if rate is None else rate
+        job = jobs.begin_job(source, action=action, rate=rate, caller=caller, chosen_ids=ids)
+        if action == Action.REDRIVE:
             text = ngettext(
                 "%(count)d dead letter will be redriven, at most %(rate)d a second.",
                 "%(count)d dead letters will be redriven, at most %(rate)d a second.",
@@ -357,21 +343,13 @@ def _carry_out(source: Subscription, verb: Verb, ids: Sequence[int], *, rate: in
                 job.total,
             )
         return text % {"count": job.total, "rate": job.rate}
-    return _done_text(verb.action, move_letters(source, ids, action=verb.action, caller=caller))
+    return _done_text(action, move_letters(source, ids, action=action, caller=caller))
 
 
 def _done_text(action: str, count: int) -> str:
     if action == Action.REDRIVE:
         return ngettext("Redrove %(count)d dead letter.", "Redrove %(count)d dead letters.", count) % {"count": count}
     return ngettext("Discarded %(count)d dead letter.", "Discarded %(count)d dead letters.", count) % {"count": count}
-
-
-def _rate(request: HttpRequest) -> int | None:
-    """Return the rate that was sent, None if the form has no such field, or 0 if it is no number."""
-    text = request.POST.get("rate")
-    if text is None:
-        return None
-    return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 
 def _content_shown(
@@ -383,9 +361,3 @@ def _content_shown(
     original = letter_original(letter, payload)
     message = wire_message(letter.source_id, original.data, original.attributes, original.ordering_key)
     return delivered_shown(message, source)
-
-
-def _before_id(request: HttpRequest) -> int:
-    text = request.GET.get("before", "")
-    number = read_decimal(text, most=LAST_ID)
-    return LAST_ID if number is None else number

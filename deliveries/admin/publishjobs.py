@@ -27,7 +27,7 @@ from deliveries.admin.pipeline import standing_of
 from deliveries.admin.readonly import ReadOnlyAdmin
 from deliveries.models import PipelineRun, PublishJob
 from deliveries.pipeline import needs
-from deliveries.pipeline.jobs.replays import ReplaySpec, begin_replay
+from deliveries.pipeline.jobs.replay import ReplaySpec, begin_replay
 from deliveries.pipeline.publishing.publishjobs import JOB_ID
 from deliveries.telemetry.runs import is_running
 from pushhub.common.clock import utcnow

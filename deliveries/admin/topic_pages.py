@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from django import forms
@@ -40,15 +39,6 @@ from subscriptions.models import Subscription, Topic
 GET_SCHEMA = "google.pubsub.v1.SchemaService.GetSchema"
 #: Subscriptions that a topic's page shows.
 SHOWN = 100
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaShown:
-    """What a topic's page says of its schema; `url` is "" where the reader may not see it, or it was deleted."""
-
-    name: str
-    encoding: str
-    url: str = ""
 
 
 class PublishForm(forms.Form):
@@ -172,14 +162,15 @@ def rate_shown(rates_shown: Sequence[float]) -> str:
     return format_html('<span class="curve">{}{}</span>', texts.rate_text(rates_shown), curve(rates_shown))
 
 
-def _schema_of(caller: Principal, topic: Topic) -> SchemaShown | None:
+def _schema_of(caller: Principal, topic: Topic) -> dict[str, str] | None:
+    """Return what the page says of the topic's schema, without `url` if the reader may not see it, or it is deleted."""
     if not topic.schema_settings:
         return None
     name, encoding = topic.schema_settings["schema"], topic.schema_settings["encoding"]
-    row = find_resource(name) if name != DELETED_SCHEMA else None
-    if row is None or not may_call(caller, GET_SCHEMA, row):
-        return SchemaShown(name, encoding)
-    return SchemaShown(name, encoding, reverse("admin:subscriptions_schema_change", args=[row.pk]))
+    row: Any = find_resource(name) if name != DELETED_SCHEMA else None
+    may_open = row is not None and may_call(caller, GET_SCHEMA, row)
+    url = {"url": reverse("admin:subscriptions_schema_change", args=[row.pk])} if may_open else {}
+    return {"name": name, "encoding": encoding, **url}
 
 
 admin.site.extend(Topic, TopicPages)  # type: ignore[attr-defined]

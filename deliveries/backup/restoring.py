@@ -13,7 +13,6 @@ from typing import Any
 import orjson
 from django.apps import apps
 from django.core.management import call_command
-from django.core.management.color import no_style
 from django.db import connections, transaction
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.recorder import MigrationRecorder
@@ -54,7 +53,7 @@ def restore_backup(path: Path, *, say: Say, using: str = "default") -> None:
             _fill(model, table, archive, using=using)
             if table["rows"]:
                 say(f"{table['table']}: {table['rows']:,} rows")
-        _reset_sequences([model for _, model in models], using=using)
+        _give_no_id_twice(manifest["tables"], [model for _, model in models], using=using)
         wrong = [table["table"] for table, model in models if not _is_filled(model, table, archive, using=using)]
     if wrong:
         raise FailedPrecondition(
@@ -63,7 +62,8 @@ def restore_backup(path: Path, *, say: Say, using: str = "default") -> None:
         )
     say("every table has the backup's rows and checksum")
     call_command("migrate", database=using, interactive=False, verbosity=0)
-    _give_no_id_twice(manifest["tables"], using=using)
+    # SQLite forgets the last id of a table that a migration makes anew.
+    _give_no_id_twice(manifest["tables"], models_in_order(apps), using=using)
 
 
 def finish_restore(using: str) -> None:
@@ -85,7 +85,10 @@ def _opened(path: Path) -> Iterator[tuple[zipfile.ZipFile, dict[str, Any]]]:
             raise InvalidArgument(f"{path} is no whole backup: {error}", field="file") from error
         if is_newer:
             raise FailedPrecondition(f"{path} was written by a newer version of PushHub, {manifest['version']}.")
-        yield archive, manifest
+        try:
+            yield archive, manifest
+        except KeyError as error:
+            raise InvalidArgument(f"{path} is no whole backup: it lacks {error}", field="file") from error
 
 
 def _prepare(manifest: dict[str, Any], *, using: str) -> list[tuple[dict[str, Any], type[Model]]]:
@@ -147,22 +150,13 @@ def _is_filled(model: type[Model], table: dict[str, Any], archive: zipfile.ZipFi
         return content_of(model, table["columns"], using=using) == content_of_lines(member)
 
 
-def _give_no_id_twice(tables: list[dict[str, Any]], *, using: str) -> None:
-    """Let no new row have the id of one that was deleted before the backup.
+def _give_no_id_twice(tables: list[dict[str, Any]], models: list[type[Model]], *, using: str) -> None:
+    """Let no new row have the id of a restored one, or of one that was deleted before the backup.
 
-    Messages of a deleted topic may still wait, and would be those of the topic that got its id. Older backups don't
-    have the last ids.
+    Messages of a deleted topic may still wait, and would be those of the topic that got its id.
     """
-    by_table = {model._meta.db_table: model for model in models_in_order(apps)}
-    for table in tables:
-        model, given = by_table.get(table["table"]), table.get("last_id")
-        if model is not None and given is not None and given > (last_id(model, using=using) or 0):
-            begin_ids_after(model, given, using=using)
-
-
-def _reset_sequences(models: list[type[Model]], *, using: str) -> None:
-    """Let new rows have ids behind those of the restored ones."""
-    connection = connections[using]
-    with connection.cursor() as cursor:
-        for statement in connection.ops.sequence_reset_sql(no_style(), models):
-            cursor.execute(statement)
+    given = {table["table"]: table["last_id"] or 0 for table in tables}
+    for model in models:
+        last = given.get(model._meta.db_table, 0)
+        if last > (last_id(model, using=using) or 0):
+            begin_ids_after(model, last, using=using)

@@ -13,13 +13,14 @@ from django.apps.registry import Apps
 from django.db import connections
 from django.db.models import AutoField, BinaryField, Field, Model
 
+from pushhub.common.batches import gather
 from pushhub.common.databases import iterate_rows
 
 #: Rows that are read together, and that one transaction inserts; of messages and other bytes, few are read.
 ROWS_TOGETHER, PAYLOADS_TOGETHER = 5000, 100
 #: How a line is written.
 LINE = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS | orjson.OPT_SORT_KEYS
-#: The bytes of lines after which a transaction inserts no more.
+#: The bytes of lines that one transaction inserts.
 BYTES_TOGETHER = 30_000_000
 
 
@@ -82,16 +83,7 @@ def _encode(value: Any) -> str:
 
 def lines_together(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
     """Yield the lines in lists that one transaction inserts."""
-    chunk: list[bytes] = []
-    size = 0
-    for line in lines:
-        chunk.append(line)
-        size += len(line)
-        if len(chunk) == ROWS_TOGETHER or size >= BYTES_TOGETHER:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
+    return gather(lines, most=ROWS_TOGETHER, size_of=len, size=BYTES_TOGETHER)
 
 
 def insert_lines(model: type[Model], columns: Sequence[str], lines: Sequence[bytes], *, using: str) -> None:
@@ -146,17 +138,13 @@ def begin_ids_after(model: type[Model], given: int, *, using: str) -> None:
 def content_of(
     model: type[Model], columns: Sequence[str], *, using: str, write: Callable[[bytes], object] = len
 ) -> Content:
-    """Read the whole table, and give each line to `write`."""
-    content = Content()
-    for line in read_lines(model, columns, using=using):
-        content = content.with_line(line)
-        write(line)
-    return content
+    return content_of_lines(read_lines(model, columns, using=using), write)
 
 
-def content_of_lines(lines: Iterable[bytes]) -> Content:
-    """Return what the lines of a backup say. Those of an older version have the keys of JSON in any order."""
+def content_of_lines(lines: Iterable[bytes], write: Callable[[bytes], object] = len) -> Content:
+    """Return what the lines of a table hold, and give each to `write`."""
     content = Content()
     for line in lines:
-        content = content.with_line(orjson.dumps(orjson.loads(line), option=LINE))
+        content = content.with_line(line)
+        write(line)
     return content

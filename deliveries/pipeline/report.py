@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ from django.template.loader import render_to_string
 from django.utils.safestring import mark_safe
 
 from deliveries.models import GaugeMinute, Metric, MetricDay, MetricHour, MetricMinute
-from deliveries.rules.histogram import merged, quantile
+from deliveries.rules.histogram import quantile
 from deliveries.telemetry.series import charts
 from deliveries.telemetry.series.charts import Chart, Line
 from deliveries.telemetry.series.curves import CLASSES, QUANTILES
@@ -43,20 +43,25 @@ class Scope:
 class Tally:
     """The pushes of a period, to a host, or of a subscription."""
 
-    count: int = 0
-    acked: int = 0
+    #: By response class.
+    pushes: Counter[str] = field(default_factory=Counter)
+    buckets: Counter[int] = field(default_factory=Counter)
     dead: int = 0
-    classes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    buckets: dict[int, int] = field(default_factory=dict)
 
     def add(self, row: Metric) -> None:
         if row.event == DEAD_LETTER:
             self.dead += row.count
             return
-        self.count += row.count
-        self.acked += row.count if row.response_class == "ack" else 0
-        self.classes[row.response_class] += row.count
-        self.buckets = merged([self.buckets, {int(bucket): count for bucket, count in row.buckets.items()}])
+        self.pushes[row.response_class] += row.count
+        self.buckets.update({int(bucket): count for bucket, count in row.buckets.items()})
+
+    @property
+    def count(self) -> int:
+        return self.pushes.total()
+
+    @property
+    def acked(self) -> int:
+        return self.pushes["ack"]
 
     @property
     def ratio(self) -> float | None:
@@ -135,7 +140,7 @@ def _push_charts(times: Sequence[datetime], tallies: Tallies, scope: Scope) -> l
     at = [int(time.timestamp()) for time in times]
     cells = [tallies.times.get(time) for time in times]
     requests = [
-        Line(name, [float(cell.classes.get(name, 0)) if cell else 0.0 for cell in cells], number % charts.COLOURS)
+        Line(name, [float(cell.pushes[name]) if cell else 0.0 for cell in cells], number % charts.COLOURS)
         for number, name in enumerate(CLASSES)
     ]
     ratio = [100 * cell.ratio if cell and cell.ratio is not None else None for cell in cells]
@@ -215,11 +220,8 @@ def _rows(tallies: Mapping[str, Tally], order: Callable[[Tally], float], *, obje
 
 
 def _commonest_failure(tally: Tally) -> str:
-    failures = {name: count for name, count in tally.classes.items() if name != "ack"}
-    if not failures:
-        return ""
-    name = max(failures, key=lambda failure: failures[failure])
-    return f"{name} ({failures[name]:,})"
+    failures = [(name, count) for name, count in tally.pushes.most_common() if name != "ack"]
+    return "{} ({:,})".format(*failures[0]) if failures else ""
 
 
 def _percent(ratio: float | None) -> str:

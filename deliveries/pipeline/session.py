@@ -106,20 +106,17 @@ def _address_towards(host: str, port: int) -> str:
         raise InvalidArgument(f"The Spark master {host} cannot be reached: {error.strerror}.") from None
 
 
-def _java_options() -> list[str]:
-    logging = [] if os.environ.get("SPARK_CONF_DIR") else [f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"]
-    return [*classarchive.options(), *logging]
-
-
 def settings(*, memory: str, short: bool) -> dict[str, str]:
     """Return settings that keep Spark small and safe: no web interface and no catalogue on the disk."""
+    logging = [] if os.environ.get("SPARK_CONF_DIR") else [f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"]
+    archived = classarchive.options()
     return {
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": " ".join([COLLECTOR, SHORT_JOB] if short else [COLLECTOR]),
         # These stay if the user replaces the ones above.
-        "spark.driver.defaultJavaOptions": " ".join(f'"{word}"' for word in _java_options()),
+        "spark.driver.defaultJavaOptions": " ".join(f'"{word}"' for word in [*archived, *logging]),
         # Executors on a cluster start from PushHub's image, which has the same archive of classes.
-        "spark.executor.defaultJavaOptions": " ".join(f'"{word}"' for word in classarchive.options()),
+        "spark.executor.defaultJavaOptions": " ".join(f'"{word}"' for word in archived),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.catalogImplementation": "in-memory",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from django.core.management import call_command
 
 from deliveries.pipeline import needs
 from deliveries.pipeline.service import Service
@@ -16,6 +17,8 @@ from tests.ports import free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+Run = Callable[..., str]
 
 
 @pytest.fixture(scope="session")
@@ -54,6 +57,18 @@ def spark(
     ensure_callback_server_started(session.sparkContext._gateway)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command of the pipeline, and return what it prints."""
+
+    def run_words(*words: str) -> str:
+        capsys.readouterr()
+        call_command("pipeline", *words)
+        return capsys.readouterr().out
+
+    return run_words
 
 
 @pytest.fixture(params=STORES, ids=lambda kind: kind.scheme)

@@ -10,14 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 from django.core.management import CommandError, call_command
 
-from deliveries.models import ArchivedMessage, ArchiveFile, ArchiveLeftover, ArchiveOwner
+from deliveries.models import ArchivedMessage, ArchiveFile, ArchiveLeftover
 from deliveries.pipeline.archiving import files
 from deliveries.pipeline.archiving.archive import Archiver
 from deliveries.pipeline.archiving.files import adopt, verify
-from deliveries.pipeline.archiving.locks import only_archiver
 from deliveries.pipeline.archiving.manifest import read_manifest
 from deliveries.store import statements
-from pushhub.common.errors import FailedPrecondition
 from pushhub.common.stores import Store
 from tests.pipeline.ground import pages_damage
 
@@ -50,26 +48,6 @@ def manifest_row(root: Path, path: str, ids: list[int]) -> ArchiveFile:
 
 def paths() -> set[str]:
     return set(ArchiveFile.objects.values_list("path", flat=True))
-
-
-def test_a_second_archiver_is_refused(tmp_path: Path) -> None:
-    with only_archiver(tmp_path), pytest.raises(FailedPrecondition, match="Another archiver"), only_archiver(tmp_path):
-        pass
-
-
-def test_another_deployment_is_refused_until_it_takes_the_folder_over(tmp_path: Path) -> None:
-    with only_archiver(tmp_path):
-        pass
-    with only_archiver(tmp_path):
-        pass
-    ArchiveOwner.objects.update(identity="0" * 32)
-
-    with pytest.raises(FailedPrecondition, match="another deployment"), only_archiver(tmp_path):
-        pass
-    with only_archiver(tmp_path, take_over=True):
-        pass
-    with only_archiver(tmp_path):
-        pass
 
 
 def test_verify_names_what_is_missing_damaged_and_unknown(tmp_path: Path) -> None:

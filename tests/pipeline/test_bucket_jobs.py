@@ -10,22 +10,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from django.core.management import call_command
 
 from deliveries.models import Message
 from pushhub.common.stores import Store
 from subscriptions.services.topics import create_topic
 from tests.objectstores import S3
+from tests.pipeline.conftest import Run
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("spark", "redis_url")]
 
 TOPIC = "projects/shop/topics/orders"
-
-
-def run(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
-    capsys.readouterr()
-    call_command("pipeline", *words)
-    return capsys.readouterr().out
 
 
 def published() -> list[tuple[str, str]]:
@@ -36,7 +30,7 @@ def published() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("bucket", [S3], indirect=True, ids=["s3"])
 def test_rows_of_a_bucket_are_published_archived_there_and_replayed(
-    bucket: str, settings: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    bucket: str, settings: Any, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # rejects of a bucket's files go to the current folder
     settings.ARCHIVE, settings.SPARK_MASTER = f"{bucket}/archive", "local[2]"
@@ -49,21 +43,21 @@ def test_rows_of_a_bucket_are_published_archived_there_and_replayed(
             pq.write_table(pa.table({"sku": [f"A-{day}", f"B-{day}"], "kind": ["order", "return"]}), file)
 
     csv = ["--format", "csv", "--data-column", "body", "--attributes", "kind", "--topic", TOPIC]
-    output = run("ingest", f"{store}/*.csv", *csv, "--in-order", "--rejects", "rejects", capsys=capsys)
+    output = run("ingest", f"{store}/*.csv", *csv, "--in-order", "--rejects", "rejects")
     assert "published 2 messages, rejected 1: see rejects" in output
     [reject] = [json.loads(line) for line in Path("rejects").read_text().splitlines()]
     assert reject["file"] == "a.csv"
     assert published() == [("two\nlines", "order"), ("last", "return")]
 
     parquet = ["--data-column", "sku", "--attributes", "kind,day", "--topic", TOPIC]
-    assert "published 4 messages, rejected 0" in run("ingest", f"{store}/parquet", *parquet, capsys=capsys)
+    assert "published 4 messages, rejected 0" in run("ingest", f"{store}/parquet", *parquet)
     assert sorted(published()[2:]) == [("A-1", "order"), ("A-2", "order"), ("B-1", "return"), ("B-2", "return")]
     assert {json.loads(row.attributes).get("day") for row in Message.objects.all()} == {None, "1", "2"}
 
-    assert "archived 6 messages" in run("archive", capsys=capsys)
+    assert "archived 6 messages" in run("archive")
     rows = published()
     Message.objects.all().delete()
     ever = ["--from", "2026-01-01T00:00:00Z", "--to", (datetime.now(UTC) + timedelta(days=2)).isoformat()]
-    output = run("replay", "--topic", TOPIC, *ever, "--filter", 'attributes.kind = "order"', capsys=capsys)
+    output = run("replay", "--topic", TOPIC, *ever, "--filter", 'attributes.kind = "order"')
     assert "published 3 messages" in output
     assert published() == [row for row in rows if row[1] == "order"]

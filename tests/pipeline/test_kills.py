@@ -20,23 +20,21 @@ import pytest
 from django.core.management import call_command
 from django.db.models import Sum
 
-from deliveries.backlog.default import default_backlog
-from deliveries.backlog.records import Lane
 from deliveries.models import ArchiveFile, Delivery, Message, MetricDay, MetricHour, MetricMinute, PublishJob, Segment
 from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
 from deliveries.telemetry.counting.rollup import Rollup
-from subscriptions.models import Subscription
 from subscriptions.selectors import get_topic
 from subscriptions.services.subscriptions import create_subscription
 from subscriptions.services.topics import create_topic
 from tests.grpcservers import GrpcServer
+from tests.lanes import end_leases
 from tests.ownprocess import is_alive
 from tests.pipeline.ground import TRIALS, archived_by_duckdb, counted_by_duckdb, make_segments, metrics_of
 from tests.pipeline.killed_stream import write_messages
 from tests.pipeline.quickjava import QUICK_JAVA, QUICK_SPARK, QUICK_SUBMIT
 from tests.ports import wait_for
-from tests.workers import ROOT, database_url
+from tests.workers import ROOT, command_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,15 +63,12 @@ def killed(spark: SparkSession, redis_url: str, tmp_path: Path, settings: Any) -
         create_topic(name=topic, topic={})
         rows = [NewMessage(b'{"n": %d}' % n, {"kind": "ab"[n % 2]}, f"k{n % 7}" if n % 3 else "") for n in range(COUNT)]
         publish_message(topic=get_topic(name=topic), messages=rows)
-    environment = {
-        "DJANGO_SETTINGS_MODULE": "pushhub.settings",
-        "PUSHHUB_DATABASE_URL": database_url(),
-        "PUSHHUB_REDIS_URL": redis_url,
-        "PUSHHUB_ARCHIVE": settings.ARCHIVE,
-        "PUSHHUB_JOURNAL": str(tmp_path / "segments"),
-        "PUSHHUB_SPARK_MASTER": "local[2]",
-        "PUSHHUB_SPARK_CONF": QUICK_SPARK.replace(QUICK_JAVA, f"{QUICK_JAVA} -Djava.io.tmpdir={tmp_path}"),
-    }
+    environment = command_environment(
+        PUSHHUB_REDIS_URL=redis_url,
+        PUSHHUB_ARCHIVE=settings.ARCHIVE,
+        PUSHHUB_JOURNAL=str(tmp_path / "segments"),
+        PUSHHUB_SPARK_CONF=QUICK_SPARK.replace(QUICK_JAVA, f"{QUICK_JAVA} -Djava.io.tmpdir={tmp_path}"),
+    )
 
     def run(*words: str, progress: Callable[[], int], total: int, seed: int, kills: Sequence[Kill]) -> None:
         kills = kills[:TRIALS]
@@ -209,14 +204,6 @@ def test_a_stream_of_a_subscription_has_what_was_published(
         paths = sorted({json.loads(line)["path"] for line in lines})
         found = engine.execute("SELECT DISTINCT message_id FROM read_parquet($1) ORDER BY 1", [paths]).fetchall()
     assert [message_id for (message_id,) in found] == sorted(ids)
-
-
-def end_leases() -> None:
-    """End every lease of the subscription now, as if its time had passed."""
-    client, key = default_backlog().client, f"{Lane(Subscription.objects.get().pk, 'local').root}:l"
-    leased: list[bytes] = client.zrange(key, 0, -1)
-    if leased:
-        client.zadd(key, dict.fromkeys(leased, 1))
 
 
 def assert_published(expected: list[tuple[str, str]], *, by_key: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -10,6 +11,8 @@ import signal
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -19,14 +22,15 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from django.conf import settings
 from django.core.management import CommandError, call_command
 
 from deliveries.admin.publishjobs import start
-from deliveries.models import Delivery, Message, PipelineRun, PublishJob, PublishPart
+from deliveries.models import Message, PipelineRun, PublishJob, PublishPart
 from deliveries.pipeline.archiving.archive import Archiver
 from deliveries.pipeline.jobs import replay, spans
 from deliveries.pipeline.jobs.filters import filter_column
-from deliveries.pipeline.jobs.replays import ReplaySpec, begin_replay
+from deliveries.pipeline.jobs.replay import ReplaySpec, begin_replay
 from deliveries.pipeline.publishing import parts, publishjobs
 from deliveries.publish.service import publish_message
 from deliveries.pull.leasing import pull_messages
@@ -35,9 +39,9 @@ from pushhub.common.errors import FailedPrecondition, InvalidArgument
 from subscriptions.selectors import get_subscription, get_topic
 from subscriptions.services.subscriptions import create_subscription, delete_subscription
 from subscriptions.services.topics import create_topic
-from tests.pipeline.quickjava import QUICK_SPARK
+from tests.pipeline.conftest import Run
 from tests.ports import wait_for
-from tests.workers import ROOT, database_url
+from tests.workers import ROOT, command_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,15 +52,30 @@ TOPIC = "projects/shop/topics/orders"
 WORKER = "projects/shop/subscriptions/worker"
 OTHER = "projects/shop/subscriptions/other"
 BEGIN = datetime.now(UTC) - timedelta(hours=1)
-EVER = ["--from", BEGIN.isoformat(), "--to", (BEGIN + timedelta(days=2)).isoformat()]
+END = BEGIN + timedelta(days=2)
+EVER = ["--from", BEGIN.isoformat(), "--to", END.isoformat()]
+ALL = ReplaySpec(TOPIC, "", BEGIN, END, "")
+
+
+def archive_messages(spark: SparkSession, messages: Sequence[NewMessage]) -> None:
+    """Leave messages of the topic in the archive and none in the database."""
+    publish_message(topic=get_topic(name=TOPIC), messages=messages)
+    Archiver(settings.ARCHIVE, session=spark).run()
+    Message.objects.all().delete()
 
 
 @pytest.fixture
-def archived(spark: SparkSession, redis_url: str, tmp_path: Path, settings: Any) -> None:
-    """Leave 60 messages in the archive and none in the database, and then create two subscriptions."""
+def topic(spark: SparkSession, redis_url: str, tmp_path: Path, settings: Any) -> str:
+    """A topic, and an archive without messages."""
     settings.ARCHIVE = str(tmp_path / "archive")
     settings.SPARK_MASTER = "local[2]"
     create_topic(name=TOPIC, topic={})
+    return TOPIC
+
+
+@pytest.fixture
+def archived(spark: SparkSession, topic: str) -> None:
+    """Leave 60 messages in the archive and none in the database, and then create two subscriptions."""
     messages = [
         NewMessage(
             json.dumps({"n": number, "customer": {"name": f"ada {number % 3}"}}).encode(),
@@ -64,57 +83,38 @@ def archived(spark: SparkSession, redis_url: str, tmp_path: Path, settings: Any)
         )
         for number in range(60)
     ]
-    publish_message(topic=get_topic(name=TOPIC), messages=messages)
-    Archiver(Path(settings.ARCHIVE), session=spark).run()
-    Message.objects.all().delete()
+    archive_messages(spark, messages)
     for name in (WORKER, OTHER):
         create_subscription(name=name, subscription={"topic": TOPIC})
 
 
-def run(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
-    capsys.readouterr()
-    call_command("pipeline", *words)
-    return capsys.readouterr().out
-
-
-def environment(redis_url: str, archive: str) -> dict[str, str]:
+def environment(redis_url: str) -> dict[str, str]:
     """Return the environment in which another process uses this test's database, Redis and archive."""
-    return {
-        "DJANGO_SETTINGS_MODULE": "pushhub.settings",
-        "PUSHHUB_DATABASE_URL": database_url(),
-        "PUSHHUB_REDIS_URL": redis_url,
-        "PUSHHUB_ARCHIVE": archive,
-        "PUSHHUB_SPARK_MASTER": "local[2]",
-        "PUSHHUB_SPARK_CONF": QUICK_SPARK,
-    }
+    return command_environment(PUSHHUB_REDIS_URL=redis_url, PUSHHUB_ARCHIVE=settings.ARCHIVE)
 
 
 def numbers(name: str = WORKER) -> list[int]:
     received = pull_messages(subscription=get_subscription(name=name), max_messages=1000)
-    import base64
-
     return [json.loads(base64.b64decode(pulled.message["data"]))["n"] for pulled in received]
 
 
-def test_a_replay_to_a_topic_publishes_each_message_once_in_order(
-    archived: None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert "published 60 messages" in run("replay", "--topic", TOPIC, *EVER, "--id", "again", capsys=capsys)
+def test_a_replay_to_a_topic_publishes_each_message_once_in_order(archived: None, run: Run) -> None:
+    assert "published 60 messages" in run("replay", "--topic", TOPIC, *EVER, "--id", "again")
     assert numbers() == list(range(60))
     assert numbers(OTHER) == list(range(60))
-    output = run("replay", "--topic", TOPIC, *EVER, "--id", "again", capsys=capsys)
+    output = run("replay", "--topic", TOPIC, *EVER, "--id", "again")
     assert re.fullmatch(
         r"again was finished at .* UTC, so nothing is published now: it had published 60 messages and rejected 0\n",
         output,
     )
     assert Message.objects.count() == 60
-    run("replay", "--topic", TOPIC, *EVER, "--id", "once more", capsys=capsys)
+    run("replay", "--topic", TOPIC, *EVER, "--id", "once more")
     assert Message.objects.count() == 120
 
 
-def test_a_replay_to_a_subscription_reaches_no_other(archived: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_replay_to_a_subscription_reaches_no_other(archived: None, run: Run) -> None:
     words = ["--filter", 'attributes.kind = "order" AND NOT hasPrefix(json.customer.name, "ada 1")']
-    run("replay", "--subscription", WORKER, *EVER, *words, capsys=capsys)
+    run("replay", "--subscription", WORKER, *EVER, *words)
     assert numbers() == [n for n in range(60) if n % 2 and n % 3 != 1]
     assert numbers(OTHER) == []
 
@@ -130,12 +130,10 @@ def test_a_dry_run_shows_the_plan_and_publishes_nothing(archived: None, capsys: 
     assert (Message.objects.count(), PublishJob.objects.count()) == (0, 0)
 
 
-def test_a_killed_replay_resumes_where_it_was(
-    archived: None, redis_url: str, capsys: pytest.CaptureFixture[str], settings: Any
-) -> None:
+def test_a_killed_replay_resumes_where_it_was(archived: None, redis_url: str, run: Run, settings: Any) -> None:
     """The driver is killed. Its task may live a moment longer, at the same time as the one that replaces it."""
     words = ["replay", "--topic", TOPIC, *EVER, "--id", "killed"]
-    env = os.environ | environment(redis_url, settings.ARCHIVE)
+    env = os.environ | environment(redis_url)
     command = [sys.executable, "manage.py", "pipeline", *words, "--rate", "10"]
     process = subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True, stderr=subprocess.DEVNULL)
     try:
@@ -146,18 +144,18 @@ def test_a_killed_replay_resumes_where_it_was(
     assert Message.objects.count() < 60
     assert PublishJob.objects.get().finished_at is None
     done = Message.objects.count()
-    run("replay", "--resume", "killed", "--dry-run", capsys=capsys)
+    run("replay", "--resume", "killed", "--dry-run")
     assert Message.objects.count() == done
-    run("replay", "--resume", "killed", capsys=capsys)
+    run("replay", "--resume", "killed")
     assert sorted(numbers()) == list(range(60))
     assert PublishJob.objects.get().finished_at is not None
 
 
 def test_parts_are_published_at_the_same_time_and_each_message_once(
-    archived: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    archived: None, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts, "PART_ROWS", 10)
-    assert "published 60 messages" in run("replay", "--topic", TOPIC, *EVER, capsys=capsys)
+    assert "published 60 messages" in run("replay", "--topic", TOPIC, *EVER)
     assert PublishPart.objects.filter(finished=True).count() == PublishJob.objects.get().parts
     assert PublishPart.objects.count() > 1
     assert sorted(numbers()) == list(range(60))
@@ -168,9 +166,7 @@ def test_a_replay_reads_only_what_it_must(archived: None, spark: SparkSession, s
 
     tests/unit/pipeline/test_archive_reader.py says which files and row groups are read.
     """
-    chosen = replay.chosen(
-        spark, root=settings.ARCHIVE, topic=TOPIC, since=BEGIN, until=BEGIN + timedelta(days=2), filter=""
-    )
+    chosen = replay.chosen(spark, ALL, root=settings.ARCHIVE)
     spark.conf.set("spark.sql.maxMetadataStringLength", "2000")
     plan = chosen._jdf.queryExecution().toString()
     spark.conf.unset("spark.sql.maxMetadataStringLength")
@@ -181,16 +177,13 @@ def test_a_replay_reads_only_what_it_must(archived: None, spark: SparkSession, s
     assert times.statistics.has_min_max
     assert chosen.count() == 60
     with pytest.raises(FailedPrecondition, match="no messages of that time"):
-        replay.chosen(
-            spark, root=settings.ARCHIVE, topic=TOPIC, since=BEGIN - timedelta(days=9), until=BEGIN, filter=""
-        )
+        earlier = replace(ALL, since=BEGIN - timedelta(days=9), until=BEGIN)
+        replay.chosen(spark, earlier, root=settings.ARCHIVE)
 
 
 def test_a_replay_is_one_job_with_a_task_per_part(archived: None, spark: SparkSession, settings: Any) -> None:
     """Given a job of which one part is finished and one half done, then a single frame has the rows that are left."""
-    chosen = replay.chosen(
-        spark, root=Path(settings.ARCHIVE), topic=TOPIC, since=BEGIN, until=BEGIN + timedelta(days=2), filter=""
-    )
+    chosen = replay.chosen(spark, ALL, root=settings.ARCHIVE)
     ids = sorted(row.id for row in chosen.select("id").collect())
     job = publishjobs.begin_job(job_id="parts", kind="replay", spec={})
     publishjobs.divide_job(job, list(pairwise([0, *ids[14:59:15], replay.LAST_ID])), total=60)
@@ -211,29 +204,17 @@ def test_a_replay_is_one_job_with_a_task_per_part(archived: None, spark: SparkSe
 
 @pytest.mark.parametrize("is_old", [False, True])
 def test_messages_of_an_ordering_key_stay_in_order_while_keys_are_spread(
-    spark: SparkSession,
-    redis_url: str,
-    tmp_path: Path,
-    settings: Any,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    is_old: bool,
+    spark: SparkSession, topic: str, settings: Any, run: Run, monkeypatch: pytest.MonkeyPatch, is_old: bool
 ) -> None:
     """Given messages with and without keys, when a replay in several parts is killed in each of them and resumed, then
     those of a key come in their order, and each message once. A job of an older version has spans of ids as parts.
     """
     monkeypatch.setattr(parts, "PART_ROWS", 50)
-    settings.ARCHIVE = str(tmp_path / "archive")
-    settings.SPARK_MASTER = "local[2]"
-    create_topic(name=TOPIC, topic={})
     keys = [f"k{n * 7 % 11}" if n % 5 else "" for n in range(200)]
-    publish_message(topic=get_topic(name=TOPIC), messages=[NewMessage(b"%d" % n, {}, k) for n, k in enumerate(keys)])
-    Archiver(Path(settings.ARCHIVE), session=spark).run()
-    Message.objects.all().delete()
-    until = BEGIN + timedelta(days=2)
-    chosen = replay.chosen(spark, root=settings.ARCHIVE, topic=TOPIC, since=BEGIN, until=until, filter="")
+    archive_messages(spark, [NewMessage(b"%d" % n, {}, key) for n, key in enumerate(keys)])
+    chosen = replay.chosen(spark, ALL, root=settings.ARCHIVE)
     ids = sorted(row.id for row in chosen.select("id").collect())
-    job = begin_replay(ReplaySpec(TOPIC, "", BEGIN, until, ""), job_id="keys")
+    job = begin_replay(ALL, job_id="keys")
     spans_of_ids = list(pairwise([0, *ids[39:199:40], replay.LAST_ID]))
     publishjobs.divide_job(job, spans_of_ids if is_old else replay.divided(chosen, replay.plan(chosen)), total=200)
     frame = replay.frame_of(chosen, job, in_order=is_old)
@@ -250,7 +231,7 @@ def test_messages_of_an_ordering_key_stay_in_order_while_keys_are_spread(
         last = max((row.position for row in done if is_old or row.task == part.number), default=0)
         PublishPart.objects.filter(pk=part.pk).update(position=max(part.position, min(last, part.until or last)))
 
-    output = run("replay", "--resume", "keys", capsys=capsys)
+    output = run("replay", "--resume", "keys")
 
     by_key: dict[str, list[int]] = defaultdict(list)
     for message in Message.objects.order_by("pk"):
@@ -262,38 +243,23 @@ def test_messages_of_an_ordering_key_stay_in_order_while_keys_are_spread(
     assert len(by_key) == 11
 
 
-def test_a_filter_may_name_the_ordering_key(
-    spark: SparkSession, redis_url: str, tmp_path: Path, settings: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    settings.ARCHIVE = str(tmp_path / "archive")
-    settings.SPARK_MASTER = "local[2]"
-    create_topic(name=TOPIC, topic={})
-    keys = ["a1", "a2", "b1", ""]
-    messages = [NewMessage(key.encode() or b"none", {}, key) for key in keys]
-    publish_message(topic=get_topic(name=TOPIC), messages=messages)
-    Archiver(Path(settings.ARCHIVE), session=spark).run()
-    Message.objects.all().delete()
+def test_a_filter_may_name_the_ordering_key(spark: SparkSession, topic: str, run: Run) -> None:
+    archive_messages(spark, [NewMessage(key.encode() or b"none", {}, key) for key in ("a1", "a2", "b1", "")])
 
     words = ["--filter", 'hasPrefix(orderingKey, "a") AND orderingKey != "a2"']
-    run("replay", "--topic", TOPIC, *EVER, *words, capsys=capsys)
+    run("replay", "--topic", TOPIC, *EVER, *words)
 
     assert [bytes(row.data) for row in Message.objects.all()] == [b"a1"]
     with pytest.raises(InvalidArgument, match="= or != is expected at character 12"):
         filter_column("orderingKey:a")
 
 
-def test_large_messages_are_handed_over_a_few_at_a_time(
-    spark: SparkSession, redis_url: str, tmp_path: Path, settings: Any
-) -> None:
+def test_large_messages_are_handed_over_a_few_at_a_time(spark: SparkSession, topic: str, settings: Any) -> None:
     """Given messages of 3 MB, when they are archived and read, then each row group and each Arrow batch has a few."""
-    settings.ARCHIVE = str(tmp_path / "archive")
-    create_topic(name=TOPIC, topic={})
     for _ in range(16):
         publish_message(topic=get_topic(name=TOPIC), messages=[NewMessage(os.urandom(3 * 2**20), {})])
     Archiver(Path(settings.ARCHIVE), session=spark).run()
-    chosen = replay.chosen(
-        spark, root=Path(settings.ARCHIVE), topic=TOPIC, since=BEGIN, until=BEGIN + timedelta(days=2), filter=""
-    )
+    chosen = replay.chosen(spark, ALL, root=settings.ARCHIVE)
 
     def rows_of(batches: Any) -> Any:
         for batch in batches:
@@ -311,13 +277,13 @@ def test_large_messages_are_handed_over_a_few_at_a_time(
     assert max(batches) <= 6, "16 MiB hold five of them"
 
 
-def test_the_later_of_two_attempts_of_a_task_fails(archived: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_later_of_two_attempts_of_a_task_fails(archived: None, run: Run) -> None:
     """Spark may give up an executor that is merely slow. Then two attempts have read the same position."""
-    run("replay", "--topic", TOPIC, *EVER, capsys=capsys)
+    run("replay", "--topic", TOPIC, *EVER)
     part = PublishPart.objects.get()
     part.position = 0
     with pytest.raises(RuntimeError, match="another attempt"):
-        parts._publish(part, [(1, NewMessage(b"x", {}), "")], topic=get_topic(name=TOPIC), only=None)
+        parts._publish(part, [(1, NewMessage(b"x", {}))], topic=get_topic(name=TOPIC), only=None)
     assert Message.objects.count() == 60
 
 
@@ -334,10 +300,10 @@ def test_progress_is_a_bar(done: int, total: int, line: str) -> None:
     assert publishjobs.bar(done, total) == line
 
 
-def test_an_id_cannot_be_used_for_another_replay(archived: None, capsys: pytest.CaptureFixture[str]) -> None:
-    run("replay", "--topic", TOPIC, *EVER, "--id", "one", capsys=capsys)
+def test_an_id_cannot_be_used_for_another_replay(archived: None, run: Run) -> None:
+    run("replay", "--topic", TOPIC, *EVER, "--id", "one")
     with pytest.raises(CommandError, match="was asked for something else"):
-        run("replay", "--subscription", WORKER, *EVER, "--id", "one", capsys=capsys)
+        run("replay", "--subscription", WORKER, *EVER, "--id", "one")
 
 
 @pytest.mark.parametrize(
@@ -354,11 +320,7 @@ def test_the_error_of_a_malformed_filter_says_where(spark: SparkSession, text: s
 
 
 @pytest.mark.parametrize("form", ["parquet", "avro", "csv", "json"])
-def test_rows_of_files_become_messages(
-    spark: SparkSession, redis_url: str, tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str], settings: Any
-) -> None:
-    settings.SPARK_MASTER = "local[2]"
-    create_topic(name=TOPIC, topic={})
+def test_rows_of_files_become_messages(topic: str, tmp_path: Path, form: str, run: Run) -> None:
     rows = [{"body": f"語 {number}", "kind": "k" if number else None, "key": "o"} for number in range(5)]
     rows.append({"body": None, "kind": None, "key": "o"})
     source = tmp_path / f"rows.{form}"
@@ -374,7 +336,7 @@ def test_rows_of_files_become_messages(
         source.write_text("body,kind,key\n" + "\n".join(",".join(row[c] or "" for c in row) for row in rows))
     words = ["--data-column", "body", "--attributes", "kind", "--ordering-key-column", "key", "--format", form]
 
-    output = run("ingest", str(source), "--topic", TOPIC, *words, capsys=capsys)
+    output = run("ingest", str(source), "--topic", TOPIC, *words)
 
     assert "published 5 messages, rejected 1" in output
     stored = list(Message.objects.order_by("pk"))
@@ -384,7 +346,7 @@ def test_rows_of_files_become_messages(
     (line,) = (tmp_path / f"rows.{form}.rejected").read_text().splitlines()
     assert json.loads(line)["row"] == 6
     assert "is empty" in json.loads(line)["reason"]
-    output = run("ingest", str(source), "--topic", TOPIC, *words, capsys=capsys)
+    output = run("ingest", str(source), "--topic", TOPIC, *words)
     assert "nothing is published now: it had published 5 messages and rejected 1" in output
     assert Message.objects.count() == 5, "under one id no row is published twice"
     assert [(row.job_id, row.rows) for row in PipelineRun.objects.order_by("pk")] == [
@@ -392,40 +354,29 @@ def test_rows_of_files_become_messages(
     ]
 
 
-@pytest.fixture
-def topic(spark: SparkSession, redis_url: str, settings: Any) -> str:
-    settings.SPARK_MASTER = "local[2]"
-    create_topic(name=TOPIC, topic={})
-    return TOPIC
-
-
 def published() -> list[str]:
     return [bytes(row.data).decode() for row in Message.objects.order_by("pk")]
 
 
 @pytest.mark.parametrize("key", [["--in-order"], ["--ordering-key-column", "key"]])
-def test_files_are_published_in_the_order_of_their_names(
-    topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], key: list[str]
-) -> None:
+def test_files_are_published_in_the_order_of_their_names(topic: str, tmp_path: Path, run: Run, key: list[str]) -> None:
     """Given a folder with a small file a and a large file b, then the rows of a come before those of b."""
     folder = tmp_path / "rows"
     folder.mkdir()
     for name, count in (("b.csv", 300), ("a.csv", 2), ("c.csv", 30)):
         lines = "".join(f"{name} {number},k\n" for number in range(count))
         (folder / name).write_text(f"body,key\n{lines}")
-    run("ingest", str(folder), "--topic", topic, "--format", "csv", "--data-column", "body", *key, capsys=capsys)
+    run("ingest", str(folder), "--topic", topic, "--format", "csv", "--data-column", "body", *key)
     assert published() == [
         f"{name} {number}" for name, count in (("a.csv", 2), ("b.csv", 300), ("c.csv", 30)) for number in range(count)
     ]
 
 
-def test_every_malformed_row_is_in_the_rejects_with_its_reason(
-    topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_malformed_row_is_in_the_rejects_with_its_reason(topic: str, tmp_path: Path, run: Run) -> None:
     """Given CSV with a quoted newline, a surplus column and a row without one, and JSON with a line cut short."""
     table = tmp_path / "rows.csv"
     table.write_text('body,kind\n"one\nmessage",k\nsurplus,k,more\nlacking\n,\nlast,\n')
-    output = run("ingest", str(table), "--topic", topic, "--format", "csv", "--data-column", "body", capsys=capsys)
+    output = run("ingest", str(table), "--topic", topic, "--format", "csv", "--data-column", "body")
     assert "published 2 messages, rejected 3" in output
     assert published() == ["one\nmessage", "last"]
     rejects = [json.loads(line) for line in (tmp_path / "rows.csv.rejected").read_text().splitlines()]
@@ -438,16 +389,12 @@ def test_every_malformed_row_is_in_the_rejects_with_its_reason(
 
     lines = tmp_path / "rows.json"
     lines.write_text('{"a": 1}\n{"a": 2\n{"a": 3}\n')
-    assert "published 2 messages, rejected 1" in run(
-        "ingest", str(lines), "--topic", topic, "--format", "json", capsys=capsys
-    )
+    assert "published 2 messages, rejected 1" in run("ingest", str(lines), "--topic", topic, "--format", "json")
     assert published()[2:] == ['{"a": 1}', '{"a": 3}']
     assert "line 2: it is not JSON" in (tmp_path / "rows.json.rejected").read_text()
 
 
-def test_a_row_group_of_large_messages_takes_little_memory(
-    topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_row_group_of_large_messages_takes_little_memory(topic: str, tmp_path: Path, run: Run) -> None:
     """Given one row group with 360 MB of messages, when it is ingested at the default heap, then all are published."""
     source = tmp_path / "rows.parquet"
     rows = pa.table({"data": [number.to_bytes(1, "big") * 9_000_000 for number in range(40)]})
@@ -455,14 +402,14 @@ def test_a_row_group_of_large_messages_takes_little_memory(
     del rows
     assert pq.read_metadata(source).row_group(0).total_byte_size > 360_000_000
 
-    output = run("ingest", str(source), "--topic", topic, "--data-column", "data", capsys=capsys)
+    output = run("ingest", str(source), "--topic", topic, "--data-column", "data")
 
     assert "published 40 messages, rejected 0" in output
     first = [bytes(data[:1]) for data in Message.objects.order_by("pk").values_list("data", flat=True).iterator()]
     assert first == [number.to_bytes(1, "big") for number in range(40)]
 
 
-def test_a_dialect_reaches_the_tasks(topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dialect_reaches_the_tasks(topic: str, tmp_path: Path, run: Run) -> None:
     """Given CSV with semicolons and a malformed row, when malformed rows stop the job, then nothing is published and
     one line says why; otherwise the good rows are published.
     """
@@ -474,24 +421,24 @@ def test_a_dialect_reaches_the_tasks(topic: str, tmp_path: Path, capsys: pytest.
     with pytest.raises(
         CommandError, match=r"rows\.csv, line 3: it has 1 columns.*; nothing was published\."
     ) as refused:
-        run(*words, "--malformed", "stop", "--id", "strict", capsys=capsys)
+        run(*words, "--malformed", "stop", "--id", "strict")
     assert "\n" not in str(refused.value)
     assert not Message.objects.exists()
-    assert "published 2 messages, rejected 1" in run(*words, capsys=capsys)
+    assert "published 2 messages, rejected 1" in run(*words)
 
     assert [bytes(row.data).decode() for row in Message.objects.order_by("pk")] == ["ä", "c"]
     assert [row.attributes for row in Message.objects.order_by("pk")] == ["", '{"kind":"k"}']
 
 
-def test_options_of_another_format_are_refused(topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_of_another_format_are_refused(topic: str, tmp_path: Path, run: Run) -> None:
     (tmp_path / "rows.json").write_text("{}")
     words = ["ingest", str(tmp_path / "rows.json"), "--topic", topic]
     with pytest.raises(CommandError, match="--delimiter goes with --format csv only"):
-        run(*words, "--format", "json", "--delimiter", ";", capsys=capsys)
+        run(*words, "--format", "json", "--delimiter", ";")
     with pytest.raises(CommandError, match="--encoding and --malformed go with CSV and JSON only"):
-        run(*words, "--malformed", "stop", capsys=capsys)
+        run(*words, "--malformed", "stop")
     with pytest.raises(CommandError, match="there is no encoding 'klingon'"):
-        run(*words, "--format", "json", "--encoding", "klingon", capsys=capsys)
+        run(*words, "--format", "json", "--encoding", "klingon")
 
 
 @pytest.mark.parametrize(
@@ -502,30 +449,21 @@ def test_options_of_another_format_are_refused(topic: str, tmp_path: Path, capsy
     ],
 )
 def test_a_job_that_fails_while_it_is_planned_leaves_its_row(
-    topic: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    settings: Any,
-    words: list[str],
-    failure: str,
+    topic: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, words: list[str], failure: str
 ) -> None:
     """Given a file that is not Parquet, and an archive without messages, then the run has the sentence of the error."""
-    settings.ARCHIVE = str(tmp_path / "archive")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rows.parquet").write_text("body\n")
 
     with pytest.raises(CommandError, match=failure) as refused:
-        run(*words, capsys=capsys)
+        run(*words)
 
     [row] = PipelineRun.objects.all()
     assert (row.kind, row.failure) == (words[0], str(refused.value))
     assert row.finished_at is not None
 
 
-def test_a_file_that_is_cut_short_is_refused_in_one_line(
-    topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_is_cut_short_is_refused_in_one_line(topic: str, tmp_path: Path, run: Run) -> None:
     """Given Avro whose first block is whole and whose last one is not, then nothing is published."""
     source = tmp_path / "rows.avro"
     with source.open("wb") as file:
@@ -533,51 +471,47 @@ def test_a_file_that_is_cut_short_is_refused_in_one_line(
         fastavro.writer(file, schema, [{"body": "x" * 100}] * 50, sync_interval=500)
     source.write_bytes(source.read_bytes()[:-30])
 
-    with pytest.raises(CommandError, match="nothing was published") as refused:
-        run("ingest", str(source), "--topic", topic, "--format", "avro", capsys=capsys)
+    with pytest.raises(CommandError, match=r"rows\.avro: .*nothing was published") as refused:
+        run("ingest", str(source), "--topic", topic, "--format", "avro")
 
     assert "\n" not in str(refused.value)
     assert not Message.objects.exists()
     assert PipelineRun.objects.get().failure == str(refused.value)
 
 
-def test_a_replaced_file_is_ingested_again(topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_replaced_file_is_ingested_again(topic: str, tmp_path: Path, run: Run) -> None:
     source = tmp_path / "rows.json"
     words = ["ingest", str(source), "--topic", topic, "--format", "json"]
     source.write_text('{"a":1}\n')
-    run(*words, capsys=capsys)
-    run(*words, capsys=capsys)
-    run(*words, "--id", "mine", capsys=capsys)
+    run(*words)
+    run(*words)
+    run(*words, "--id", "mine")
     assert published() == ['{"a":1}'] * 2
 
     source.write_text('{"a":2}\n')
-    assert "published 1 messages" in run(*words, capsys=capsys)
+    assert "published 1 messages" in run(*words)
     assert published()[2:] == ['{"a":2}']
     with pytest.raises(CommandError, match="asked for something else"):
-        run(*words, "--id", "mine", capsys=capsys)
+        run(*words, "--id", "mine")
 
 
-def test_files_are_published_at_the_same_time_and_each_row_once(
-    topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_are_published_at_the_same_time_and_each_row_once(topic: str, tmp_path: Path, run: Run) -> None:
     folder = tmp_path / "rows"
     for day in (1, 2):
         (folder / f"day={day}").mkdir(parents=True)
         pq.write_table(pa.table({"a": [10 * day, 10 * day + 1]}), folder / f"day={day}" / "part.parquet")
-    assert "published 4 messages" in run("ingest", str(folder), "--topic", topic, capsys=capsys)
+    assert "published 4 messages" in run("ingest", str(folder), "--topic", topic)
     assert sorted(published()) == [f'{{"a":{number},"day":{number // 10}}}' for number in (10, 11, 20, 21)]
     assert PublishPart.objects.count() == 2
 
 
-def test_an_archive_is_ingested_as_it_was(
-    archived: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: Any
-) -> None:
+def test_an_archive_is_ingested_as_it_was(archived: None, tmp_path: Path, run: Run, settings: Any) -> None:
     """Given an archive with a file that compaction has replaced, then the files of its manifest are published."""
     [file] = Path(settings.ARCHIVE).rglob("*.parquet")
     shutil.copy(file, file.with_name(f"0-{file.name}"))
     words = ["--data-column", "data", "--attributes", "attributes,dt", "--ordering-key-column", "ordering_key"]
 
-    assert "published 60 messages" in run("ingest", settings.ARCHIVE, "--topic", TOPIC, *words, capsys=capsys)
+    assert "published 60 messages" in run("ingest", settings.ARCHIVE, "--topic", TOPIC, *words)
 
     assert sorted(numbers()) == list(range(60))
     day = file.parent.name.removeprefix("dt=")
@@ -586,7 +520,7 @@ def test_an_archive_is_ingested_as_it_was(
 
 
 def test_rows_of_an_ordering_key_stay_in_order_while_keys_are_spread(
-    topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    topic: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Given files of rows with and without keys, and one that is rejected, when they are published in several parts,
     then the rows of a key come in the order of the files, and each row once, also if a part has to begin again.
@@ -611,10 +545,10 @@ def test_rows_of_an_ordering_key_stay_in_order_while_keys_are_spread(
 
     with monkeypatch.context() as patch, pytest.raises(CommandError, match="half of it"):
         patch.setattr("deliveries.pipeline.cli.ingest.run_job", run_half)
-        run(*words, capsys=capsys)
+        run(*words)
     first = Message.objects.count()
     assert 0 < first < 400
-    assert "published 400 messages, rejected 1" in run(*words, capsys=capsys)
+    assert "published 400 messages, rejected 1" in run(*words)
 
     assert PublishPart.objects.filter(published__gt=0).count() == PublishJob.objects.get().parts == 5
     by_key: dict[str, list[int]] = defaultdict(list)
@@ -625,36 +559,20 @@ def test_rows_of_an_ordering_key_stay_in_order_while_keys_are_spread(
     assert len(by_key) == 11
 
 
-def test_without_a_data_column_the_row_is_the_data(
-    spark: SparkSession, redis_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: Any
-) -> None:
-    settings.SPARK_MASTER = "local[2]"
-    create_topic(name=TOPIC, topic={})
-    source = tmp_path / "rows.parquet"
-    pq.write_table(pa.Table.from_pylist([{"a": 1, "b": "x"}]), source)
-    run("ingest", str(source), "--topic", TOPIC, capsys=capsys)
-    assert json.loads(bytes(Message.objects.get().data)) == {"a": 1, "b": "x"}
-    assert not Delivery.objects.exists()
-
-
-def test_bad_sources_are_refused_in_one_line(
-    spark: SparkSession, redis_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: Any
-) -> None:
-    settings.SPARK_MASTER = "local[2]"
-    create_topic(name=TOPIC, topic={})
+def test_bad_sources_are_refused_in_one_line(topic: str, tmp_path: Path, run: Run) -> None:
     with pytest.raises(CommandError, match="cannot be read as parquet"):
-        run("ingest", str(tmp_path / "none"), "--topic", TOPIC, capsys=capsys)
+        run("ingest", str(tmp_path / "none"), "--topic", TOPIC)
     source = tmp_path / "rows.parquet"
     pq.write_table(pa.Table.from_pylist([{"a": 1}]), source)
     with pytest.raises(CommandError, match="no column 'b'. It has: a"):
-        run("ingest", str(source), "--topic", TOPIC, "--data-column", "b", capsys=capsys)
+        run("ingest", str(source), "--topic", TOPIC, "--data-column", "b")
     with pytest.raises(CommandError, match="Resource not found"):
-        run("ingest", str(source), "--topic", TOPIC + "-none", capsys=capsys)
+        run("ingest", str(source), "--topic", TOPIC + "-none")
     assert not PublishJob.objects.exists()
 
 
 def test_an_error_in_a_task_is_one_line_and_the_job_goes_on_later(
-    archived: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    archived: None, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def without_topic(service: Any, job: int, topic: int, only: int | None, rate: float) -> parts.Task:
         return parts.Task(service, job, -1, only, rate)
@@ -662,23 +580,22 @@ def test_an_error_in_a_task_is_one_line_and_the_job_goes_on_later(
     words = ["replay", "--topic", TOPIC, *EVER, "--id", "one"]
     monkeypatch.setattr(publishjobs, "Task", without_topic)
     with pytest.raises(CommandError, match="Topic matching query does not exist.*it goes on from there") as refused:
-        run(*words, capsys=capsys)
+        run(*words)
     assert "\n" not in str(refused.value)
     assert "does not exist" in PublishJob.objects.get().failure
     monkeypatch.undo()
-    assert "published 60" in run(*words, capsys=capsys)
+    assert "published 60" in run(*words)
     assert PublishJob.objects.get().failure == ""
 
 
 def test_the_console_starts_a_replay_in_a_process_of_its_own(
     archived: None, redis_url: str, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
-    for name, value in environment(redis_url, settings.ARCHIVE).items():
+    for name, value in environment(redis_url).items():
         monkeypatch.setenv(name, value)
-    until = BEGIN + timedelta(days=2)
-    failing_job = begin_replay(ReplaySpec("", OTHER, BEGIN, until, ""))
+    failing_job = begin_replay(ReplaySpec("", OTHER, BEGIN, END, ""))
     delete_subscription(name=OTHER)
-    job = begin_replay(ReplaySpec("", WORKER, BEGIN, until, 'attributes.kind = "order"'))
+    job = begin_replay(ReplaySpec("", WORKER, BEGIN, END, 'attributes.kind = "order"'))
     start(job, rate=0)
     start(failing_job, rate=0)
     wait_for(lambda: PublishJob.objects.exclude(finished_at=None).exists(), what="the replay")
@@ -690,14 +607,14 @@ def test_the_console_starts_a_replay_in_a_process_of_its_own(
     assert failing_job.failure == "Resource not found (resource=other)."
 
 
-def test_the_first_and_the_last_time_of_all_can_be_given(redis_url: str, tmp_path: Path) -> None:
-    ever = {"since": datetime.min.replace(tzinfo=UTC), "until": datetime.max.replace(tzinfo=UTC)}
+def test_the_first_and_the_last_time_of_all_can_be_given(topic: str, tmp_path: Path) -> None:
+    ever = replace(ALL, since=datetime.min.replace(tzinfo=UTC), until=datetime.max.replace(tzinfo=UTC))
     with pytest.raises(FailedPrecondition, match="The archive has no messages of that time"):
-        replay.chosen(None, root=tmp_path, topic=TOPIC, filter="", **ever)  # type: ignore[arg-type]
+        replay.chosen(None, ever, root=tmp_path)  # type: ignore[arg-type]
 
 
 def test_an_ingest_is_refused_where_it_would_pass_the_transforms_of_the_topic(
-    spark: SparkSession, redis_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: Any
+    spark: SparkSession, redis_url: str, tmp_path: Path, run: Run, settings: Any
 ) -> None:
     settings.SPARK_MASTER = "local[2]"
     function = {"functionName": "redact", "code": "function redact(message, metadata) { return null; }"}
@@ -706,7 +623,7 @@ def test_an_ingest_is_refused_where_it_would_pass_the_transforms_of_the_topic(
     source.write_text('{"card": "4111"}\n')
 
     with pytest.raises(CommandError, match="has message transforms, which an ingest does not apply"):
-        run("ingest", str(source), "--format", "json", "--topic", TOPIC, capsys=capsys)
+        run("ingest", str(source), "--format", "json", "--topic", TOPIC)
     assert not Message.objects.exists()
     with pytest.raises(CommandError, match="give a number of messages a second"):
-        run("ingest", str(source), "--format", "json", "--topic", TOPIC, "--rate", "-1", capsys=capsys)
+        run("ingest", str(source), "--format", "json", "--topic", TOPIC, "--rate", "-1")

@@ -27,15 +27,6 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 EVER = {"since": datetime(2026, 1, 1, tzinfo=UTC), "until": datetime(2027, 1, 1, tzinfo=UTC)}
 
 
-def test_segments_become_metrics(spark: SparkSession, tmp_path: Path) -> None:
-    """Given segments over the end of an hour, when they are counted, then the sums are those added up by hand."""
-    paths = make_segments(tmp_path, range(8), seed=1)
-
-    Rollup(tmp_path, session=spark).once()
-
-    assert_counted(paths)
-
-
 def test_late_and_disordered_segments_are_counted(spark: SparkSession, tmp_path: Path) -> None:
     """Given segments that come in the wrong order, when the rollup runs in between, then each is counted once."""
     later = make_segments(tmp_path, range(6, 9), seed=2)

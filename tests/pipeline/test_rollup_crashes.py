@@ -16,9 +16,8 @@ from deliveries.models import Segment
 from deliveries.telemetry.counting.rollup import only_runner
 from tests.pipeline.crashing import KEYS_A_TRANSACTION
 from tests.pipeline.ground import assert_counted, make_segments, truth_of
-from tests.pipeline.quickjava import QUICK_SPARK
 from tests.ports import wait_for
-from tests.workers import ROOT, database_url
+from tests.workers import ROOT, command_environment
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("needs_spark")]
 
@@ -30,14 +29,7 @@ class RollupProcess:
     """A rollup process on the folder. `end` waits for it and returns its status and errors."""
 
     def __init__(self, folder: Path, *arguments: str, point: str = "never", transaction: int = 0) -> None:
-        env = os.environ | {
-            "DJANGO_SETTINGS_MODULE": "pushhub.settings",
-            "PUSHHUB_DATABASE_URL": database_url(),
-            "PUSHHUB_JOURNAL": str(folder),
-            "PUSHHUB_LOG_LEVEL": "WARNING",
-            "PUSHHUB_SPARK_MASTER": "local[2]",
-            "PUSHHUB_SPARK_CONF": QUICK_SPARK,
-        }
+        env = os.environ | command_environment(PUSHHUB_JOURNAL=str(folder), PUSHHUB_LOG_LEVEL="WARNING")
         command = [sys.executable, "-W", "ignore", "-m", "tests.pipeline.crashing", point, str(transaction), *arguments]
         self._process = subprocess.Popen(command, cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True)
 

@@ -14,7 +14,7 @@ from deliveries.pipeline.jobs import jsonvalues, reading, rows
 from deliveries.pipeline.jobs.messages import Columns, Row, RowError
 from deliveries.pipeline.jobs.reading import Reading, read_files
 from deliveries.pipeline.jobs.rows import USUAL, Dialect, csv_header, read_rows
-from deliveries.pipeline.jobs.sources import content_of, files_of
+from deliveries.pipeline.jobs.sources import files_of
 from deliveries.pipeline.jobs.spans import LAST
 from pushhub.common.errors import InvalidArgument
 
@@ -191,15 +191,6 @@ def test_the_files_of_a_folder_come_by_name(tmp_path: Path) -> None:
         files_of(str(tmp_path / "none"), form="csv")
     with pytest.raises(InvalidArgument, match="There are no files at"):
         files_of("http://host/rows.csv", form="csv")
-
-
-def test_the_content_of_files_is_in_their_digest(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("one")
-    first = content_of(path)
-    assert content_of(path) == first
-    path.write_text("two")
-    assert content_of(path) != first
 
 
 @pytest.mark.parametrize(

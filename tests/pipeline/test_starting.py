@@ -13,7 +13,7 @@ from deliveries.models import PipelineRun
 from deliveries.pipeline.starting import spark_starting
 from pushhub.common.errors import FailedPrecondition
 from tests.ports import wait_for
-from tests.workers import ROOT, database_url
+from tests.workers import ROOT, command_environment
 
 
 @pytest.mark.usefixtures("needs_spark")
@@ -28,13 +28,7 @@ from tests.workers import ROOT, database_url
 )
 def test_a_wrong_setting_is_one_line(name: str, value: str, reason: str, tmp_path: Path) -> None:
     """Given settings with which Java's launcher, Java itself or Spark fails."""
-    environment = {
-        "DJANGO_SETTINGS_MODULE": "pushhub.settings",
-        "PUSHHUB_DATABASE_URL": database_url(),
-        "PUSHHUB_JOURNAL": str(tmp_path),
-        "PUSHHUB_SPARK_MASTER": "local[1]",
-        name: value,
-    }
+    environment = command_environment(PUSHHUB_JOURNAL=str(tmp_path), **{name: value})
     command = [sys.executable, "-W", "ignore", "manage.py", "pipeline", "rollup", "--once"]
 
     ended = subprocess.run(

@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from deliveries.backlog.default import default_backlog
-from deliveries.backlog.records import Lane
 from deliveries.models import Delivery
 from deliveries.pipeline.datasource import register
 from deliveries.publish.service import publish_message
 from deliveries.rules.payload import NewMessage
-from subscriptions.models import Subscription
 from subscriptions.selectors import get_topic
 from subscriptions.services.subscriptions import create_subscription
 from subscriptions.services.topics import create_topic
 from tests.grpcservers import GrpcServer
+from tests.lanes import end_leases
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,13 +78,6 @@ def test_available_now_reads_the_backlog_in_batches_and_acknowledges_all_of_it(
     assert not Delivery.objects.exists()
 
 
-def let_leases_lapse() -> None:
-    """End every lease now, as if its time had passed."""
-    client, key = default_backlog().client, f"{Lane(Subscription.objects.get().pk, 'local').root}:l"
-    names: list[bytes] = client.zrange(key, 0, -1)
-    client.zadd(key, dict.fromkeys(names, 1))
-
-
 def test_a_batch_that_failed_after_its_sink_had_it_comes_again_and_nothing_is_lost(
     spark: SparkSession, server: GrpcServer, tmp_path: Path
 ) -> None:
@@ -112,7 +103,7 @@ def test_a_batch_that_failed_after_its_sink_had_it_comes_again_and_nothing_is_lo
         run()
     assert texts_in(spark, tmp_path) == [0, 1, 2, 3]
     assert Delivery.objects.count() == 4
-    let_leases_lapse()
+    end_leases()
     publish(range(4, 6))
     run()
     assert texts_in(spark, tmp_path) == [0, 0, 1, 1, 2, 2, 3, 3, 4, 5]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,10 +118,10 @@ def _adopt_folder(store: Store, names: list[str], adopted: Adopted) -> None:
     import pyarrow.compute as pc
 
     known = {row.path: row for row in ArchiveFile.objects.filter(path__in=names)}
-    readable: list[tuple[str, _Content]] = []
+    readable: list[tuple[ManifestFile, pa.Array]] = []
     for name in names:
         try:
-            readable.append((name, _content(store, name)))
+            readable.append(_content(store, name))
         except (ValueError, OSError) as error:
             if name in known:
                 adopted.dropped.append(name)
@@ -129,24 +129,14 @@ def _adopt_folder(store: Store, names: list[str], adopted: Adopted) -> None:
                 adopted.foreign.append((name, first_line(error)))
     taken = pa.array([], pa.int64())
     chosen: dict[str, ArchiveFile] = {}
-    for name, content in sorted(readable, key=lambda file: (-len(file[1].ids), file[0] not in known, file[0])):
-        ids = content.ids
+    for file, ids in sorted(readable, key=lambda pair: (-pair[0].rows, pair[0].path not in known, pair[0].path)):
         repeated = pc.sum(pc.is_in(ids, value_set=taken)).as_py() or 0
         if repeated == len(ids):
-            adopted.redundant.append(name)
+            adopted.redundant.append(file.path)
             continue
         adopted.repeated += repeated
         taken = pa.concat_arrays([taken, ids])
-        span = pc.min_max(ids).as_py()
-        chosen[name] = known.get(name) or ArchiveFile(
-            path=name,
-            first_id=span["min"],
-            last_id=span["max"],
-            rows=len(ids),
-            bytes=store.size(name),
-            first_step=content.first_step,
-            last_step=content.last_step,
-        )
+        chosen[file.path] = known.get(file.path) or ArchiveFile(**asdict(file))
     new = [row for name, row in chosen.items() if name not in known]
     adopted.added += [row.path for row in new]
     with write_transaction():
@@ -189,17 +179,11 @@ def _names(store: Store) -> Iterator[str]:
             yield file.name
 
 
-@dataclass(frozen=True, slots=True)
-class _Content:
-    """The content of a file of the archive: the ids of its messages, and the first and the last step."""
+def _content(store: Store, name: str) -> tuple[ManifestFile, pa.Array]:
+    """Return what the manifest says of a file of the archive, and the ids of its messages.
 
-    ids: pa.Array
-    first_step: int = 0
-    last_step: int = 0
-
-
-def _content(store: Store, name: str) -> _Content:
-    """Read a file of an archive. Raises ValueError for any other file, and ValueError or OSError for a damaged one."""
+    Raises ValueError for any other file, and ValueError or OSError for a damaged one.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -214,10 +198,11 @@ def _content(store: Store, name: str) -> _Content:
     if reason := _damage(store, name):
         raise ValueError(reason)
     ids = _ids(store, name)
-    if "step" not in names or not len(ids):
-        return _Content(ids)
-    steps = pc.min_max(_parquet(store, name).read(columns=["step"])["step"]).as_py()
-    return _Content(ids, steps["min"], steps["max"])
+    steps = _parquet(store, name).read(columns=["step"])["step"] if "step" in names else []
+    first_id, last_id, first_step, last_step = (
+        end or 0 for values in (ids, steps) for end in pc.min_max(values).as_py().values()
+    )
+    return ManifestFile(name, first_id, last_id, first_step, last_step, len(ids), store.size(name)), ids
 
 
 def _ids(store: Store, name: str) -> pa.Array:

@@ -80,31 +80,15 @@ def _own(store: Store, *, take_over: bool) -> None:
 def _locked(store: Store, name: str, *, shared: bool) -> Iterator[bool]:
     """Hold a lock for the block; yield whether it was free. Waits for a shared lock, but not for an exclusive one."""
     if connection.vendor == "postgresql":
-        lock = database_locked(f"{store} {name}", shared=shared)
-    elif store.is_local:
-        lock = _file_locked(Path(store.root), name, shared=shared)
-    else:
-        folder = Path(settings.DATA_DIR) / "locks"
-        lock = _file_locked(folder, f"{sha256(store.address.encode()).hexdigest()[:16]}{name}", shared=shared)
-    with lock as is_locked:
-        yield is_locked
-
-
-@contextmanager
-def _file_locked(folder: Path, name: str, *, shared: bool) -> Iterator[bool]:
+        key = f"{store} {name}"
+        with advisory_lock(key, shared=True) if shared else advisory_lock_tried(key) as is_locked:
+            yield shared or bool(is_locked)
+        return
+    folder = Path(store.root)
+    if not store.is_local:
+        folder, name = Path(settings.DATA_DIR) / "locks", f"{sha256(store.address.encode()).hexdigest()[:16]}{name}"
     make_folders(folder)
     with (folder / name).open("w") as file:
         if shared:
             fcntl.flock(file, fcntl.LOCK_SH)
         yield shared or lock_file(file)
-
-
-@contextmanager
-def database_locked(name: str, *, shared: bool) -> Iterator[bool]:
-    """Hold an advisory lock; yield whether it was free. Waits for a shared lock, but not for an exclusive one."""
-    if shared:
-        with advisory_lock(name, shared=True):
-            yield True
-    else:
-        with advisory_lock_tried(name) as is_locked:
-            yield is_locked

@@ -6,12 +6,15 @@ deleted by the token of its write. A task that runs again writes files with the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, fields
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from deliveries.pipeline.archiving.columns import COLUMNS, arrow_schema
-from deliveries.pipeline.archiving.manifest import folder_of
+from deliveries.pipeline.archiving.manifest import ManifestFile, folder_of
+from pushhub.common.batches import gather
 from pushhub.common.stores import Store
 
 if TYPE_CHECKING:
@@ -19,8 +22,8 @@ if TYPE_CHECKING:
 
 #: Writers and readers keep a whole row group in memory, and a message may have 10 MB.
 GROUP_BYTES = 32 * 2**20
-#: What `write_files` returns about each file.
-WRITTEN = "path string, first_id bigint, last_id bigint, rows bigint, bytes bigint, first_step bigint, last_step bigint"
+#: What `write_files` returns about each file, in Spark's terms.
+WRITTEN = ", ".join(f"{field.name} {'string' if field.name == 'path' else 'bigint'}" for field in fields(ManifestFile))
 STORED = tuple(name for name in COLUMNS if name != "project")
 #: Columns with few values.
 REPEATED = ["topic", "ordering_key", "attributes.key_value.key", "attributes.key_value.value", "step"]
@@ -36,75 +39,31 @@ def write_files(batches: Iterator[pa.RecordBatch], *, address: str, name: str) -
 
     context = TaskContext.get()
     assert context is not None
-    store = Store(address)
-    rows = []
-    file: _File | None = None
-    with ExitStack() as stack:
-        for batch in batches:
-            for project, day, messages in _days(batch):
-                if file is None or (file.project, file.day) != (project, day):
-                    if file is not None:
-                        rows.append(file.close())
-                    file = _File(store, project, day, f"{name}-{context.partitionId()}.parquet", stack)
-                file.add(messages)
-        if file is not None:
-            rows.append(file.close())
+    store, suffix = Store(address), f"{name}-{context.partitionId()}.parquet"
+    pieces = (piece for batch in batches for piece in _days(batch))
+    rows = [
+        asdict(_write_file(store, f"{folder_of(*day)}/{suffix}", (messages for *_, messages in of_day)))
+        for day, of_day in groupby(pieces, key=itemgetter(0, 1))
+    ]
     if rows:
         yield pa.RecordBatch.from_pylist(rows)
 
 
-class _File:
-    """A file that is being written."""
+def _write_file(store: Store, path: str, batches: Iterable[pa.RecordBatch]) -> ManifestFile:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
 
-    def __init__(self, store: Store, project: str, day: str, name: str, stack: ExitStack) -> None:
-        import pyarrow.parquet as pq
-
-        self.project, self.day = project, day
-        self._path = f"{folder_of(project, day)}/{name}"
-        self._store = store
-        self._waiting: list[pa.RecordBatch] = []
-        self._bytes = self._rows = 0
-        self._steps: set[int] = set()
-        self._ids: set[int] = set()
-        # If an error ends the task, the stack closes the file.
-        self._open = stack.enter_context(ExitStack())
-        sink = self._open.enter_context(store.write(self._path))
-        self._writer = self._open.enter_context(
-            pq.ParquetWriter(sink, arrow_schema(STORED), compression="zstd", use_dictionary=REPEATED)
-        )
-
-    def add(self, messages: pa.RecordBatch) -> None:
-        import pyarrow.compute as pc
-
-        if self._bytes + messages.nbytes > GROUP_BYTES:
-            self._flush()
-        self._waiting.append(messages)
-        self._bytes += messages.nbytes
-        self._rows += messages.num_rows
-        self._steps |= set(pc.min_max(messages.column("step")).as_py().values())
-        self._ids |= set(pc.min_max(messages.column("message_id").cast("int64")).as_py().values())
-
-    def close(self) -> dict[str, Any]:
-        """Finish the file and return its row for the manifest."""
-        self._flush()
-        self._open.close()
-        return {
-            "path": self._path,
-            "first_id": min(self._ids),
-            "last_id": max(self._ids),
-            "rows": self._rows,
-            "bytes": self._store.size(self._path),
-            "first_step": min(self._steps),
-            "last_step": max(self._steps),
-        }
-
-    def _flush(self) -> None:
-        import pyarrow as pa
-
-        if self._waiting:
-            table = pa.Table.from_batches(self._waiting)
-            self._writer.write_table(table, row_group_size=table.num_rows)
-        self._waiting, self._bytes = [], 0
+    ids, steps, count = set[int](), set[int](), 0
+    form: Any = {"compression": "zstd", "use_dictionary": REPEATED}
+    with store.write(path) as sink, pq.ParquetWriter(sink, arrow_schema(STORED), **form) as writer:
+        for group in gather(batches, most=GROUP_BYTES, size_of=lambda batch: batch.nbytes, size=GROUP_BYTES):
+            table = pa.Table.from_batches(group)
+            writer.write_table(table, row_group_size=table.num_rows)
+            ids |= set(pc.min_max(table["message_id"].cast("int64")).as_py().values())
+            steps |= set(pc.min_max(table["step"]).as_py().values())
+            count += table.num_rows
+    return ManifestFile(path, min(ids), max(ids), min(steps), max(steps), count, store.size(path))
 
 
 def _days(batch: pa.RecordBatch) -> Iterator[tuple[str, str, pa.RecordBatch]]:

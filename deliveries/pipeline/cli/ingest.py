@@ -59,7 +59,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--null", default=USUAL.null, help="of CSV: the text of a field without a value; the default is empty"
     )
-    parser.add_argument("--encoding", default=USUAL.encoding, help="of CSV and JSON; the default is UTF-8")
+    encoding = "of CSV and JSON; the default is UTF-8"
+    parser.add_argument("--encoding", type=str.lower, default=USUAL.encoding, help=encoding)
     parser.add_argument(
         "--multi-line", action="store_true", help="of JSON: objects take several lines, or are the elements of an array"
     )
@@ -92,7 +93,8 @@ def _ingest(
     check_rate(rate)
     topic = get_topic(name=options["topic"], field="topic")
     columns = Columns(options["data_column"], options["attributes"], options["ordering_key_column"])
-    dialect = _dialect(options)
+    syntax = {name: options[name] for name in ("delimiter", "quote", "null", "encoding", "multi_line")}
+    dialect = Dialect(**syntax, is_strict=options["malformed"] == "stop")
     ingest.check_dialect(dialect, form=form)
     files = sources.files_of(source, form=form)
     base = sources.base_of(source, files)
@@ -150,17 +152,6 @@ def _rejects_beside(source: str) -> str:
     """Return the default file of rejects: beside the source, or in the working folder for files of a bucket."""
     beside = Path(source).name if is_remote(source) else source.rstrip("/")
     return f"{beside}{sources.REJECTED_SUFFIX}"
-
-
-def _dialect(options: dict[str, Any]) -> Dialect:
-    return Dialect(
-        delimiter=options["delimiter"],
-        quote=options["quote"],
-        null=options["null"],
-        encoding=options["encoding"].lower(),
-        multi_line=options["multi_line"],
-        is_strict=options["malformed"] == "stop",
-    )
 
 
 def _planned(read: Callable[[], Result]) -> Result:

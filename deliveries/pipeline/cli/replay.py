@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from django.conf import settings
 
@@ -11,11 +11,13 @@ from deliveries.models import PublishJob
 from deliveries.pipeline.archiving.locks import reading
 from deliveries.pipeline.cli.backfill import moment
 from deliveries.pipeline.jobs import replay
-from deliveries.pipeline.jobs.replays import ReplaySpec, begin_replay
 from deliveries.pipeline.publishing import publishjobs
 from deliveries.pipeline.session import command_session
 from deliveries.telemetry.runs import Kind, running
 from pushhub.common.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 HELP = "Publish archived messages again, to a topic or to one of its subscriptions."
 
@@ -38,62 +40,55 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(*, stdout: TextIO, stderr: TextIO, dry_run: bool, rate: int, **options: Any) -> None:
     publishjobs.check_rate(rate)
     job = publishjobs.find_job(options["resume"]) if options["resume"] else None
-    spec = _spec(options) if job is None else ReplaySpec.of(job)
+    spec = _spec(options) if job is None else replay.ReplaySpec.of(job)
     with reading(settings.ARCHIVE):
         if dry_run:
-            _Work(spec, rate, stderr)
+            spec.target()  # a missing one is told before Spark starts
+            _planned(spec, stderr)
             return
         with running(Kind.REPLAY, job_id=options["resume"]) as noted:
-            job = job or begin_replay(spec, job_id=options["id"])
+            job = job or replay.begin_replay(spec, job_id=options["id"])
             if job.finished_at is not None:
                 noted.job_id = job.job_id
                 stdout.write(publishjobs.done_before(job))
                 return
             with publishjobs.failure_noted(job, noted):
-                _publish(_Work(spec, rate, stderr), job, stdout)
+                _publish(spec, job, rate, stderr)
+            stdout.write(f"published {publishjobs.progress_of(job).published:,} messages as {job.job_id}")
 
 
-class _Work:
-    """The messages of a replay and where they go. Prints the plan when it is created."""
-
-    def __init__(self, spec: ReplaySpec, rate: int, stderr: TextIO) -> None:
-        self.spec = spec
-        self.stderr = stderr
-        self.target = spec.target(rate=rate)
-        self.session = command_session("replay")
-        self.messages = replay.chosen(
-            self.session,
-            root=settings.ARCHIVE,
-            topic=self.target.topic.name,
-            since=spec.since,
-            until=spec.until,
-            filter=spec.filter,
-        )
-        self.plan = plan = replay.plan(self.messages)
-        if plan.messages:
-            stderr.write(f"plan: {plan.messages:,} messages, {plan.bytes:,} bytes, from {plan.first} to {plan.last}")
-        else:
-            stderr.write("plan: no archived message of that time passes the filter, so nothing is published")
-
-    def show(self, now: publishjobs.Progress) -> None:
-        self.stderr.write("\r" + publishjobs.bar(now.published, self.plan.messages), ending="")  # type: ignore[call-arg]
+def _planned(spec: replay.ReplaySpec, stderr: TextIO) -> tuple[DataFrame, replay.Plan]:
+    """Return the messages of a replay, and print the plan."""
+    messages = replay.chosen(command_session("replay"), spec, root=settings.ARCHIVE)
+    plan = replay.plan(messages)
+    if plan.messages:
+        stderr.write(f"plan: {plan.messages:,} messages, {plan.bytes:,} bytes, from {plan.first} to {plan.last}")
+    else:
+        stderr.write("plan: no archived message of that time passes the filter, so nothing is published")
+    return messages, plan
 
 
-def _publish(work: _Work, job: PublishJob, stdout: TextIO) -> None:
+def _publish(spec: replay.ReplaySpec, job: PublishJob, rate: int, stderr: TextIO) -> None:
+    target = spec.target(rate=rate)
+    messages, plan = _planned(spec, stderr)
     if job.parts is None:
-        publishjobs.divide_job(job, replay.divided(work.messages, work.plan), total=work.plan.messages)
+        publishjobs.divide_job(job, replay.divided(messages, plan), total=plan.messages)
     # An older version divided by ids, and so did this one if the first message with a key came later.
-    in_order = work.plan.ordered and replay.has_spans(job)
-    frame = replay.frame_of(work.messages, job, in_order=in_order)
-    publishjobs.run_job(job, frame, session=work.session, target=work.target, in_order=in_order, show=work.show)
-    work.stderr.write("")
-    stdout.write(f"published {publishjobs.progress_of(job).published:,} messages as {job.job_id}")
+    in_order = plan.ordered and replay.has_spans(job)
+
+    def show(now: publishjobs.Progress) -> None:
+        stderr.write("\r" + publishjobs.bar(now.published, plan.messages), ending="")  # type: ignore[call-arg]
+
+    frame = replay.frame_of(messages, job, in_order=in_order)
+    publishjobs.run_job(job, frame, session=messages.sparkSession, target=target, in_order=in_order, show=show)
+    stderr.write("")
 
 
-def _spec(options: dict[str, Any]) -> ReplaySpec:
+def _spec(options: dict[str, Any]) -> replay.ReplaySpec:
     for name, time in (("--from", options["since"]), ("--to", options["until"])):
         if time is None:
             raise InvalidArgument(f"{name} is needed: a time such as 2026-11-21T12:00:00Z.", field=name)
-    spec = ReplaySpec(options["topic"], options["subscription"], options["since"], options["until"], options["filter"])
+    target = options["topic"], options["subscription"]
+    spec = replay.ReplaySpec(*target, options["since"], options["until"], options["filter"])
     spec.check()
     return spec

@@ -65,22 +65,21 @@ class Connection:
     def subscriber(self) -> Any:
         """Return Google's generated client of the service Subscriber."""
         from google.pubsub_v1.services.subscriber import SubscriberClient
-        from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
-        return self._client(SubscriberClient, SubscriberGrpcTransport)
+        return self._client(SubscriberClient)
 
     def publisher(self) -> Any:
         """Return Google's generated client of the service Publisher."""
         from google.pubsub_v1.services.publisher import PublisherClient
-        from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
 
-        return self._client(PublisherClient, PublisherGrpcTransport)
+        return self._client(PublisherClient)
 
-    def _client(self, client: Any, transport: Any) -> Any:
+    def _client(self, client: Any) -> Any:
         if self.is_plain:
             import grpc
 
-            return client(transport=transport(channel=grpc.insecure_channel(self.address, options=ANY_SIZE)))
+            channel = grpc.insecure_channel(self.address, options=ANY_SIZE)
+            return client(transport=client.get_transport_class("grpc")(channel=channel))
         return client(credentials=self._credentials(), client_options={"api_endpoint": self.address})
 
     def _credentials(self) -> Any:
@@ -110,12 +109,6 @@ def patient() -> Retry:
     from google.api_core.retry import Retry
 
     return Retry(predicate=may_pass, initial=0.1, maximum=10.0, timeout=PATIENCE_SECONDS)
-
-
-def require_known(options: Mapping[str, str], known: frozenset[str]) -> None:
-    """Raise InvalidArgument for an option whose lower-case name is not known."""
-    if unknown := sorted(name for name in options if name.lower() not in known):
-        raise InvalidArgument(f"There is no option {unknown[0]!r}.", field=unknown[0])
 
 
 def _read(path: str, *, option: str) -> str:

@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from deliveries.pipeline.archiving.columns import COLUMNS, spark_schema
-from deliveries.pipeline.archiving.manifest import read_manifest
 from deliveries.pipeline.datasource.options import Selection
 from pushhub.common.names import parse_topic
 from pushhub.common.stores import Store
@@ -40,16 +39,15 @@ def read_archive(
     if topic:
         parse_topic(topic, field="topic")
     selection = Selection(address, tuple(COLUMNS), topic, since, until)
-    store = Store(address)
-    root = _hadoop_address(store)
-    paths = [f"{root}/{file.path}" for file in read_manifest(store) if selection.may_have(file)]
+    root = _hadoop_address(Store(address))
+    paths = [f"{root}/{file.path}" for file in selection.files()]
     if not paths:
         return session.createDataFrame([], spark_schema(selection.columns))
     # The manifest names each file, so none is a pattern.
     files = session.read.schema(f"{spark_schema(selection.columns)}, dt date")
     frame = files.option("basePath", root).option("__globPaths__", "false").parquet(*paths)
     if topic:
-        frame = frame.where((sf.col("topic") == topic) & (sf.col("project") == parse_topic(topic, field="topic")[0]))
+        frame = frame.where((sf.col("topic") == topic) & (sf.col("project") == selection.project))
     if since is not None:
         frame = frame.where(sf.col("publish_time") >= sf.lit(since))
     if until is not None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource as spark
 
 from deliveries.pipeline.archiving.columns import COLUMNS
-from deliveries.pipeline.archiving.manifest import ManifestFile, read_manifest
+from deliveries.pipeline.archiving.manifest import ManifestFile
 from deliveries.pipeline.archiving.scanning import scan
 from deliveries.pipeline.datasource.options import Selection
 from pushhub.common.stores import Store
@@ -24,6 +25,14 @@ PART_BYTES = 16 * 2**20
 PART_ROWS = 300_000
 #: Columns whose values Arrow compares as Spark does.
 COMPARED = frozenset(name for name, kind in COLUMNS.items() if kind in ("string", "timestamp", "bigint"))
+
+COMPARISONS: Mapping[type, Any] = {
+    spark.EqualTo: operator.eq,
+    spark.GreaterThan: operator.gt,
+    spark.GreaterThanOrEqual: operator.ge,
+    spark.LessThan: operator.lt,
+    spark.LessThanOrEqual: operator.le,
+}
 
 
 @dataclass(frozen=True)
@@ -50,8 +59,7 @@ class ArchiveReader(spark.DataSourceReader):
         return filters
 
     def partitions(self) -> Sequence[spark.InputPartition]:
-        files = [file for file in read_manifest(Store(self._selection.archive)) if self._selection.may_have(file)]
-        return [part for file in files for part in parts_of(file)]
+        return [part for file in self._selection.files() for part in parts_of(file)]
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark reads one empty partition of an archive without files.
@@ -88,7 +96,10 @@ def expression_of(filter_: Any) -> pc.Expression | None:
     import pyarrow.compute as pc
 
     if isinstance(filter_, spark.Not):
-        return _negated(filter_.child)
+        # In Spark as in Arrow, a null passes neither a filter nor its negation.
+        is_exact = isinstance(filter_.child, (spark.EqualTo, spark.In, spark.StringStartsWith))
+        expression = expression_of(filter_.child) if is_exact else None
+        return None if expression is None else ~expression
     if len(filter_.attribute) != 1 or filter_.attribute[0] not in COMPARED:
         return None
     field = pc.field(filter_.attribute[0])
@@ -98,24 +109,5 @@ def expression_of(filter_: Any) -> pc.Expression | None:
         return field.isin(list(filter_.value))
     if isinstance(filter_, spark.StringStartsWith):
         return pc.starts_with(field, filter_.value)
-    return _comparison(filter_, field)
-
-
-def _negated(filter_: Any) -> pc.Expression | None:
-    """Return the negation. In Spark as in Arrow, a null passes neither a filter nor its negation."""
-    expression = (
-        expression_of(filter_) if isinstance(filter_, (spark.EqualTo, spark.In, spark.StringStartsWith)) else None
-    )
-    return None if expression is None else ~expression
-
-
-def _comparison(filter_: Any, field: Any) -> pc.Expression | None:
-    if isinstance(filter_, spark.EqualTo):
-        return field == filter_.value
-    if isinstance(filter_, spark.GreaterThan):
-        return field > filter_.value
-    if isinstance(filter_, spark.GreaterThanOrEqual):
-        return field >= filter_.value
-    if isinstance(filter_, spark.LessThan):
-        return field < filter_.value
-    return field <= filter_.value if isinstance(filter_, spark.LessThanOrEqual) else None
+    compare = COMPARISONS.get(type(filter_))
+    return compare(field, filter_.value) if compare is not None else None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from deliveries.pipeline.archiving.columns import COLUMNS, spark_schema
-from deliveries.pipeline.datasource.options import Selection, columns_of
+from deliveries.pipeline.datasource.options import Selection, require_columns
 from pushhub.common.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ class PushHubDataSource(DataSource):
             return SCHEMA
         names = self.options.get("columns", "")
         chosen = tuple(name.strip() for name in names.split(",")) if names else tuple(COLUMNS)
-        return spark_schema(columns_of(chosen))
+        require_columns(chosen, COLUMNS, of="The archive")
+        return spark_schema(chosen)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         if self.options.get("subscription"):

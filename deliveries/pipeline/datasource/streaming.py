@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import datasource as spark
 
 from deliveries.pipeline.archiving.manifest import ManifestFile, read_manifest
-from deliveries.pipeline.datasource.options import Selection
+from deliveries.pipeline.datasource.options import Selection, number_of
 from deliveries.pipeline.datasource.reader import FilePart, parts_of, read_part
 from deliveries.pipeline.datasource.triggers import SupportsTriggerAvailableNow, limits
-from pushhub.common.errors import InvalidArgument
 from pushhub.common.stores import Store
 
 if TYPE_CHECKING:
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
 #: The offset before the first step. The messages in files of older releases have step 0.
 BEGIN = -1
 STEP = "step"
+#: A step that no archiver comes to.
+NEVER = (1 << 63) - 1
 
 
 class ArchiveStreamReader(SupportsTriggerAvailableNow, spark.DataSourceStreamReader):
@@ -31,9 +32,9 @@ class ArchiveStreamReader(SupportsTriggerAvailableNow, spark.DataSourceStreamRea
 
     def __init__(self, selection: Selection, options: Mapping[str, str]) -> None:
         self._selection = selection
-        self._max_rows = _number(options, "maxRowsPerBatch")
+        self._max_rows = number_of(options, "maxRowsPerBatch", 0)
         #: With the trigger availableNow, the last step at the start of the query.
-        self._last: int | None = None
+        self._last = NEVER
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         return {STEP: BEGIN}
@@ -47,12 +48,8 @@ class ArchiveStreamReader(SupportsTriggerAvailableNow, spark.DataSourceStreamRea
     def latestOffset(self, start: dict[str, int] | None = None, limit: Any = None) -> dict[str, int]:  # noqa: N802
         """Return the last step of the next batch, or `start` if there is no new step."""
         begin = start[STEP] if start else BEGIN
-        files = [file for file in self._files() if file.last_step > begin]
-        if self._last is not None:
-            files = [file for file in files if file.first_step <= self._last]
-        last = max(_last_step(files), begin)
-        if self._last is not None:
-            last = min(last, self._last)
+        files = [file for file in self._files() if file.last_step > begin and file.first_step <= self._last]
+        last = min(max(_last_step(files), begin), self._last)
         if limits and isinstance(limit, limits.ReadMaxRows):
             last = min(_step_within(files, begin, limit.max_rows), last)
         return {STEP: last}
@@ -96,10 +93,3 @@ def _step_within(files: Sequence[ManifestFile], begin: int, max_rows: int) -> in
             break
         last = step
     return last
-
-
-def _number(options: Mapping[str, str], name: str) -> int:
-    text = options.get(name, "0")
-    if not text.isdecimal():
-        raise InvalidArgument(f"The option {name} is a number of messages, not {text!r}.", field=name)
-    return int(text)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource as spark
 
-from deliveries.pipeline.datasource.connection import OPTIONS, Connection, require_known
+from deliveries.pipeline.datasource.connection import OPTIONS, Connection
 from deliveries.pipeline.datasource.leases import Leases, Share
 from deliveries.pipeline.datasource.messagecolumns import COLUMNS, Messages
+from deliveries.pipeline.datasource.options import columns_of, number_of, require_known
 from deliveries.pipeline.datasource.triggers import SupportsTriggerAvailableNow
-from pushhub.common.errors import InvalidArgument
 from pushhub.common.names import parse_subscription
 
 if TYPE_CHECKING:
@@ -57,17 +57,17 @@ class Source:
         suffix = "PerTrigger" if trigger else ""
         subscription = options["subscription"]
         parse_subscription(subscription, field="subscription")
-        _require_columns(schema)
+        columns = columns_of(schema, COLUMNS, of="A subscription")
         Connection.of(options)
-        most = _number(options, f"maxMessages{suffix}", MAX_MESSAGES)
+        most = number_of(options, f"maxMessages{suffix}", MAX_MESSAGES)
         return cls(
             subscription,
-            tuple(schema.fieldNames()),
+            columns,
             options,
-            min(_number(options, "partitions", PARTITIONS), most),
+            min(number_of(options, "partitions", PARTITIONS), most),
             most,
-            _number(options, f"maxBytes{suffix}", MAX_BYTES),
-            _number(options, "idleSeconds", IDLE_SECONDS),
+            number_of(options, f"maxBytes{suffix}", MAX_BYTES),
+            number_of(options, "idleSeconds", IDLE_SECONDS),
         )
 
     def lease(self, *, ahead: int) -> Leases:
@@ -192,18 +192,3 @@ class SubscriptionReader(spark.DataSourceReader):
 def _published_at(received: Any) -> float:
     at = received.message.publish_time
     return float(at.seconds + at.nanos / 1e9)
-
-
-def _require_columns(schema: StructType) -> None:
-    for column in schema.fields:
-        kind = column.dataType.simpleString()
-        if COLUMNS.get(column.name) != kind:
-            known = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
-            raise InvalidArgument(f"A subscription has no column {column.name} {kind}, but {known}.", field=column.name)
-
-
-def _number(options: Mapping[str, str], name: str, default: int) -> int:
-    text = options.get(name, str(default))
-    if not text.isascii() or not text.isdecimal() or not int(text):
-        raise InvalidArgument(f"The option {name} is a number above 0, not {text!r}.", field=name)
-    return int(text)

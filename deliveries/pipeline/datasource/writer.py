@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource as spark
 
-from deliveries.pipeline.datasource.connection import OPTIONS, Connection, patient, require_known
+from deliveries.pipeline.datasource.connection import OPTIONS, Connection, patient
+from deliveries.pipeline.datasource.options import require_known
 from pushhub.common.batches import gather
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.names import parse_topic

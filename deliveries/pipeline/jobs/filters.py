@@ -8,7 +8,9 @@ A user's filter becomes columns and values, never SQL, because SQL in Spark coul
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import and_, or_
 from typing import TYPE_CHECKING
 
 from pushhub.common.errors import InvalidArgument
@@ -17,96 +19,74 @@ from subscriptions.resources.filters import read_filter
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
+    Make = Callable[[], Column]
+
 MAX_FILTER_CHARACTERS = 1000
 #: Only such keys are passed on, because Spark has a path language of its own.
 JSON_KEY = re.compile(r"[A-Za-z0-9_ -]{1,100}", re.ASCII)
-#: The words that paths begin with, and whether a path may have several keys; an ordering key has none.
-ROOTS: Mapping[str, bool | None] = {"attributes": False, "json": True, "orderingKey": None}
 
 
 def filter_column(text: str) -> Column:
     """Return whether a message passes, as a column. Raises InvalidArgument, which names the bad character."""
     from pyspark.sql import functions as f
 
-    check_filter(text)
-    return read_filter(text, Columns()) if text.strip() else f.lit(True)
+    make = check_filter(text)
+    return make() if make is not None else f.lit(True)
 
 
-def check_filter(text: str) -> None:
-    """Raise InvalidArgument as `filter_column` does, without Spark."""
+def check_filter(text: str) -> Make | None:
+    """Return what makes the column of a filter, None for an empty one. Raises InvalidArgument, without Spark."""
     if len(text) > MAX_FILTER_CHARACTERS:
         raise InvalidArgument(
             f"The filter has {len(text)} characters; {MAX_FILTER_CHARACTERS} are the most.", field="filter"
         )
-    if text.strip():
-        read_filter(text, Checks())
-
-
-class Checks:
-    """Checks the parts of a filter."""
-
-    roots = ROOTS
-
-    def has(self, root: str, path: Sequence[str]) -> None:
-        _check(root, path)
-
-    def equal(self, root: str, path: Sequence[str], value: str) -> None:
-        _check(root, path)
-
-    def starts(self, root: str, path: Sequence[str], start: str) -> None:
-        _check(root, path)
-
-    def negate(self, term: None) -> None: ...
-    def every(self, terms: Sequence[None]) -> None: ...
-    def some(self, terms: Sequence[None]) -> None: ...
+    return read_filter(text, Columns()) if text.strip() else None
 
 
 class Columns:
-    """Turns the parts of a filter into columns that are never null."""
+    """Turns the parts of a filter into functions, each of which makes a column that is never null."""
 
-    roots = ROOTS
+    #: The words that paths begin with, and whether a path may have several keys; an ordering key has none.
+    roots: Mapping[str, bool | None] = {"attributes": False, "json": True, "orderingKey": None}
 
-    def has(self, root: str, path: Sequence[str]) -> Column:
-        return _value(root, path).isNotNull()
+    def has(self, root: str, path: Sequence[str]) -> Make:
+        return _test(root, path, lambda value: value.isNotNull())
 
-    def equal(self, root: str, path: Sequence[str], value: str) -> Column:
-        from pyspark.sql import functions as f
+    def equal(self, root: str, path: Sequence[str], value: str) -> Make:
+        return _test(root, path, lambda own: own == value)
 
-        return f.coalesce(_value(root, path) == f.lit(value), f.lit(False))
+    def starts(self, root: str, path: Sequence[str], start: str) -> Make:
+        return _test(root, path, lambda value: value.startswith(start))
 
-    def starts(self, root: str, path: Sequence[str], start: str) -> Column:
-        from pyspark.sql import functions as f
+    def negate(self, term: Make) -> Make:
+        return lambda: ~term()
 
-        return f.coalesce(_value(root, path).startswith(f.lit(start)), f.lit(False))
+    def every(self, terms: Sequence[Make]) -> Make:
+        return lambda: reduce(and_, [term() for term in terms])
 
-    def negate(self, term: Column) -> Column:
-        return ~term
-
-    def every(self, terms: Sequence[Column]) -> Column:
-        return _joined(terms, "AND")
-
-    def some(self, terms: Sequence[Column]) -> Column:
-        return _joined(terms, "OR")
+    def some(self, terms: Sequence[Make]) -> Make:
+        return lambda: reduce(or_, [term() for term in terms])
 
 
-def _check(root: str, path: Sequence[str]) -> None:
+def _test(root: str, path: Sequence[str], test: Callable[[Column], Column]) -> Make:
+    """Return what tests the value of a path, where a missing value fails."""
     for key in path if root == "json" else ():
         if not JSON_KEY.fullmatch(key):
             raise InvalidArgument(f"A key of JSON data cannot be {key!r} in a filter.", field="filter")
+
+    def make() -> Column:
+        from pyspark.sql import functions as f
+
+        return f.coalesce(test(_value(root, path)), f.lit(False))
+
+    return make
 
 
 def _value(root: str, path: Sequence[str]) -> Column:
     from pyspark.sql import functions as f
 
     if root == "orderingKey":
-        return f.coalesce(f.col("ordering_key"), f.lit(""))
+        return f.coalesce("ordering_key", f.lit(""))
     if root == "attributes":
-        return f.try_element_at(f.col("attributes"), f.lit(path[0]))
+        return f.try_element_at("attributes", f.lit(path[0]))
     return f.get_json_object(f.col("data").cast("string"), "$" + "".join(f"['{key}']" for key in path))
-
-
-def _joined(terms: Sequence[Column], word: str) -> Column:
-    joined = terms[0]
-    for term in terms[1:]:
-        joined = joined & term if word == "AND" else joined | term
-    return joined

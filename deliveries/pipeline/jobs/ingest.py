@@ -80,9 +80,6 @@ def count_rows(session: SparkSession, parts: Sequence[Part], heads: Sequence[Hea
 
 def spans_frame(session: SparkSession, parts: Sequence[Part], *, in_order: bool) -> DataFrame:
     """Return the parts as rows, which `read_files` takes: in one partition and in their order, or one for each."""
-    rows = [
-        (task, part.number, str(part.path.absolute()), part.span.first, part.span.last, part.span.line)
-        for task, part in enumerate(parts)
-    ]
+    rows = [(task, part.number, str(part.path.absolute()), *part.span) for task, part in enumerate(parts)]
     frame = session.createDataFrame(rows, "task int, part int, path string, first long, last long, line long")
     return frame.coalesce(1) if in_order else frame.repartitionById(len(rows), "task")

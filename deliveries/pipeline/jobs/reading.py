@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from deliveries.pipeline.archiving.columns import arrow_schema_of
 from deliveries.pipeline.jobs.avrorows import read_avro
 from deliveries.pipeline.jobs.messages import Columns, Row
 from deliveries.pipeline.jobs.parquetrows import read_parquet
@@ -22,10 +23,13 @@ if TYPE_CHECKING:
 BATCH_ROWS = 1_000
 BATCH_BYTES = 16 * 1024 * 1024
 #: `row` is the number of the row in its part; `line` is null in formats without lines.
-SCHEMA = (
-    "part int, row long, file string, line long, data binary, attributes map<string,string>, ordering_key string,"
-    " reason string, text string"
-)
+COLUMNS: Mapping[str, str] = {
+    **{"part": "int", "row": "bigint", "file": "string", "line": "bigint", "data": "binary"},
+    **{"attributes": "map<string,string>", "ordering_key": "string", "reason": "string", "text": "string"},
+}
+#: The columns that are fields of a row.
+ROW = ("line", "data", "ordering_key", "reason", "text")
+SCHEMA = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +67,11 @@ def read_files(batches: Iterable[pa.RecordBatch], *, reading: Reading) -> Iterat
 def _batch(part: int, name: str, before: int, rows: Sequence[Row]) -> pa.RecordBatch:
     import pyarrow as pa
 
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([part] * len(rows), pa.int32()),
-            pa.array(range(before + 1, before + 1 + len(rows)), pa.int64()),
-            pa.array([name] * len(rows), pa.string()),
-            pa.array([row.line for row in rows], pa.int64()),
-            pa.array([row.data for row in rows], pa.binary()),
-            pa.array([list((row.attributes or {}).items()) for row in rows], pa.map_(pa.string(), pa.string())),
-            pa.array([row.ordering_key for row in rows], pa.string()),
-            pa.array([row.reason for row in rows], pa.string()),
-            pa.array([row.text for row in rows], pa.string()),
-        ],
-        names=["part", "row", "file", "line", "data", "attributes", "ordering_key", "reason", "text"],
-    )
+    values = {
+        "part": [part] * len(rows),
+        "row": range(before + 1, before + 1 + len(rows)),
+        "file": [name] * len(rows),
+        "attributes": [list((row.attributes or {}).items()) for row in rows],
+        **{column: [getattr(row, column) for row in rows] for column in ROW},
+    }
+    return pa.RecordBatch.from_pydict(values, schema=arrow_schema_of(COLUMNS))

@@ -2,27 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deliveries.models import PublishJob, PublishPart
 from deliveries.pipeline.archiving.files import require_listing
-from deliveries.pipeline.archiving.manifest import read_manifest
-from deliveries.pipeline.jobs.filters import filter_column
+from deliveries.pipeline.jobs.filters import check_filter, filter_column
 from deliveries.pipeline.publishing.parts import part_of_key, parts_for
+from deliveries.pipeline.publishing.publishjobs import Target, begin_job
 from deliveries.rules.ids import first_id_at
-from pushhub.common.errors import FailedPrecondition
+from pushhub.common.errors import FailedPrecondition, InvalidArgument
 from pushhub.common.stores import Store
+from subscriptions.selectors import get_subscription, get_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 COLUMNS = ("message_id", "publish_time", "data", "attributes", "ordering_key")
 LAST_ID = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySpec:
+    """Which messages to publish again, and where: to a topic or to one subscription, exactly one of the two."""
+
+    topic: str
+    subscription: str
+    since: datetime
+    until: datetime
+    filter: str
+
+    @classmethod
+    def of(cls, job: PublishJob) -> ReplaySpec:
+        row = job.spec
+        since, until = datetime.fromisoformat(row["from"]), datetime.fromisoformat(row["to"])
+        return cls(row["topic"], row["subscription"], since, until, row["filter"])
+
+    def check(self) -> None:
+        """Raise InvalidArgument for a wrong time or filter."""
+        if self.since >= self.until:
+            raise InvalidArgument("The time to replay ends before it begins.", field="to")
+        check_filter(self.filter)
+
+    def row(self) -> dict[str, str]:
+        since, until = self.since.astimezone(UTC).isoformat(), self.until.astimezone(UTC).isoformat()
+        target = {"topic": self.topic, "subscription": self.subscription}
+        return {**target, "from": since, "to": until, "filter": self.filter}
+
+    def target(self, *, rate: int = 0) -> Target:
+        """Return who gets the messages. Raises NotFound or FailedPrecondition if there is no such topic any more."""
+        if self.topic:
+            return Target(get_topic(name=self.topic, field="topic"), rate=rate)
+        subscription = get_subscription(name=self.subscription)
+        if subscription.topic is None or subscription.detached:
+            raise FailedPrecondition(f"{subscription.name} has no topic any more.")
+        return Target(subscription.topic, subscription.pk, rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,30 +76,40 @@ class Plan:
     ordered: bool
 
 
-def chosen(
-    session: SparkSession, *, root: str | Path, topic: str, since: datetime, until: datetime, filter: str
-) -> DataFrame:
+def begin_replay(spec: ReplaySpec, *, job_id: str = "") -> PublishJob:
+    """Return the job of a replay, new or as it was left. Refuses what cannot be replayed before it creates a job."""
+    spec.check()
+    spec.target()
+    row = spec.row()
+    short = (spec.topic or spec.subscription).rpartition("/")[2][:60]
+    digest = sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()[:12]
+    return begin_job(job_id=job_id or f"replay {short} {digest}", kind="replay", spec=row)
+
+
+def chosen(session: SparkSession, spec: ReplaySpec, *, root: str | Path) -> DataFrame:
     """Return the archived messages of a topic, published from `since` to before `until`, that pass the filter."""
     from pyspark.sql import functions as f
 
     from deliveries.pipeline.datasource import register
     from deliveries.pipeline.datasource.options import Selection
 
+    topic = spec.target().topic.name
     # Ids and publish times have milliseconds.
     early, late = (
-        moment.astimezone(UTC).replace(microsecond=moment.microsecond // 1000 * 1000) for moment in (since, until)
+        moment.astimezone(UTC).replace(microsecond=moment.microsecond // 1000 * 1000)
+        for moment in (spec.since, spec.until)
     )
     store = Store(root)
     require_listing(store)
     selection = Selection(store.address, COLUMNS, topic, early, late)
-    if not any(selection.may_have(file) for file in read_manifest(store)):
+    if not selection.files():
         raise FailedPrecondition("The archive has no messages of that time; `pipeline archive` fills it.")
     register(session)
     options = {"topic": topic, "from": early.isoformat(), "to": late.isoformat(), "columns": ",".join(COLUMNS)}
     messages = session.read.format("pushhub").options(**options).load(store.address)
     identified = messages.withColumn("id", f.col("message_id").cast("long"))
-    in_time = (f.col("id") >= _first_id(since)) & (f.col("id") < _first_id(until))
-    return identified.where(in_time & filter_column(filter))
+    in_time = (f.col("id") >= _first_id(spec.since)) & (f.col("id") < _first_id(spec.until))
+    return identified.where(in_time & filter_column(spec.filter))
 
 
 def plan(messages: DataFrame) -> Plan:
@@ -98,18 +147,15 @@ def has_spans(job: PublishJob) -> bool:
 
 
 def frame_of(messages: DataFrame, job: PublishJob, *, in_order: bool) -> DataFrame | None:
-    """Return what is left of a job as the frame that `run_job` takes; None for a job without messages."""
-    parts = list(PublishPart.objects.filter(job=job).order_by("number"))
-    return parted(messages, parts, in_order=in_order) if parts else None
+    """Return what is left of a job as the frame that `run_job` takes; None for a job without messages.
 
-
-def parted(messages: DataFrame, parts: Sequence[PublishPart], *, in_order: bool) -> DataFrame:
-    """Return what is left of the parts of a job, in one frame: a partition per part, or a single one if `in_order`.
-
-    `parts` are all parts of the job. The messages of each are in the order in which they were published.
+    It has a partition per part, or a single one if `in_order`. Each has its messages in the order of their publishes.
     """
     from pyspark.sql import functions as f
 
+    parts = list(PublishPart.objects.filter(job=job).order_by("number"))
+    if not parts:
+        return None
     # Messages up to the position are published, and all of a finished part.
     positions = f.array(*[f.lit(LAST_ID if part.finished else part.position) for part in parts])
     if parts[0].until is None:

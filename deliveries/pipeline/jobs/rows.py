@@ -11,8 +11,9 @@ import bz2
 import csv
 import gzip
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -118,12 +119,32 @@ class _Lines:
         return self.row() if self._encoding == USUAL.encoding else self.text().encode()
 
     def rejected(self, reason: str) -> Row:
-        text = self.row()[: 4 * SHOWN_CHARACTERS].decode(self._encoding, errors="replace")[:SHOWN_CHARACTERS]
-        last = f" to {self._count}" if self._count > self.first else ""
-        return Row(self.first, reason=f"line {self.first}{last}: {reason}", text=text)
+        text = self.row()[: 4 * SHOWN_CHARACTERS].decode(self._encoding, errors="replace")
+        return _reject(reason, self.first, self._count, text)
 
-    def too_long(self) -> Row:
-        return self.rejected(f"the row is longer than {MAX_ROW_BYTES:,} bytes; the rest of the file was not read")
+    def rows(self, read: Callable[[], Row | None]) -> Iterator[Row]:
+        """Return the rows that `read` makes of the next lines, and rejects in place of the malformed ones."""
+        while True:
+            self.begin()
+            try:
+                row = read()
+            except StopIteration:
+                return
+            except OverflowError:
+                reason = f"the row is longer than {MAX_ROW_BYTES:,} bytes; the rest of the file was not read"
+                yield self.rejected(reason)
+                return
+            except csv.Error as error:
+                row = self.rejected(f"it is not CSV: {error}")
+            except RowError as error:
+                row = self.rejected(str(error))
+            if row is not None:
+                yield row
+
+
+def _reject(reason: str, first: int, last: int, text: str) -> Row:
+    lines = f"{first} to {last}" if last > first else str(first)
+    return Row(first, reason=f"line {lines}: {reason}", text=text[:SHOWN_CHARACTERS])
 
 
 def opened(path: AnyFile) -> BinaryIO:
@@ -159,11 +180,12 @@ def read_rows(
 def _rows(file: BinaryIO, *, form: str, columns: Columns, dialect: Dialect, span: Span) -> Iterator[Row]:
     lines = _Lines(file, dialect.encoding, span)
     if form == "csv":
-        return _csv_rows(lines, columns, dialect)
+        reader = _reader(lines, dialect)
+        return lines.rows(partial(_csv_row, lines, reader, _header(reader), columns, null=dialect.null))
     if dialect.multi_line:
         scanner = JsonScanner(file, encoding=dialect.encoding, longest=MAX_ROW_BYTES)
         return (_object_row(value, columns, encoding=dialect.encoding) for value in scanner)
-    return _json_rows(lines, columns)
+    return lines.rows(partial(_line_row, lines, columns))
 
 
 def _object_row(value: JsonText, columns: Columns, *, encoding: str) -> Row:
@@ -177,27 +199,14 @@ def _object_row(value: JsonText, columns: Columns, *, encoding: str) -> Row:
             raise RowError(f"it is not {encoding.upper()}") from None
         return _json_row(raw, value.first, columns)
     except RowError as error:
-        last = f" to {value.last}" if value.last > value.first else ""
         shown = value.text[:SHOWN_CHARACTERS].encode(errors="replace").decode()
-        return Row(value.first, reason=f"line {value.first}{last}: {error}", text=shown)
+        return _reject(str(error), value.first, value.last, shown)
 
 
-def _json_rows(lines: _Lines, columns: Columns) -> Iterator[Row]:
-    while True:
-        lines.begin()
-        try:
-            next(lines)
-        except StopIteration:
-            return
-        except OverflowError:
-            yield lines.too_long()
-            return
-        if not lines.row().strip():
-            continue
-        try:
-            yield _json_row(lines.utf8().strip(), lines.first, columns)
-        except RowError as error:
-            yield lines.rejected(str(error))
+def _line_row(lines: _Lines, columns: Columns) -> Row | None:
+    """Return the row of the next line of JSON; None for an empty line."""
+    next(lines)
+    return _json_row(lines.utf8().strip(), lines.first, columns) if lines.row().strip() else None
 
 
 def _json_row(raw: bytes, line: int, columns: Columns) -> Row:
@@ -246,27 +255,13 @@ def _header(reader: Any) -> list[str]:
     return names
 
 
-def _csv_rows(lines: _Lines, columns: Columns, dialect: Dialect) -> Iterator[Row]:
-    reader = _reader(lines, dialect)
-    header = _header(reader)
-    while True:
-        lines.begin()
-        try:
-            values = next(reader)
-            if values:
-                yield _csv_row(lines, header, values, columns, null=dialect.null)
-        except StopIteration:
-            return
-        except OverflowError:
-            yield lines.too_long()
-            return
-        except csv.Error as error:
-            yield lines.rejected(f"it is not CSV: {error}")
-        except RowError as error:
-            yield lines.rejected(str(error))
-
-
-def _csv_row(lines: _Lines, header: Sequence[str], values: Sequence[str], columns: Columns, *, null: str) -> Row:
+def _csv_row(
+    lines: _Lines, reader: Iterator[list[str]], header: Sequence[str], columns: Columns, *, null: str
+) -> Row | None:
+    """Return the next row of CSV; None for an empty line."""
+    values = next(reader)
+    if not values:
+        return None
     if len(values) != len(header):
         raise RowError(f"it has {len(values)} columns, and the header has {len(header)}")
     lines.text()

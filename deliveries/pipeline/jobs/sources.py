@@ -156,12 +156,9 @@ def _survey_files(batches: Iterable[pa.RecordBatch], *, form: str, multi_line: b
         for row in batch.to_pylist():
             path = file_of(row["path"])
             spans = spans_of(path, form=form, multi_line=multi_line)
-            found = {"number": row["number"], "digest": content_of(path), "spans": [_fields(each) for each in spans]}
+            own = [span._asdict() for span in spans]
+            found = {"number": row["number"], "digest": content_of(path), "spans": own}
             yield pa.RecordBatch.from_pylist([found], schema=schema)
-
-
-def _fields(span: Span) -> dict[str, int]:
-    return {"first": span.first, "last": span.last, "line": span.line}
 
 
 def content_of(path: AnyFile) -> str:

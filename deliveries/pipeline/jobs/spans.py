@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from pushhub.common.stores import AnyFile
 
@@ -15,8 +16,7 @@ CHUNK_BYTES = 1024 * 1024
 LAST = 2**62
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """A part of a file, from `first` to before `last`: row groups of Parquet, blocks of Avro, bytes of JSON lines."""
 
     first: int

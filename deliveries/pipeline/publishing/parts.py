@@ -29,18 +29,15 @@ PART_ROWS = 20_000
 MAX_PARTS = 64
 BATCH = 1000
 BATCH_BYTES = 10_000_000
-#: The columns of a message. A task also takes `part`, the number of the part, and `position`, the message's id in the
-#: archive; without `position` it counts the rows.
-COLUMNS = ("data", "attributes", "ordering_key")
 #: The columns that say where a row comes from, for rejects.
 PLACE = ("file", "line")
-#: A row with a `reason` is rejected, and `text` is the row.
-TAKEN = ("part", "position", *COLUMNS, *PLACE, "reason", "text")
 
-#: The position, the message or None, and for None the line of the rejects.
-Item = tuple[int, "NewMessage | None", str]
-#: The part of a row, the columns of its batch, and its index in them.
-Row = tuple[int, Mapping[str, Sequence[Any]], int]
+#: A row by column: `part` is the number of its part, and `data`, `attributes` and `ordering_key` are its message. The
+#: message's id in the archive is the `position`; without it, rows are counted. A row with a `reason` is rejected, and
+#: `text` is the row.
+Row = Mapping[str, Any]
+#: The position, and the message or the line of the rejects.
+Item = tuple[int, "NewMessage | str"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +78,14 @@ class Pace:
         self._clock = clock
         self._sleep = sleep
         self._began = clock()
+        self._done = 0
         #: Messages per batch, at most as many as the rate allows in one second.
         self.size = max(min(BATCH, int(rate)), 1) if rate else BATCH
 
-    def wait(self, done: int) -> None:
-        """Sleep until `done` messages were allowed."""
-        if self._rate and (early := self._began + done / self._rate - self._clock()) > 0:
+    def wait(self, count: int) -> None:
+        """Sleep until `count` messages more were allowed."""
+        self._done += count
+        if self._rate and (early := self._began + self._done / self._rate - self._clock()) > 0:
             self._sleep(early)
 
 
@@ -95,17 +94,18 @@ def publish(
 ) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`: publish the rows as the parts of the job that their column `part` names.
 
-    `read` returns the batches of rows with columns of TAKEN. Rows of a part come one after the other.
+    `read` returns the batches of rows. Rows of a part come one after the other.
     """
     task.service.enter()
     from django.db import connection
 
     from deliveries.telemetry.sinks.counters import counters
 
-    pace, done = Pace(task.rate), 0
+    pace = Pace(task.rate)
+    rows = (row for batch in read(batches) for row in batch.to_pylist())
     try:
-        for part, rows in groupby(_rows(read(batches)), key=itemgetter(0)):
-            done = publish_part(rows, task=task, number=part, pace=pace, done=done)
+        for part, rows_of_part in groupby(rows, key=itemgetter("part")):
+            publish_part(rows_of_part, task=task, number=part, pace=pace)
     finally:
         connection.close()
         if process_counters := counters():
@@ -113,67 +113,51 @@ def publish(
     return iter(())
 
 
-def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
-    for batch in batches:
-        columns = {name: batch.column(name).to_pylist() for name in TAKEN if name in batch.schema.names}
-        for index, part in enumerate(columns["part"]):
-            yield part, columns, index
-
-
-def publish_part(rows: Iterable[Row], *, task: Task, number: int, pace: Pace, done: int) -> int:
-    """Publish a part. `done` is the number of rows that this task published before; return the new number."""
+def publish_part(rows: Iterable[Row], *, task: Task, number: int, pace: Pace) -> None:
     from deliveries.models import PublishPart
     from subscriptions.models import Topic
 
     part = PublishPart.objects.get(job=task.job, number=number)
     topic = Topic.objects.select_related("project").get(pk=task.topic)
     for batch in gather(_items(rows, part), most=pace.size, size_of=_size_of, size=BATCH_BYTES):
-        done += _publish(part, batch, topic=topic, only=task.only)
-        pace.wait(done)
+        _publish(part, batch, topic=topic, only=task.only)
+        pace.wait(len(batch))
     PublishPart.objects.filter(pk=part.pk).update(finished=True)
-    return done
-
-
-def _message(row: Row) -> NewMessage:
-    from deliveries.rules.payload import NewMessage
-
-    _, columns, index = row
-    data, attributes, key = (columns[name][index] if name in columns else None for name in COLUMNS)
-    return NewMessage(data or b"", {name: value for name, value in attributes or () if value is not None}, key or "")
 
 
 def _items(rows: Iterable[Row], part: PublishPart) -> Iterator[Item]:
     """Yield the rows after the part's position, checked as those of a publish."""
     from deliveries.publish.request import read_published_messages
+    from deliveries.rules.payload import NewMessage
     from pushhub.common.errors import PushHubError
 
-    position = 0
-    for row in rows:
-        _, columns, index = row
-        position = columns["position"][index] if "position" in columns else position + 1
+    for count, row in enumerate(rows, start=1):
+        position = row.get("position", count)
         if position <= part.position:
             continue
-        message = _message(row)
-        if "position" in columns:
-            yield position, message, ""  # it was checked when it was first published
+        attributes = {name: value for name, value in row["attributes"] or () if value is not None}
+        message = NewMessage(row["data"] or b"", attributes, row["ordering_key"] or "")
+        if "position" in row:
+            yield position, message  # it was checked when it was first published
             continue
-        where = {name: columns[name][index] for name in PLACE if name in columns and columns[name][index] is not None}
-        if "reason" in columns and (reason := columns["reason"][index]):
-            yield position, None, _line(part.number, position, reason, where | {"text": columns["text"][index]})
-            continue
-        try:
-            yield position, read_published_messages([message])[0], ""
-        except PushHubError as error:
-            shown = {"data": message.data[:1000].decode(errors="replace"), "attributes": message.attributes}
-            yield position, None, _line(part.number, position, error.message, where | shown)
+        reason, shown = row["reason"], {"text": row["text"]}
+        if not reason:
+            try:
+                yield position, read_published_messages([message])[0]
+                continue
+            except PushHubError as error:
+                shown = {"data": message.data[:1000].decode(errors="replace"), "attributes": message.attributes}
+                reason = error.message
+        where = {name: row[name] for name in PLACE if row[name] is not None}
+        reject = {"part": part.number, "row": position, "reason": reason, **where, **shown}
+        yield position, json.dumps(reject, ensure_ascii=False)
 
 
 def _size_of(item: Item) -> int:
-    _, message, reject = item
-    return message.size if message is not None else len(reject)
+    return len(item[1]) if isinstance(item[1], str) else item[1].size
 
 
-def _publish(part: PublishPart, batch: Sequence[Item], *, topic: Any, only: int | None) -> int:
+def _publish(part: PublishPart, batch: Sequence[Item], *, topic: Any, only: int | None) -> None:
     from django.db.models import F
 
     from deliveries.models import PublishPart, PublishReject
@@ -181,10 +165,8 @@ def _publish(part: PublishPart, batch: Sequence[Item], *, topic: Any, only: int 
     from deliveries.publish.storing import store_messages
     from deliveries.store.writelock import write_transaction
 
-    messages = [message for _, message, _ in batch if message is not None]
-    rejects = [
-        PublishReject(part=part, row=position, line=line) for position, message, line in batch if message is None
-    ]
+    messages = [item for _, item in batch if not isinstance(item, str)]
+    rejects = [PublishReject(part=part, row=row, line=item) for row, item in batch if isinstance(item, str)]
     position = batch[-1][0]
     with write_transaction():
         moved = PublishPart.objects.filter(pk=part.pk, position=part.position).update(
@@ -199,8 +181,3 @@ def _publish(part: PublishPart, batch: Sequence[Item], *, topic: Any, only: int 
     part.position = position
     if published is not None:
         offer_all([published])
-    return len(batch)
-
-
-def _line(part: int, row: int, reason: str, more: Mapping[str, Any]) -> str:
-    return json.dumps({"part": part, "row": row, "reason": reason, **more}, ensure_ascii=False)

@@ -150,8 +150,8 @@ def run_job(
 ) -> None:
     """Publish what is left of a job, in one Spark job. The frame is None if nothing is left.
 
-    `read` makes batches with columns of TAKEN of the frame's, in the task that publishes them: so they do not pass
-    through Java. The column `part` has the part of each row. If `in_order`, the frame has one partition.
+    `read` makes batches of rows (parts.py) of the frame's, in the task that publishes them: so they do not pass through
+    Java. If `in_order`, the frame has one partition.
     """
     if target.topic.schema_settings:
         raise FailedPrecondition(f"{target.topic.name} has a schema, which bulk publishing does not check.")

@@ -10,15 +10,14 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from deliveries.models import CountingLease, GaugeMinute, GaugeRound, Segment
-from deliveries.rules.histogram import bucket_of
-from deliveries.telemetry.counting.ledger import Partial, Sums, add_partials
+from deliveries.models import CountingLease, GaugeRound, Segment
 from deliveries.telemetry.series import curves
 from deliveries.telemetry.series.coverage import counting, coverage
 from deliveries.telemetry.series.gauges import take_gauges
 from pushhub.common.clock import utcnow
 from subscriptions.iam.grants import grant_role
 from subscriptions.models import Subscription, Topic
+from tests.metricrows import add_events, add_gauge
 from tests.restapi import Api, staff_client
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -42,10 +41,8 @@ def charts(client: Client, subscription: Subscription, query: str = "") -> str:
 
 
 def pushes(*, minutes_ago: int, count: int, event: str = "push") -> None:
-    at = NOW - minutes_ago * MINUTE
-    key = (PUSH, event, at, "ack" if event == "push" else "", 204 if event == "push" else 0, "127.0.0.1")
-    sums = Sums("shop", count, 50, 5000, 1000, {bucket_of(1000): count} if event == "push" else {})
-    add_partials([Partial(f"{event}-{minutes_ago}-{count}", key, sums)], job="test")
+    at, us = NOW - minutes_ago * MINUTE, 1000 if event == "push" else 0
+    add_events(PUSH, event, at=at, count=count, response_class="ack" if us else "", host="127.0.0.1", us=us)
 
 
 def counted(*, minutes_ago: float, counter: str = "embedded", runs: bool = True, waiting: int = 0) -> None:
@@ -74,9 +71,8 @@ def test_a_counted_period_without_pushes_is_zero_and_an_uncounted_one_is_a_gap(r
 
 def test_a_minute_without_a_row_is_zero_if_gauges_were_taken_and_a_gap_otherwise(redis_url: str) -> None:
     figures = {"undelivered": 4, "oldest_unacked_seconds": 9, "outstanding": 1, "push_window": 3, "backoff_ms": 1500}
-    for minutes_ago in (3, 2):
-        GaugeRound.objects.create(at=NOW - minutes_ago * MINUTE)
-    GaugeMinute.objects.create(project="shop", resource=PUSH, at=NOW - 2 * MINUTE, **figures)
+    GaugeRound.objects.create(at=NOW - 3 * MINUTE)
+    add_gauge(PUSH, at=NOW - 2 * MINUTE, **figures)
     period = span(3)
     gauges = curves.gauges(period, coverage(period, None).taken)
     assert gauges.undelivered == [0.0, 4.0, None]

@@ -10,12 +10,12 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from deliveries.models import Segment
-from deliveries.rules.histogram import bucket_of
-from deliveries.telemetry.counting.ledger import Partial, Sums, add_partials, note_quarantine
+from deliveries.telemetry.counting.ledger import note_quarantine
 from deliveries.telemetry.journal import alarm
 from deliveries.telemetry.series.gauges import take_gauges
 from pushhub.common.clock import utcnow
 from subscriptions.models import Subscription
+from tests.metricrows import add_events
 from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -30,10 +30,9 @@ def subscription(redis_url: str) -> Subscription:
     api.put("topics/orders")
     answer = api.put("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://127.0.0.1:40009/"}})
     assert answer.status == 200, answer.body
-    at = utcnow().replace(second=0, microsecond=0) - timedelta(minutes=5)
-    for kind, code in (("ack", 204), ("remote_server_5xx", 503)):
-        key = ("projects/shop/subscriptions/push", "push", at, kind, code, "127.0.0.1")
-        add_partials([Partial(kind, key, Sums("shop", 5, 50, 5000, 1000, {bucket_of(1000): 5}))], job="test")
+    at = utcnow() - timedelta(minutes=5)
+    for kind in ("ack", "remote_server_5xx"):
+        add_events("projects/shop/subscriptions/push", at=at, count=5, response_class=kind, us=1000)
     take_gauges()
     return Subscription.objects.get()
 

@@ -20,7 +20,7 @@ from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import Lane
 from deliveries.inspection import failing as failing_endpoints
 from deliveries.inspection import overview as overviews
-from deliveries.models import CountingLease, Delivery, GaugeMinute, GaugeRound, MetricHour, MetricMinute
+from deliveries.models import CountingLease, Delivery, GaugeRound
 from deliveries.store import trial
 from deliveries.telemetry.counting.lease import Counter, Lease
 from deliveries.telemetry.series.coverage import counting
@@ -31,6 +31,7 @@ from subscriptions.iam import grants
 from subscriptions.models import Project, Subscription, Topic
 from tests.demoreceivers import stop_receiver
 from tests.lanes import lane_change
+from tests.metricrows import add_events, add_gauge
 from tests.ports import wait_for
 from tests.restapi import Api, staff_client
 from tests.workers import Worker
@@ -48,18 +49,8 @@ def minute(*, ago: int = 0) -> datetime:
 def gauge(
     resource: str = PUSH, *, minutes_ago: int = 0, at: datetime | None = None, backoff_ms: int = 0, undelivered: int = 0
 ) -> None:
-    at = at or minute(ago=minutes_ago)
-    GaugeRound.objects.get_or_create(at=at)
-    GaugeMinute.objects.create(
-        project=resource.split("/")[1],
-        resource=resource,
-        at=at,
-        undelivered=undelivered,
-        oldest_unacked_seconds=90,
-        outstanding=0,
-        push_window=3,
-        backoff_ms=backoff_ms,
-    )
+    figures = {"oldest_unacked_seconds": 90, "backoff_ms": backoff_ms, "undelivered": undelivered}
+    add_gauge(resource, at=at or minute(ago=minutes_ago), **figures)
 
 
 def failing_subscription(api: Api) -> None:
@@ -77,21 +68,8 @@ def failing(client: Client) -> list[dict[str, Any]]:
     return [row for _, rows in client.get("/admin/").context["failing"] for row in rows]
 
 
-def pushes(at: datetime, response_class: str, *, count: int = 10, resource: str = PUSH, event: str = "push") -> None:
-    """Count pushes of a minute, as the counter does: in the tables of minutes and of hours."""
-    for model, begin in ((MetricMinute, at), (MetricHour, at.replace(minute=0))):
-        row, is_new = model.objects.get_or_create(
-            project=resource.split("/")[1],
-            resource=resource,
-            event=event,
-            at=begin,
-            response_class=response_class,
-            response_code=200,
-            defaults={"count": count, "bytes": 0, "latency_us_sum": 0, "latency_us_max": 0},
-        )
-        if not is_new:
-            row.count += count
-            row.save()
+def pushes(at: datetime, response_class: str, *, count: int = 10, resource: str = PUSH) -> None:
+    add_events(resource, at=at, count=count, response_class=response_class)
 
 
 def test_a_failing_endpoint_is_shown_below_the_figures_with_its_reason_and_its_host(api: Api, client: Client) -> None:

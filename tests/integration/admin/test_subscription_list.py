@@ -15,10 +15,11 @@ from django.test.utils import CaptureQueriesContext
 from deliveries.admin import subscription_list
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import PREFIX, Lane
-from deliveries.models import Delivery, GaugeMinute, GaugeRound, MetricMinute
+from deliveries.models import Delivery, GaugeRound
 from pushhub.common.clock import utcnow
 from subscriptions.iam import grants
 from subscriptions.models import Project, Subscription
+from tests.metricrows import add_events, add_gauge
 from tests.restapi import Api, staff_client
 
 pytestmark = pytest.mark.django_db
@@ -44,16 +45,8 @@ def create(
     api: Api, name: str, *, endpoint: str = "http://127.0.0.1:40009/", waiting: int = 0, backoff_ms: int = 0
 ) -> None:
     api.create(f"subscriptions/{name}", {"topic": TOPIC, "pushConfig": {"pushEndpoint": endpoint} if endpoint else {}})
-    GaugeMinute.objects.create(
-        project="shop",
-        resource=f"projects/shop/subscriptions/{name}",
-        at=round_at(),
-        undelivered=waiting,
-        oldest_unacked_seconds=90 * waiting,
-        outstanding=0,
-        push_window=3,
-        backoff_ms=backoff_ms,
-    )
+    figures = {"undelivered": waiting, "oldest_unacked_seconds": 90 * waiting, "backoff_ms": backoff_ms}
+    add_gauge(f"projects/shop/subscriptions/{name}", at=round_at(), **figures)
 
 
 def shown(client: Client, query: str = "") -> dict[str, tuple[str, int]]:
@@ -127,18 +120,7 @@ def test_names_are_short_where_a_project_is_chosen(api: Api, client: Client) -> 
 def test_the_curve_of_a_row_shows_the_last_minutes_and_leads_to_its_charts(api: Api, client: Client) -> None:
     create(api, "busy")
     for ago in (1, 3):
-        MetricMinute.objects.create(
-            project="shop",
-            resource="projects/shop/subscriptions/busy",
-            event="push",
-            at=utcnow().replace(second=0, microsecond=0) - timedelta(minutes=ago),
-            response_class="ack",
-            response_code=200,
-            count=60 * ago,
-            bytes=0,
-            latency_us_sum=0,
-            latency_us_max=0,
-        )
+        add_events("projects/shop/subscriptions/busy", at=utcnow() - timedelta(minutes=ago), count=60 * ago)
     page = client.get(LIST).content.decode()
     assert "11,20.0 12,2.0 13,20.0 14,14.0" in page
     assert f"/charts/{Subscription.objects.get().pk}/" in page

@@ -17,11 +17,12 @@ from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import Lane
 from deliveries.inspection import status as statuses
-from deliveries.models import Delivery, MetricHour
+from deliveries.models import Delivery
 from pushhub.common.clock import time_text, utcnow
 from subscriptions.iam import grants
 from subscriptions.models import Snapshot, Subscription
 from tests.lanes import lane_state, note_maintenance
+from tests.metricrows import add_events
 from tests.ports import wait_for
 from tests.receiver import Receiver
 from tests.restapi import Api, staff_client
@@ -48,19 +49,6 @@ def push_subscription(api: Api, endpoint: str, **fields: object) -> Subscription
 def publish(api: Api, count: int) -> None:
     for _ in range(count):
         assert api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}]}).status == 200
-
-
-def count_metric(resource: str, event: str, response_class: str, count: int) -> None:
-    sums = {"count": count, "bytes": 0, "latency_us_sum": 0, "latency_us_max": 0}
-    MetricHour.objects.create(
-        project="shop",
-        resource=resource,
-        event=event,
-        at=utcnow(),
-        response_class=response_class,
-        response_code=0,
-        **sums,
-    )
 
 
 def live(client: Client, row: Subscription) -> dict[str, Any]:
@@ -234,7 +222,7 @@ def test_what_is_counted_of_the_last_day_is_shown(api: Api, client: Client) -> N
         ("acked", "filter", 4),
         ("drop", "drop", 1),
     ]:
-        count_metric(row.name, event, response_class, count)
+        add_events(row.name, event, at=utcnow(), count=count, response_class=response_class)
     assert live(client, row)["figures"]["oldest"] == "-"
     assert live(client, row)["sentence"] == (
         "Nothing waits. Counted in the last 24 hours: 5 acknowledged, 2 dead-lettered, 4 filtered out, "

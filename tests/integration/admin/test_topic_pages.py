@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from deliveries.models import Message, MetricMinute
+from deliveries.models import Message
 from pushhub.common.clock import utcnow
 from subscriptions.iam import grants
 from subscriptions.models import Subscription, Topic
+from tests.metricrows import add_events
 from tests.restapi import Api, staff_client
 
 pytestmark = pytest.mark.django_db
@@ -32,18 +33,7 @@ def topic(redis_url: str) -> Topic:
     api.create("subscriptions/america", {"topic": TOPIC, "filter": "attributes:us", **push})
     Subscription.objects.filter(subscription_id="america").update(paused=True)
     for resource, event, count in ((TOPIC, "publish", 1500), (EUROPE, "push", 600)):
-        MetricMinute.objects.create(
-            project="shop",
-            resource=resource,
-            event=event,
-            at=utcnow().replace(second=0, microsecond=0) - timedelta(minutes=1),
-            response_class="success",
-            response_code=200,
-            count=count,
-            bytes=0,
-            latency_us_sum=0,
-            latency_us_max=0,
-        )
+        add_events(resource, event, at=utcnow() - timedelta(minutes=1), count=count)
     return Topic.objects.get()
 
 

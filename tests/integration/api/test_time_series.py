@@ -8,11 +8,11 @@ from urllib.parse import urlencode
 
 import pytest
 
-from deliveries.models import GaugeMinute
 from deliveries.rules.histogram import bucket_of
 from deliveries.telemetry.counting.ledger import Partial, Sums, add_partials
 from deliveries.telemetry.kinds import KINDS
 from subscriptions.models import Project
+from tests.metricrows import add_gauge
 from tests.restapi import Answer, Api
 
 pytestmark = pytest.mark.django_db
@@ -240,16 +240,9 @@ def test_publishes_count_for_the_topic(api: Api) -> None:
 def test_gauges_show_the_state_of_a_subscription(api: Api, metric: str, aligner: str, expected: Any) -> None:
     """Given two minutes of gauges, when they are asked for by the hour, then the aligner combines them."""
     for minute, (undelivered, outstanding, age, window) in enumerate([(8, 5, 20, 100), (3, 4, 10, 101)]):
-        GaugeMinute.objects.create(
-            project="shop",
-            resource="projects/shop/subscriptions/orders",
-            at=NOON + timedelta(minutes=minute),
-            undelivered=undelivered,
-            oldest_unacked_seconds=age,
-            outstanding=outstanding,
-            push_window=window,
-            backoff_ms=0,
-        )
+        figures = {"undelivered": undelivered, "outstanding": outstanding, "push_window": window}
+        at = NOON + timedelta(minutes=minute)
+        add_gauge("projects/shop/subscriptions/orders", at=at, oldest_unacked_seconds=age, **figures)
 
     query = {"aggregation__alignmentPeriod": "3600s", "aggregation__perSeriesAligner": aligner}
     [series] = ask(api, metric, **query).body["timeSeries"]

@@ -15,11 +15,12 @@ from typing import Any
 
 from cryptography.hazmat.primitives import serialization
 
-from deliveries.models import Delivery, MetricHour
+from deliveries.models import Delivery
 from pushhub.common.clock import utcnow
 from subscriptions.models import Subscription
 from subscriptions.models.iam import SigningKey
 from tests.certificates import Authority
+from tests.metricrows import add_events
 from tests.ports import wait_for
 from tests.receiver import Answer, Receiver, Script
 from tests.restapi import Api
@@ -203,10 +204,7 @@ def expired(stand: Stand, name: str) -> None:
     stand.subscribe(name, stand.answering(500))
     Subscription.objects.filter(subscription_id=name).update(message_retention_seconds=0)
     stand.publish(name)
-    sums = {"count": 1, "bytes": 0, "latency_us_sum": 0, "latency_us_max": 0}
-    resource = f"projects/shop/subscriptions/{name}"
-    kind = {"project": "shop", "event": "drop", "response_class": "drop", "response_code": 0}
-    MetricHour.objects.create(resource=resource, at=utcnow(), **kind, **sums)
+    add_events(f"projects/shop/subscriptions/{name}", "drop", at=utcnow(), count=1, response_class="drop")
 
 
 def no_signing_key(stand: Stand, name: str) -> None:

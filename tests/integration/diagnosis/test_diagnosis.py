@@ -21,7 +21,7 @@ from deliveries.client.request import PushResult
 from deliveries.diagnosis import endpoint
 from deliveries.diagnosis.endpoint import answer_step
 from deliveries.inspection import lanes
-from deliveries.models import Delivery, MetricHour
+from deliveries.models import Delivery
 from deliveries.rules.outcome import Reason
 from pushhub.common.clock import utcnow
 from subscriptions.iam import grants
@@ -30,6 +30,7 @@ from subscriptions.models import Project, ServiceAccount, Subscription, Topic
 from tests.certificates import Authority
 from tests.integration.admin.test_chinese import english_in
 from tests.lanes import lane_fields, note_maintenance
+from tests.metricrows import add_events
 from tests.ports import free_port
 from tests.receiver import Answer, Receiver
 from tests.restapi import Api, root_client, staff_client
@@ -453,11 +454,7 @@ def test_the_condition_of_a_region_counts_the_messages_there_alone(setup: SetUp)
 
 def test_a_filter_that_has_matched_before_is_not_blamed(setup: SetUp) -> None:
     filter_without_match(setup)
-    at = utcnow().replace(minute=0, second=0, microsecond=0)
-    zeros = dict.fromkeys(("response_code", "bytes", "latency_us_sum", "latency_us_max"), 0)
-    MetricHour.objects.create(
-        project="shop", resource=NAME, event="push", at=at, response_class="ack", count=1, **zeros
-    )
+    add_events(NAME, at=utcnow(), count=1)
     [step] = [step for step in setup.diagnose()["steps"] if step["name"] == "filter"]
     assert (step["status"], step["message"][:42]) == ("ok", "Messages that the filter matches: 0 of the")
 

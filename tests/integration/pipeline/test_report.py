@@ -14,14 +14,13 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
-from deliveries.models import GaugeMinute
 from deliveries.pipeline.report import Scope, report
-from deliveries.rules.histogram import bucket_of
-from deliveries.telemetry.counting.ledger import Partial, Sums, add_partials
 from subscriptions.models import Project
+from tests.metricrows import add_events, add_gauge
 
 pytestmark = pytest.mark.django_db
 
+NAME = "projects/shop/subscriptions/orders"
 NOW = datetime(2026, 11, 20, 12, 30, 15, tzinfo=UTC)
 
 
@@ -51,10 +50,8 @@ class ParsedPage(HTMLParser):
 def push(
     hours_ago: int, n: int, *, kind: str = "ack", code: int = 200, us: int = 1000, host: str = "a.example"
 ) -> None:
-    key = ("projects/shop/subscriptions/orders", "push", NOW - timedelta(hours=hours_ago), kind, code, host)
-    key = (key[0], key[1], key[2].replace(second=0), *key[3:])
-    sums = Sums("shop", n, 0, us * n, us, {bucket_of(us): n})
-    add_partials([Partial(f"{hours_ago}{kind}{host}", key, sums)], job="test")
+    kinds = {"response_class": kind, "response_code": code, "host": host}
+    add_events(NAME, at=NOW - timedelta(hours=hours_ago), count=n, us=us, **kinds)  # type: ignore[arg-type]
 
 
 def scope(**more: object) -> Scope:
@@ -96,16 +93,8 @@ def test_the_worst_hosts_come_first() -> None:
 def test_one_file_has_everything(tmp_path: Path) -> None:
     """Given a report, when it is opened without a network, then nothing is missing: it names no other address."""
     push(1, 10)
-    GaugeMinute.objects.create(
-        project="shop",
-        resource="projects/shop/subscriptions/orders",
-        at=NOW - timedelta(hours=2),
-        undelivered=5,
-        oldest_unacked_seconds=7,
-        outstanding=2,
-        push_window=30,
-        backoff_ms=1500,
-    )
+    figures = {"undelivered": 5, "oldest_unacked_seconds": 7, "outstanding": 2, "push_window": 30, "backoff_ms": 1500}
+    add_gauge(NAME, at=NOW - timedelta(hours=2), **figures)
 
     page = ParsedPage(report(scope()))
 

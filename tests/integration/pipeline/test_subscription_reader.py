@@ -318,5 +318,5 @@ def test_a_key_file_of_google_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_column_that_a_subscription_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
-    with pytest.raises(InvalidArgument, match="no column step string, but message_id string"):
+    with pytest.raises(InvalidArgument, match="no column 'step'. It has: message_id"):
         source().reader(StructType([StructField("step", TEXT)]))

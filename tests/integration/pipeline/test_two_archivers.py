@@ -26,10 +26,9 @@ from pushhub.common.stores import Store
 from subscriptions.selectors import get_topic
 from subscriptions.services.topics import create_topic
 from tests.objectstores import BUCKET, S3
-from tests.pipeline.quickjava import QUICK_SPARK
 from tests.pipeline.test_kills import start
 from tests.ports import free_port, wait_for
-from tests.workers import database_url
+from tests.workers import command_environment
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -62,14 +61,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def machine(tmp_path: Path, redis_url: str) -> Iterator[Machine]:
     """Return a function that archives on a new machine, with a folder and a process group of its own."""
-    environment = {
-        "DJANGO_SETTINGS_MODULE": "pushhub.settings",
-        "PUSHHUB_DATABASE_URL": database_url(),
-        "PUSHHUB_REDIS_URL": redis_url,
-        "PUSHHUB_ARCHIVE": ARCHIVE,
-        "PUSHHUB_SPARK_MASTER": "local[2]",
-        "PUSHHUB_SPARK_CONF": QUICK_SPARK,
-    }
+    environment = command_environment(PUSHHUB_REDIS_URL=redis_url, PUSHHUB_ARCHIVE=ARCHIVE)
     with ExitStack() as stack:
         log = stack.enter_context((tmp_path / "log").open("w"))
 

@@ -20,7 +20,8 @@ def test_the_counters_of_a_task_are_in_redis_when_it_ends(metrics_on: None, monk
     topic = Topic.objects.create(project=Project.objects.create(project_id="shop", number=1), topic_id="orders")
     job = PublishJob.objects.create(job_id="one", kind="ingest", spec={})
     PublishPart.objects.create(job=job, number=0)
-    batch = pa.record_batch({"part": [0, 0], "data": [b"one", b"two"]})
+    columns = {"part": [0, 0], "position": [1, 2], "data": [b"one", b"two"]}
+    batch = pa.record_batch({**columns, "attributes": [{}, {}], "ordering_key": ["", ""]})
 
     list(publish(iter([batch]), task=Task(Service({}), job.pk, topic.pk, None, 0)))
 

@@ -250,7 +250,7 @@ def test_available_now_ends_with_the_messages_that_existed_at_its_start(tmp_path
         ({"path": ""}, "Give the option subscription, or archive"),
         ({"topic": "orders"}, r"Invalid resource name given \(name=orders\)"),
         ({"from": "yesterday"}, "from"),
-        ({"maxRowsPerBatch": "many"}, "is a number of messages"),
+        ({"maxRowsPerBatch": "many"}, "maxRowsPerBatch is a number above 0"),
         ({"path": "s3://key:secret-key@bucket/archive"}, "has credentials or settings in it"),
     ],
 )
