@@ -144,7 +144,7 @@ async def _probe(url: str, headers: Headers, body: bytes, options: ClientOptions
         client.post(endpoint, body, timeout_s=seconds, on_done=answered.set_result)
         return await answered
     finally:
-        await client.close(drain_s=0)
+        await client.close()
 
 
 def answer_step(result: PushResult, *, token: str = "") -> Step:

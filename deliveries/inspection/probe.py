@@ -34,7 +34,7 @@ def send_probe(subscription: Subscription) -> PushResult:
         plans.load([subscription.pk])
         plan = plans.get(subscription.pk, now=time.monotonic())
         result = loop.run_until_complete(_post(client, plan))
-        loop.run_until_complete(client.close(drain_s=0))
+        loop.run_until_complete(client.close())
         return result
     finally:
         loop.close()
