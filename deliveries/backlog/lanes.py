@@ -8,7 +8,7 @@ from django.conf import settings as django_settings
 
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.lanestate import LaneState, LaneSummary
+from deliveries.backlog.lanestate import LaneSummary
 from deliveries.backlog.records import Action, Configuration, Lane, OfferedLane
 from deliveries.rules.limits import limits
 from deliveries.store import lanerows
@@ -30,7 +30,7 @@ def push_config_digest(settings: PushSettings) -> int:
     return crc32(repr((settings.endpoint, *sent, list(settings.transforms))).encode()) or 1
 
 
-def lane_agrees(state: LaneState | LaneSummary | None, settings: PushSettings) -> bool:
+def lane_agrees(state: LaneSummary | None, settings: PushSettings) -> bool:
     """Return whether a lane has its subscription's settings; a lane unknown to Redis has none.
 
     A lane of an older version, or one that an offer made, learns the push requests at the next change.
