@@ -28,7 +28,6 @@ from deliveries.backlog.records import (
     work_key,
 )
 from deliveries.backlog.scripts import call_all
-from deliveries.backlog.stocknotes import Attempt, note_attempt
 from deliveries.rules.flow import Flow
 from deliveries.rules.ids import EPOCH_MS, first_id_at
 from deliveries.rules.limits import Limits
@@ -198,7 +197,7 @@ def test_a_nack_that_a_stock_worker_tells_again_does_not_end_the_next_attempt(ba
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, FIRST)
     fetch(backlog)
-    note_attempt(backlog.client, Attempt("stock", LANE, FIRST, 1))
+    backlog.client.sadd("ph:stock:stock", f"{FIRST}.{LANE.subscription_id}.{LANE.region}#1")
     settlement = Settlement()
     settlement.add(str(FIRST), Verdict.NACK, 1.0, batch="stock/#1")
     settlement.returned += [0, task(FIRST, attempt=2)]
