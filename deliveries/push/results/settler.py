@@ -20,7 +20,7 @@ from deliveries.backlog.late import forget_late
 from deliveries.backlog.records import Lane, LaneFlow, Taken, grouped, work_key
 from deliveries.push.results.gathering import Gathering
 from deliveries.push.results.returning import settlement_of
-from deliveries.push.results.storing import store_results, write_results
+from deliveries.push.results.storing import store_results
 from deliveries.push.sending.delivery import Batch, PushDelivery
 from deliveries.rules.outcome import Reason, Verdict
 from pushhub.common.background import IDLE_SECONDS, BackgroundThread
@@ -286,7 +286,7 @@ def next_turn(waiting: Sequence[PushDelivery]) -> tuple[list[PushDelivery], list
 def settle_now(deliveries: Sequence[PushDelivery], *, record: str = "") -> dict[Lane, LaneFlow]:
     """Settle once, in the caller's thread. Raises the errors of the database and of Redis."""
     lanes = grouped(deliveries, attrgetter("lane"))
-    write_results(lanes)
+    store_results(lanes)
     dice = random.Random()  # noqa: S311 - jitter
     settlements = {lane: settlement_of(deliveries, dice, record=record) for lane, deliveries in lanes.items()}
     flows = Backlog().settle(settlements, dice=dice.random(), finished={})
