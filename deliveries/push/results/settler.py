@@ -123,7 +123,7 @@ class Settler:
 
     def _is_complete(self) -> bool:
         """Return whether the results of all messages that the worker has are waiting."""
-        return self._intake is not None and len(self._results) >= self._intake.outstanding_count()
+        return self._intake is not None and len(self._results) >= len(self._intake.stages.outstanding)
 
     def _oldest_seconds(self) -> float:
         firsts = [*self._taken[:1], *self._results[:1], *self._refused[:1]]

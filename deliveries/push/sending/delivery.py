@@ -9,10 +9,10 @@ from enum import Enum, auto
 from typing import Any
 
 from deliveries.backlog.records import Lane
+from deliveries.backlog.workerverbs import WorkerLease
 from deliveries.push.sending.answers import kept_answers
 from deliveries.push.sending.httpclient import PushResult
 from deliveries.push.sending.plans import PushPlan
-from deliveries.push.sending.workerlease import WorkerLease
 from deliveries.rules.outcome import Verdict, verdict
 from deliveries.rules.payload import data_size
 from deliveries.rules.taskmessage import DeliverTask, generation_of, reference, seek_of
@@ -117,7 +117,7 @@ class PushDelivery:
     def may_begin(self) -> bool:
         """Return whether the worker may begin to push a message.
 
-        It is asked about ordered subscriptions (workerlease.py), and about all where regions are held by turns.
+        It is asked about ordered subscriptions (WorkerLease), and about all where regions are held by turns.
         """
         return holds_now(self.lane.region) and (self.batch is None or self.batch.lease.holds())
 

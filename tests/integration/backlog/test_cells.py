@@ -32,7 +32,7 @@ from deliveries.backlog.records import (
     work_key,
 )
 from deliveries.backlog.scripts import VERBS, library
-from deliveries.backlog.workerverbs import Lease
+from deliveries.backlog.workerverbs import WorkerLease
 from deliveries.models import Delivery
 from deliveries.publish.service import publish_message
 from deliveries.rules.outcome import Verdict
@@ -177,7 +177,7 @@ def test_the_budget_is_for_all_cells_together(backlog: Backlog, settings: Any) -
 
 def test_a_frozen_worker_loses_its_lease_in_the_cell_that_missed_it(backlog: Backlog) -> None:
     backlog.beat("other", lease="other/1", is_new_lease=True)
-    leases = [Lease(f"frozen/{cell}", True) for cell in range(CELLS)]
+    leases = [WorkerLease(f"frozen/{cell}", True) for cell in range(CELLS)]
     healths = backlog.beats("frozen", oldest_job_seconds=0, leases=leases, regions=["here"])
     assert all(health.holds_lease for health in healths.values())
     backlog.client.zincrby(cell_key(CELL, "leases"), -workerverbs.LEASE_MS - 1, f"frozen/{CELL}")

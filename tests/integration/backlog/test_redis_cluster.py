@@ -27,7 +27,7 @@ from deliveries.backlog.records import (
     cell_key,
     cell_prefix,
 )
-from deliveries.backlog.workerverbs import Lease
+from deliveries.backlog.workerverbs import WorkerLease
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import escape_message
 from pushhub.common.outages import Cause, outage_of
@@ -90,7 +90,7 @@ def served_with(cluster: RedisCluster, lane: Lane) -> list[Lane]:
 
 def beats() -> dict[int, Health]:
     """Return what a heartbeat reveals of the cells that it reaches."""
-    return default_backlog().beats("w", oldest_job_seconds=0, leases=[Lease()] * CELLS, regions=["here"])
+    return default_backlog().beats("w", oldest_job_seconds=0, leases=[WorkerLease()] * CELLS, regions=["here"])
 
 
 def reaches_all() -> bool:
