@@ -35,7 +35,6 @@ from deliveries.backlog.records import (
     cell_of_key,
     cell_prefix,
     draw_generation,
-    own_limits,
     pull_bell,
     queue_key,
     settings_text,
@@ -208,7 +207,7 @@ class Backlog(WorkerVerbs):
             (
                 [wanted.lane.root],
                 [
-                    *(int(wanted.mode), self.limit, wanted.action, wanted.from_id, *own_limits(wanted.limits)),
+                    *(int(wanted.mode), self.limit, wanted.action, wanted.from_id, *wanted.limits),
                     *(int(wanted.ordered), wanted.push_config, self._draw_generation()),
                 ],
             )

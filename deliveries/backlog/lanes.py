@@ -41,8 +41,7 @@ def lane_agrees(state: LaneSummary | None, settings: PushSettings) -> bool:
     """
     if state is None:
         return False
-    own = limits(settings.attributes)
-    wanted = (mode_of(settings), settings.ordered, (own.max_outstanding, own.rate, own.burst))
+    wanted = (mode_of(settings), settings.ordered, limits(settings.attributes))
     has_push_config = state.push_config in (0, push_config_digest(settings))
     return has_push_config and (state.mode, state.ordered, state.own) == wanted
 

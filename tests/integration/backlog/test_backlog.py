@@ -1035,7 +1035,7 @@ def test_the_lane_knows_which_results_and_tokens_are_those_of_retries(backlog: B
     for message_id, verdict in zip(ids(3), (Verdict.ACK, Verdict.DEAD_LETTER, Verdict.RELEASE), strict=True):
         settlement.add(str(message_id), verdict, attempt=2)
     settlement.returned = [0, task(ids(3)[2], attempt=2)]
-    assert settlement.codes == ["A", "D", "R"]
+    assert [result.code for result in settlement.results] == ["A", "D", "R"]
     backlog.settle({LANE: settlement}, dice=0.5, finished={})
 
     flow = lane_state(backlog, LANE).flow
