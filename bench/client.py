@@ -130,7 +130,7 @@ async def measure(url: str, outstanding: int, seconds: float, options: ClientOpt
     acked, after, wall = load.acked - acked, os.times(), time.perf_counter() - started
     load.running = False
     connections = client.connections
-    await client.close(drain_s=5)
+    await client.close()
     return {
         "outstanding": outstanding,
         "requests_per_second": round(acked / wall),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from kombu.transport.redis import Channel
 
 from deliveries.backlog.backlog import Backlog
-from deliveries.backlog.codes import STATE_CODES
+from deliveries.backlog.codes import STATE_CODES, Mode
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanestate import LaneState
-from deliveries.backlog.records import Lane, PageRequest, work_key
+from deliveries.backlog.records import Action, Configuration, Lane, PageRequest, work_key
 from deliveries.backlog.regions import KEY as AUDIT_KEY
 from deliveries.backlog.regions import KEY_SECONDS as AUDIT_SECONDS
 from deliveries.rules.taskmessage import queue_name
@@ -17,9 +20,20 @@ from subscriptions.models import Subscription
 
 def lane_state(backlog: Backlog, lane: Lane) -> LaneState:
     """Return the state of a lane that Redis must know."""
-    state = backlog.state(lane)
+    state = backlog.states([lane])[0]
     assert state is not None, f"Redis does not know the lane {lane.key}"
     return state
+
+
+def configure(backlog: Backlog, lane: Lane, *, mode: Mode, action: Action, **settings: Any) -> None:
+    """Pass settings on to a lane; `settings` are those of Configuration."""
+    backlog.configure_all([Configuration(lane, mode, action, **settings)])
+
+
+def are_known(backlog: Backlog, lane: Lane, message_ids: Sequence[int]) -> list[bool]:
+    """Return for each delivery whether Redis has it."""
+    missing = backlog.missing({lane: list(map(str, message_ids))}).get(lane, [])
+    return [str(message_id) not in missing for message_id in message_ids]
 
 
 def mark_alive(backlog: Backlog) -> None:

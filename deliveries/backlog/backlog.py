@@ -9,7 +9,7 @@ from typing import Any
 import redis
 from django.conf import settings
 
-from deliveries.backlog.codes import STATE_CODES, Mode
+from deliveries.backlog.codes import STATE_CODES
 from deliveries.backlog.connection import Steps, cells_client, redis_client
 from deliveries.backlog.lanestate import (
     SUMMARY_CODES,
@@ -20,7 +20,6 @@ from deliveries.backlog.lanestate import (
 )
 from deliveries.backlog.offering import MAX_OFFER_WEIGHT, split_offers, weigh_offer
 from deliveries.backlog.records import (
-    Action,
     Configuration,
     Lane,
     LaneFlow,
@@ -35,7 +34,6 @@ from deliveries.backlog.records import (
     cell_of_key,
     cell_prefix,
     draw_generation,
-    own_limits,
     pull_bell,
     queue_key,
     settings_text,
@@ -198,17 +196,13 @@ class Backlog(WorkerVerbs):
         keys = self.client.scan_iter(match=f"{cell_prefix('*')}*:s", count=SCANNED)
         return [Lane.parse(key.removesuffix(b":s").split(b":", 1)[1]) for key in keys]
 
-    def configure(self, lane: Lane, *, mode: Mode, action: Action, **settings: Any) -> None:
-        """Pass the settings of a subscription on to a lane (configure.lua); `settings` are those of Configuration."""
-        self.configure_all([Configuration(lane, mode, action, **settings)])
-
     def configure_all(self, configurations: Iterable[Configuration]) -> None:
         """Pass settings on to lanes, in as few round trips as do not block Redis for long."""
         calls: list[tuple[list[str], list[Any]]] = [
             (
                 [wanted.lane.root],
                 [
-                    *(int(wanted.mode), self.limit, wanted.action, wanted.from_id, *own_limits(wanted.limits)),
+                    *(int(wanted.mode), self.limit, wanted.action, wanted.from_id, *wanted.limits),
                     *(int(wanted.ordered), wanted.push_config, self._draw_generation()),
                 ],
             )
@@ -303,13 +297,6 @@ class Backlog(WorkerVerbs):
     def forget(self, lane: Lane) -> None:
         self.scripts.forget(keys=[lane.root])
 
-    def known(self, lane: Lane, message_ids: Sequence[int]) -> list[bool]:
-        """Return for each delivery whether Redis has it."""
-        if not message_ids:
-            return []
-        places = self.client.hmget(lane.places_key, [str(message_id) for message_id in message_ids])
-        return [place is not None for place in places]
-
     def leases_spent(self, lane: Lane, message_ids: Sequence[int]) -> dict[int, int]:
         """Return how many leases have cost each delivery an attempt, one that still holds included."""
         names = [str(message_id) for message_id in message_ids]
@@ -319,12 +306,8 @@ class Backlog(WorkerVerbs):
         counts = zip(message_ids, *pipe.execute(), strict=True)
         return {message_id: int(times or 0) - int(taken_back or 0) for message_id, times, taken_back in counts}
 
-    def state(self, lane: Lane) -> LaneState | None:
-        """Return a lane's state; None for a lane that Redis does not know."""
-        return self.states([lane])[0]
-
     def states(self, lanes: Sequence[Lane]) -> list[LaneState | None]:
-        """Return the state of each lane."""
+        """Return the state of each lane; None for one that Redis does not know."""
         replies = self._of_each(lanes, lambda pipe, lane: pipe.hgetall(lane.state_key))
         return [parse_lane_state(fields) for _, fields in replies]
 

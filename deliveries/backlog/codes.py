@@ -1,4 +1,4 @@
-"""The short codes that Redis holds, and the names that the code has for them: no other file knows both.
+"""The short codes that Redis holds, and the names that the code has for them. rules/flow.py has those of rules.lua.
 
 The codes keep Redis small and do not change from one version to the next. `lua_names` gives the Lua scripts the same
 names: constants for the places, verdicts and phases, the rules' fields with their first values, tables of the state's
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum, StrEnum
+from typing import get_type_hints
 
 from deliveries.rules import retry
 from deliveries.rules.flow import FREE_LEVEL, Flow, Phase
@@ -71,42 +72,7 @@ LANE_CODES = {
     "held_bytes": "bytes",
 }
 #: The fields of a lane's state that rules.lua owns.
-RULE_CODES = {
-    "window": "w",
-    "ack_ratio": "r",
-    "latency_ms": "l",
-    "results_seen": "n",
-    "nack_share": "s",
-    "nack_share_seen": "sn",
-    "gap_ms": "gap",
-    "phase": "ph",
-    "round_began_ms": "t",
-    "round_size": "o",
-    "round_results": "c",
-    "round_nacks": "f",
-    "round_latency_ms": "q",
-    "round_peak": "peak",
-    "base_size": "bo",
-    "base_results": "bc",
-    "base_nacks": "bf",
-    "base_latency_ms": "bl",
-    "step": "step",
-    "turn": "turn",
-    "first_nacks": "fn",
-    "retry_nacks": "rn",
-    "poisoned": "poison",
-    "retries_out": "rout",
-    "retry_credit": "rc",
-    "backoff_level": "v",
-    "backoff_since_ms": "since",
-    "resume_ms": "resume",
-    "acked_ms": "acked",
-    "bucket_tokens": "b",
-    "bucket_filled_ms": "bt",
-    "cap": "cap",
-    "rate": "rate",
-    "burst": "burst",
-}
+RULE_CODES = {name: hint.__metadata__[0] for name, hint in get_type_hints(Flow, include_extras=True).items()}
 STATE_CODES = LANE_CODES | RULE_CODES
 #: The fields that are text in Lua: a double does not hold every id.
 TEXT_FIELDS = ("generation", "cursor", "spilled_from", "read_to")
@@ -129,7 +95,7 @@ def lua_names(*, time_scale: float = 1.0, budget_bytes: int = 0, cells: int = 1,
             f"local FREE_LEVEL, PULLER_AWAY_MS = {FREE_LEVEL!r}, {PULLER_AWAY_MS!r}",
             f"local COUNTDOWN_MS, COUNTDOWN_JITTER = {retry.MINIMUM_MS!r}, {retry.JITTER!r}",
             f"local COUNTDOWN_DOUBLINGS = {retry.DOUBLINGS!r}",
-            f"local FIRST_VALUES = {_lua_map({name: float(Flow._field_defaults[name]) for name in RULE_CODES})}",
+            f"local FIRST_VALUES = {_lua_map({name: float(first) for name, first in Flow._field_defaults.items()})}",
             f"local STATE_CODES = {_lua_map(STATE_CODES)}",
             f"local STATE_NAMES = {_lua_map({code: name for name, code in STATE_CODES.items()})}",
             f"local STATE_COUNT = {len(STATE_CODES)}",

@@ -2,7 +2,7 @@
 -- this file, places.lua, pump.lua, record.lua and register.lua.
 --
 -- A lane is one (subscription, region); its keys, with P = "ph:<subscription>:<region>":
---   P:s  hash    the lane's state, described below; codes.py has the short name of each field
+--   P:s  hash    the lane's state, described below; codes.py and flow.py have the short name of each field
 --   P:d  hash    delivery -> its place: WAITING in the backlog, OUTSTANDING with a token, RETRYING in the retry set, LEASED
 --                to a puller, PARKED behind an earlier message of its ordering key, or ACKNOWLEDGED by a puller while an
 --                earlier message of its key is still leased (codes.py has the letters)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.lanes import configure_lane
-from deliveries.backlog.reconcile import settings_of
+from deliveries.backlog.lanes import configure_lane, settings_of
 from deliveries.backlog.records import Lane, grouped
 from deliveries.models import LostOffer
 from deliveries.store import lanerows, regionholds

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from zlib import crc32
 
 from django.conf import settings as django_settings
 
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.lanestate import LaneState, LaneSummary
+from deliveries.backlog.lanestate import LaneSummary
 from deliveries.backlog.records import Action, Configuration, Lane, OfferedLane
 from deliveries.rules.limits import limits
 from deliveries.store import lanerows
 from deliveries.store.regionholds import holds
-from subscriptions.selectors import PushSettings, push_settings_of
+from subscriptions.selectors import PushSettings, push_settings, push_settings_of
+
+#: Lanes or subscriptions of one statement.
+LANES_CHUNK = 4000
 
 
 def mode_of(settings: PushSettings) -> Mode:
@@ -30,15 +34,14 @@ def push_config_digest(settings: PushSettings) -> int:
     return crc32(repr((settings.endpoint, *sent, list(settings.transforms))).encode()) or 1
 
 
-def lane_agrees(state: LaneState | LaneSummary | None, settings: PushSettings) -> bool:
+def lane_agrees(state: LaneSummary | None, settings: PushSettings) -> bool:
     """Return whether a lane has its subscription's settings; a lane unknown to Redis has none.
 
     A lane of an older version, or one that an offer made, learns the push requests at the next change.
     """
     if state is None:
         return False
-    own = limits(settings.attributes)
-    wanted = (mode_of(settings), settings.ordered, (own.max_outstanding, own.rate, own.burst))
+    wanted = (mode_of(settings), settings.ordered, limits(settings.attributes))
     has_push_config = state.push_config in (0, push_config_digest(settings))
     return has_push_config and (state.mode, state.ordered, state.own) == wanted
 
@@ -77,12 +80,31 @@ def lanes_of(subscription_id: int) -> list[Lane]:
 
 
 def configure_lanes(subscription_id: int, *, action: Action) -> None:
-    """Pass the settings of a subscription on to all its lanes, and newer ones if it has some then. Skip a deleted one.
+    """Pass the settings of a subscription on to all its lanes. Skip a deleted one."""
+    settings = push_settings_of(subscription_id)
+    if settings is not None:
+        tell_lanes(dict.fromkeys(lanes_of(subscription_id), settings), action=action)
 
-    Another change may be passed on between this function's read and write; the older settings would win.
+
+def tell_lanes(settings_by_lane: Mapping[Lane, PushSettings], *, action: Action = "known") -> None:
+    """Pass the settings of subscriptions on to lanes, and pass newer ones on if they have changed meanwhile.
+
+    An update may commit and tell Redis between this function's read and write; otherwise the older settings would win.
     """
-    settings, told = push_settings_of(subscription_id), None
-    while settings is not None and settings != told:
-        for lane in lanes_of(subscription_id):
-            configure_lane(lane, settings, action=action)
-        settings, told = push_settings_of(subscription_id), settings
+    while settings_by_lane:
+        default_backlog().configure_all(lane_configuration(*pair, action=action) for pair in settings_by_lane.items())
+        newest = settings_of({lane.subscription_id for lane in settings_by_lane})
+        settings_by_lane = {
+            lane: newest[lane.subscription_id]
+            for lane, settings in settings_by_lane.items()
+            if newest.get(lane.subscription_id, settings) != settings
+        }
+
+
+def settings_of(subscription_ids: Iterable[int]) -> dict[int, PushSettings]:
+    """Return the settings of those subscriptions that exist."""
+    ids = sorted(subscription_ids)
+    settings_by_id: dict[int, PushSettings] = {}
+    for start in range(0, len(ids), LANES_CHUNK):
+        settings_by_id |= push_settings(ids[start : start + LANES_CHUNK])
+    return settings_by_id

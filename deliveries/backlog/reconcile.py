@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from deliveries.backlog.connection import beside_an_outage, server_ms
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.lanes import lane_agrees, lane_configuration
+from deliveries.backlog.lanes import LANES_CHUNK, lane_agrees, lane_configuration, settings_of, tell_lanes
 from deliveries.backlog.lanestate import LaneSummary
 from deliveries.backlog.records import PREFIX, Lane, is_left
 from deliveries.rules.ids import first_id_at
@@ -22,15 +22,14 @@ from deliveries.store.fanout import first_pending_id
 from deliveries.store.lanerows import LaneRange
 from deliveries.store.regionholds import holds
 from deliveries.store.writelock import write_transaction
-from subscriptions.selectors import PushSettings, push_settings
+from subscriptions.selectors import PushSettings
 
 logger = logging.getLogger(__name__)
 
 #: Younger deliveries may still be between their commit and their offer.
 GRACE_MS = 5_000
-#: Lanes of one statement and of one round trip, and the deliveries of a lane that are compared at first and later. At
-#: most 100,000 are in memory at once.
-LANES_CHUNK, FIRST_IDS, MORE_IDS = 4000, 25, 5_000
+#: The deliveries of a lane that are compared at first and later. At most 100,000 are in memory at once.
+FIRST_IDS, MORE_IDS = 25, 5_000
 #: Of the deliveries of a lane that are missing in Redis, so many are looked up once more.
 MISSING_CHECKED = 100
 #: A token is lost if nobody has held it for this long, which is longer than any script or hand-over takes.
@@ -45,7 +44,7 @@ def rebuild(cells: Collection[int] | None = None) -> int:
         lanes = _settings_of_lanes(lane for lane in _lanes_waiting() if cells is None or lane.cell in cells)
         # A lane that a publisher has used since the wipe already reads the database. It must not read it twice, or its
         # messages would come twice.
-        _tell_lanes(lanes)
+        tell_lanes(lanes)
         with beside_an_outage():
             default_backlog().note_regions({lane.region for lane in lanes})
     logger.info("Redis rebuilt from the database: %d backlogs", len(lanes))
@@ -55,7 +54,7 @@ def rebuild(cells: Collection[int] | None = None) -> int:
 def rebuild_region(region: str) -> None:
     """Tell Redis about the lanes of a region, which is held from now on."""
     lanes = _settings_of_lanes(lane for lane in _lanes_waiting() if lane.region == region)
-    _tell_lanes(lanes)
+    tell_lanes(lanes)
     logger.info("region %s is held here, with %d backlogs", region, len(lanes))
 
 
@@ -93,7 +92,7 @@ def audit(known: Mapping[Lane, LaneSummary] | None = None, *, shard: int | None 
     for lane in outdated:
         logger.warning("lane %s had other settings than its subscription", lane.key)
     unknown = {lane: settings for lane, settings in waiting.items() if lane not in known}
-    _tell_lanes(outdated | unknown)
+    tell_lanes(outdated | unknown)
     # A lane that was told reads all rows.
     ranges = [
         LaneRange(*lane, 0, min(before_id, _paged_from(known[lane])))
@@ -156,21 +155,6 @@ def audit_tokens(known: Mapping[Lane, LaneSummary] | None = None, *, shard: int 
     return repaired
 
 
-def _tell_lanes(settings_by_lane: Mapping[Lane, PushSettings]) -> None:
-    """Pass the settings of subscriptions on to lanes, and pass newer ones on if they have changed meanwhile.
-
-    An update may commit and tell Redis between this function's read and write; otherwise the older settings would win.
-    """
-    while settings_by_lane:
-        default_backlog().configure_all(lane_configuration(*pair, action="known") for pair in settings_by_lane.items())
-        newest = settings_of({lane.subscription_id for lane in settings_by_lane})
-        settings_by_lane = {
-            lane: newest[lane.subscription_id]
-            for lane, settings in settings_by_lane.items()
-            if newest.get(lane.subscription_id, settings) != settings
-        }
-
-
 def _first_orphans(ranges: Sequence[LaneRange]) -> dict[Lane, int]:
     """Return, for each lane, the oldest delivery that is missing in Redis and in the database when asked once more.
 
@@ -206,15 +190,6 @@ def _without_left(names: list[str], keys: Mapping[str, int]) -> list[str]:
         return names
     ordering_keys = statements.ordering_keys([int(name) for name in names])
     return [name for name in names if not is_left(int(name), ordering_keys.get(int(name), ""), keys)]
-
-
-def settings_of(subscription_ids: Iterable[int]) -> dict[int, PushSettings]:
-    """Return the settings of those subscriptions that exist."""
-    ids = sorted(subscription_ids)
-    settings_by_id: dict[int, PushSettings] = {}
-    for start in range(0, len(ids), LANES_CHUNK):
-        settings_by_id |= push_settings(ids[start : start + LANES_CHUNK])
-    return settings_by_id
 
 
 def purge_gone(*, shard: int | None = None) -> int:

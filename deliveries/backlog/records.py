@@ -6,7 +6,7 @@ import hashlib
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -126,15 +126,10 @@ def draw_generation() -> str:
     return secrets.token_urlsafe(6)
 
 
-def own_limits(limits: Limits) -> tuple[float, float, float]:
-    """Return a subscription's own limits in the order of the scripts' arguments."""
-    return limits.max_outstanding, limits.rate, limits.burst
-
-
 @lru_cache(maxsize=10_000)
 def settings_text(mode: Mode, limits: Limits, ordered: bool) -> str:
     """Return the settings of a new lane as offer.lua takes them."""
-    return ",".join(map(str, (int(mode), *own_limits(limits), int(ordered))))
+    return ",".join(map(str, (int(mode), *limits, int(ordered))))
 
 
 class OfferedLane(NamedTuple):
@@ -221,10 +216,8 @@ class PageRequest:
         """Return the request for which request_page (common.lua) returned these fields."""
         from_id, number, read_to, generation, rows, *flags, keys = fields
         pairs = (pair.split(":") for pair in keys.decode().split(",") if pair)
-        request = cls(
-            lane, int(from_id), int(float(number)), int(read_to), generation.decode(), rows, *map(bool, flags)
-        )
-        return replace(request, keys={key: int(first_id) for key, first_id in pairs})
+        numbers = int(from_id), int(float(number)), int(read_to), generation.decode(), rows
+        return cls(lane, *numbers, *map(bool, flags), keys={key: int(first_id) for key, first_id in pairs})
 
     @classmethod
     def parse_all(cls, fields: Sequence[Any]) -> list[PageRequest]:
@@ -278,19 +271,25 @@ class Leases:
         return cls(deliveries, page, ends_ms, generation.decode())
 
 
+class Result(NamedTuple):
+    """How an attempt at a delivery ended, as settle.lua takes it."""
+
+    message_id: str
+    code: str
+    latency_ms: str
+    #: The generation of the lane for which it was sent; "" in a result of an older version.
+    generation: str
+    #: The worker's lease when it was fetched; "" for callers without one.
+    lease: str
+    #: Where the worker's record has it (record.lua): "<worker>/<batch>"; "" for callers without a record.
+    batch: str
+
+
 @dataclass(slots=True)
 class Settlement:
-    """Results of one lane, in their order, as settle.lua takes them."""
+    """Results of one lane, in their order."""
 
-    message_ids: list[str] = field(default_factory=list)
-    codes: list[str] = field(default_factory=list)
-    latencies_ms: list[str] = field(default_factory=list)
-    #: The generation of the lane for which each was sent; "" in results of an older version.
-    generations: list[str] = field(default_factory=list)
-    #: The worker's lease when each was fetched; "" for callers without one.
-    leases: list[str] = field(default_factory=list)
-    #: Where the worker's record has each (record.lua): "<worker>/<batch>"; "" for callers without a record.
-    batches: list[str] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)
     #: For each nack and release: the delay in ms and the task message of the next attempt.
     returned: list[str | int] = field(default_factory=list)
 
@@ -306,25 +305,14 @@ class Settlement:
         batch: str = "",
     ) -> None:
         code = VERDICT_CODES[verdict]
-        self.message_ids.append(message_id)
-        self.codes.append(code.upper() if attempt > 1 else code)
-        self.latencies_ms.append(f"{latency_ms:.3f}")
-        self.generations.append(generation)
-        self.leases.append(lease)
-        self.batches.append(batch)
+        code = code.upper() if attempt > 1 else code
+        self.results.append(Result(message_id, code, f"{latency_ms:.3f}", generation, lease, batch))
 
     @property
     def arguments(self) -> list[str | int]:
         """The results as settle.lua takes them."""
-        return [
-            ",".join(self.message_ids),
-            "".join(self.codes),
-            ",".join(self.latencies_ms),
-            _joined(self.generations),
-            _joined(self.leases),
-            _joined(self.batches),
-            *self.returned,
-        ]
+        ids, codes, latencies, *others = zip(*self.results, strict=True)
+        return [",".join(ids), "".join(codes), ",".join(latencies), *map(_joined, others), *self.returned]
 
 
 def _joined(values: Sequence[str]) -> str:

@@ -17,7 +17,7 @@
 -- requests say nothing about the present. So the thousands of requests that are outstanding when an endpoint dies count as one
 -- nack, and an outage of a second costs pauses of about a second.
 --
--- The state's fields (codes.py has the short name that each has in Redis, deliveries/rules/flow.py its first value):
+-- The state's fields (deliveries/rules/flow.py has the short name that each has in Redis, and its first value):
 --   window            how many messages may be outstanding
 --   ack_ratio         share of acks among the last results
 --   latency_ms        mean latency of the last results

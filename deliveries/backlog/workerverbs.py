@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from math import inf
 from typing import Any, NamedTuple, cast
 
@@ -33,8 +35,10 @@ CHANGES_KEPT = 10_000
 DEAD_AFTER_MS = 15_000
 #: Each worker that lives is heard of within this time.
 HEARD_MS = 2_000
-#: Messages of ordered lanes go to another worker after a shorter silence, which fences the first one (workerlease.py).
+#: Messages of ordered lanes go to another worker after a shorter silence. For so long after a heartbeat a worker may
+#: begin to push them: the rest is for the first bytes to go out.
 LEASE_MS = 3_500
+SURE_SECONDS = LEASE_MS / 1000 - 1.0
 
 
 class Fetched(NamedTuple):
@@ -54,11 +58,34 @@ class Fetched(NamedTuple):
         return cls(messages, int(wait_ms), int(epoch), pages)
 
 
-class Lease(NamedTuple):
-    """A worker's lease in one cell, for its next heartbeat."""
+@dataclass(slots=True, eq=False)
+class WorkerLease:
+    """A push worker's right to push messages of ordered subscriptions of a cell, from its first heartbeat on.
+
+    When a worker has been silent for LEASE_MS, another one takes these messages over (beat.lua). The first worker may
+    only be frozen, so it is fenced: it begins no such push unless it was heard of lately, and Redis ignores what it
+    says of the messages afterwards (settle.lua). A lease that was lost never holds again; the worker gets another one.
+    """
 
     name: str = ""
-    is_new: bool = False
+    #: Whether Redis doesn't know it yet.
+    is_new: bool = True
+    #: Whether another worker has taken the messages over.
+    is_lost: bool = False
+    _sure_until: float = 0.0
+
+    def renewed(self, asked_at: float) -> None:
+        """Note a heartbeat that was sent at this time (time.monotonic)."""
+        self.is_new = False
+        self._sure_until = asked_at + SURE_SECONDS
+
+    def holds(self) -> bool:
+        """Return whether no other worker can have taken the messages over."""
+        return not self.is_lost and time.monotonic() < self._sure_until
+
+
+#: Stands for any lease that was lost.
+LOST_LEASE = WorkerLease("lost", is_lost=True)
 
 
 class WorkerVerbs:
@@ -126,12 +153,12 @@ class WorkerVerbs:
         regions: Iterable[str] = (),
     ) -> Health:
         """Renew the heartbeat of a worker that has the same lease in every cell, or of a caller that is none."""
-        leases = [Lease(lease, is_new_lease)] * len(all_cells())
+        leases = [WorkerLease(lease, is_new_lease)] * len(all_cells())
         healths = self.beats(worker, oldest_job_seconds=oldest_job_seconds, leases=leases, regions=regions)
         return Health.of_all(healths.values())
 
     def beats(
-        self, worker: str, *, oldest_job_seconds: float, leases: Sequence[Lease], regions: Iterable[str]
+        self, worker: str, *, oldest_job_seconds: float, leases: Sequence[WorkerLease], regions: Iterable[str]
     ) -> dict[int, Health]:
         """Renew a worker's heartbeat and lease in every cell, and put back what dead workers held (beat.lua).
 

@@ -11,7 +11,6 @@ Only opening a connection is a task. Proxies from the environment are not used, 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from deliveries.client.headers import Headers, header_lines
 from deliveries.client.options import ClientOptions
 from deliveries.client.pool import Pool
 from deliveries.client.request import PushResult, Request, Shared
-from deliveries.client.tls import client_context
+from deliveries.client.tls import ResumingContext, client_context
 from deliveries.client.wheel import Wheel
 from deliveries.rules.outcome import Reason
 from pushhub.common.pushurls import BadEndpoint, Origin, parse_push_url
@@ -65,6 +64,7 @@ class PushClient:
         loop: asyncio.AbstractEventLoop,
         *,
         options: ClientOptions,
+        context: ResumingContext | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         wheel = Wheel(loop, clock=clock, tick_s=options.tick_s)
@@ -73,7 +73,7 @@ class PushClient:
         self._clock = clock
         self._wheel = wheel
         self._shared = Shared(loop, options=options, clock=clock, wheel=wheel)
-        context = client_context(ca_file=options.ca_file, verify=options.tls_verify)
+        context = context or client_context(ca_file=options.ca_file, verify=options.tls_verify)
         self._dialer = Dialer(loop, options=options, context=context, clock=clock)
         #: A pool lives as long as an endpoint or a connection refers to it.
         self._pools: WeakValueDictionary[Origin, Pool] = WeakValueDictionary()
@@ -139,14 +139,9 @@ class PushClient:
         else:
             self._shared.report(request, 0, Reason.ABORTED, self._clock())
 
-    async def close(self, *, drain_s: float) -> None:
-        """Accept no more posts, wait up to `drain_s` seconds for the outstanding ones, and give up the rest."""
+    async def close(self) -> None:
+        """Accept no more posts, and give up the outstanding ones."""
         self._closing = True
-        if self.outstanding and drain_s > 0:
-            drained = asyncio.Event()
-            self._shared.drained = drained.set
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(drained.wait(), drain_s)
         dials = [task for pool in list(self._pools.values()) for task in pool.close()]
         await asyncio.gather(*dials, return_exceptions=True)
         self._shared.pace.stop()

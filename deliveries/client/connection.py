@@ -56,30 +56,6 @@ class Owner(Protocol):
 class Connection(asyncio.BaseProtocol):
     """A connection is idle, waits for the final head, or reads the body. A closed connection is never used again."""
 
-    __slots__ = (
-        "_ends",
-        "_feed",
-        "_held",
-        "_interim",
-        "_keep",
-        "_owner",
-        "_parser",
-        "_processing",
-        "_received",
-        "_received_limit",
-        "_request",
-        "_retry_after_s",
-        "_scan",
-        "_shared",
-        "_status",
-        "_transport",
-        "_uses",
-        "_whole",
-        "closed",
-        "due",
-        "tick",
-    )
-
     def __init__(self, owner: Owner, shared: Shared) -> None:
         self._owner = owner
         self._shared = shared
@@ -298,16 +274,12 @@ class Connection(asyncio.BaseProtocol):
 class PlainConnection(Connection, asyncio.Protocol):
     """A connection without TLS; the loop allocates bytes of the size that it has read."""
 
-    __slots__ = ()
-
 
 class TlsConnection(Connection, asyncio.BufferedProtocol):
     """A connection that decrypts into a buffer shared by all connections; otherwise uvloop allocates 256 KB per read.
 
     Sharing is safe, because the content is copied before the loop reads anything else.
     """
-
-    __slots__ = ()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._shared.tls_buffer

@@ -7,7 +7,6 @@ import contextlib
 import errno
 import itertools
 import socket
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -43,7 +42,7 @@ class Dialer:
         *,
         options: ClientOptions,
         context: ResumingContext,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float],
     ) -> None:
         self._loop = loop
         self._options = options
@@ -64,16 +63,12 @@ class Dialer:
 
     async def dial(self, origin: Origin, factory: Callable[[], ConnectionT]) -> ConnectionT:
         """Open a connection to the origin and return its protocol object, made by `factory`. Raises DialFailed."""
-        sock = await self.connect(origin)
+        sock = await self._connect(await self._vetted(origin), origin.port)
         try:
             return await self._start(sock, origin, factory)
         except BaseException:
             sock.close()
             raise
-
-    async def connect(self, origin: Origin) -> socket.socket:
-        """Return a non-blocking socket that is connected to an address of the origin. Raises DialFailed."""
-        return await self._connect(await self._vetted(origin), origin.port)
 
     async def _vetted(self, origin: Origin) -> list[str]:
         host = origin.host

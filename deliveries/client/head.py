@@ -35,8 +35,6 @@ def retry_after_of(piece: bytes, interim_heads: int) -> float:
 class HeadScan:
     """Follows the heads of one response piece by piece, to the end of the final head. It keeps 19 bytes."""
 
-    __slots__ = ("_tail", "has_length")
-
     def __init__(self) -> None:
         self.has_length = False
         self._tail = b""

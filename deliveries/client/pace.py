@@ -18,8 +18,6 @@ TURN_SECONDS = 0.003
 class Pace:
     """Grants connections to all pools of a client; pools that get none in one turn are served in later ones."""
 
-    __slots__ = ("_left", "_loop", "_timer", "_waiting")
-
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._left = AT_ONCE

@@ -27,21 +27,6 @@ class Pool:
     is opened takes the first request of the queue. A failed dial fails the first request of the queue.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_dialer",
-        "_dials",
-        "_fresh_only",
-        "_idle",
-        "_is_paced",
-        "_no_dial_before",
-        "_open",
-        "_shared",
-        "_waiting",
-        "origin",
-        "tick",
-    )
-
     def __init__(self, origin: Origin, *, shared: Shared, dialer: Dialer) -> None:
         self.origin = origin
         self.tick = NEVER

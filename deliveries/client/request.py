@@ -45,8 +45,6 @@ class Carrier(Protocol):
 class Shared:
     """The loop, clock, options and number of outstanding requests that connections and pools of one client share."""
 
-    __slots__ = ("clock", "drained", "kept", "loop", "options", "outstanding", "pace", "tls_buffer", "wheel")
-
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
@@ -64,8 +62,6 @@ class Shared:
         #: Outstanding requests whose answers are kept.
         self.kept = 0
         self.tls_buffer = memoryview(bytearray(TLS_BUFFER_BYTES))
-        #: Set by `close`, and called when the last outstanding request has been reported.
-        self.drained: Callable[[], None] | None = None
 
     def report(self, request: Request, status: int, reason: str, now: float, *, retry_after_s: float = 0.0) -> None:
         """Report the result of a request to its caller, once; later results are ignored."""
@@ -83,8 +79,6 @@ class Shared:
             on_done(PushResult(status, reason, (now - request.started) * 1000, retry_after_s, answer))
         except Exception:
             log.exception("on_done of a push request failed")
-        if self.drained is not None and not self.outstanding:
-            self.drained()
 
 
 @dataclass(slots=True, eq=False)

@@ -7,8 +7,9 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
 from weakref import WeakValueDictionary
+
+from pushhub.common.expiring import ExpiringCache
 
 #: Further addresses of a name are ignored.
 MAX_ADDRESSES = 8
@@ -17,11 +18,6 @@ MAX_REMEMBERED = 10_000
 MAX_LOOKUPS = 32
 #: Of those, for names that end in the same two labels: a name server that hangs must not take everybody's places.
 MAX_DOMAIN_LOOKUPS = 8
-
-
-class _Remembered(NamedTuple):
-    addresses: tuple[str, ...]
-    until: float
 
 
 def _addresses(name: str) -> tuple[str, ...]:
@@ -54,12 +50,10 @@ class Resolver:
         lookup: Callable[[str], tuple[str, ...]] = _addresses,
     ) -> None:
         self._loop = loop
-        self._clock = clock
         self._timeout_s = timeout_s
-        self._keep_s = keep_s
         self._keep_failure_s = keep_failure_s
         self._lookup = lookup
-        self._remembered: dict[str, _Remembered] = {}
+        self._remembered = ExpiringCache[str, tuple[str, ...]](seconds=keep_s, max_entries=MAX_REMEMBERED, clock=clock)
         self._lookups: dict[str, asyncio.Task[tuple[str, ...]]] = {}
         self._places = asyncio.Semaphore(MAX_LOOKUPS)
         #: By the last two labels of names. A domain without lookups is forgotten.
@@ -68,8 +62,8 @@ class Resolver:
     async def resolve(self, name: str) -> tuple[str, ...]:
         """Return the addresses of a name; none if there are none or the time limit has passed."""
         remembered = self._remembered.get(name)
-        if remembered is not None and self._clock() < remembered.until:
-            return remembered.addresses
+        if remembered is not None:
+            return remembered
         task = self._lookups.get(name)
         if task is None:
             task = self._lookups[name] = self._loop.create_task(self._ask(name))
@@ -82,10 +76,7 @@ class Resolver:
                 addresses = await asyncio.wait_for(self._ask_thread(name), self._timeout_s)
         finally:
             del self._lookups[name]
-        if len(self._remembered) >= MAX_REMEMBERED:
-            self._remembered.clear()
-        keep_s = self._keep_s if addresses else self._keep_failure_s
-        self._remembered[name] = _Remembered(addresses, self._clock() + keep_s)
+        self._remembered.put(name, addresses, at_most_seconds=None if addresses else self._keep_failure_s)
         return addresses
 
     async def _ask_thread(self, name: str) -> tuple[str, ...]:

@@ -27,8 +27,6 @@ class Wheel:
     once every few seconds and not once per request.
     """
 
-    __slots__ = ("_buckets", "_clock", "_heap", "_loop", "_per_second", "_timer", "_timer_tick")
-
     def __init__(self, loop: asyncio.AbstractEventLoop, *, clock: Callable[[], float], tick_s: float) -> None:
         self._loop = loop
         self._clock = clock

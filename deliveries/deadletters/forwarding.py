@@ -46,11 +46,11 @@ CONSUME = "pubsub.subscriptions.consume"
 
 
 @dataclass(slots=True)
-class Forwarded:
-    """The forwarded messages. Call `announce_all` once the transaction has committed."""
+class Moved:
+    """The messages that were moved. Call `announce_all` once the transaction has committed."""
 
     message_ids: set[int] = field(default_factory=set)
-    announce: list[Callable[[], None]] = field(default_factory=list)
+    announce: list[Callable[[], object]] = field(default_factory=list)
 
     def announce_all(self) -> None:
         take_steps(self.announce)
@@ -79,14 +79,14 @@ def forward_dead_letters(
     topic_id: int | None,
     seek: int = 0,
     results: Mapping[int, str] | None = None,
-) -> Forwarded:
+) -> Moved:
     """Forward deliveries to the dead-letter topic of their subscription; `attempts` has the attempts made of each.
 
     `topic_id` is what `usable_topic_id` returned before the transaction, which the caller owns. The attempts had this
     `seek` (docs/spec-messages.md#seek). `results` has the HTTP status or reason of each last nack of a push.
     The result lacks deliveries that cannot be forwarded.
     """
-    forwarded = Forwarded()
+    forwarded = Moved()
     source = _source(subscription_id)
     topic = source.dead_letter_topic if source is not None else None
     if source is None or topic is None or topic.pk != topic_id:

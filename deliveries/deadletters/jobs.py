@@ -176,7 +176,7 @@ def _advance_batch(
         batch = batches(ids)[0]
         moved = move_batch(source, batch, action=current.action, caller=caller)
         current.position = batch[-1]
-        current.done += moved.count
+        current.done += len(moved.message_ids)
         current.advanced_at = now
         current.save(update_fields=["position", "done", "advanced_at"])
     moved.announce_all()

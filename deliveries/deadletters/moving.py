@@ -9,13 +9,12 @@ message nor redrives it twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 
 from deliveries.backlog.elsewhere import forget_ended
 from deliveries.backlog.records import Lane, grouped
-from deliveries.deadletters.forwarding import ATTRIBUTES, CONSUME, take_steps
+from deliveries.deadletters.forwarding import ATTRIBUTES, CONSUME, Moved
 from deliveries.models import DeadLetter, DeadLetterJob, Delivery, Message
 from deliveries.publish.offering import offer_all
 from deliveries.publish.storing import store_messages
@@ -42,17 +41,6 @@ METHODS = {
 }
 
 
-@dataclass(slots=True)
-class Moved:
-    """How many dead letters were moved. Call `announce_all` once the transaction has committed."""
-
-    count: int = 0
-    announce: list[Callable[[], object]] = field(default_factory=list)
-
-    def announce_all(self) -> None:
-        take_steps(self.announce)
-
-
 def move_letters(source: Subscription, ids: Sequence[int], *, action: str, caller: Principal) -> int:
     """Redrive or discard those of the dead letters of a subscription that are still on its list; return their number.
 
@@ -62,10 +50,11 @@ def move_letters(source: Subscription, ids: Sequence[int], *, action: str, calle
     for batch in batches(ids):
         with write_transaction():
             moved = move_batch(source, batch, action=action, caller=caller)
-            if moved.count:
-                audit.carried_out(method=METHODS[Action(action)], row=source, after={"messages": moved.count})
+            if moved.message_ids:
+                after = {"messages": len(moved.message_ids)}
+                audit.carried_out(method=METHODS[Action(action)], row=source, after=after)
         moved.announce_all()
-        count += moved.count
+        count += len(moved.message_ids)
     return count
 
 
@@ -102,7 +91,7 @@ def move_batch(source: Subscription, ids: Sequence[int], *, action: str, caller:
     unsettled = [letter for letter in letters.values() if letter.is_kept or letter.message_id in owed_ids]
     payloads = Message.objects.in_bulk([letter.message_id for letter in unsettled])
     unsettled = [letter for letter in unsettled if letter.message_id in payloads]
-    moved = Moved(len(unsettled))
+    moved = Moved({letter.message_id for letter in unsettled})
     if action == Action.REDRIVE and unsettled:
         moved.announce += _publish_back(source, unsettled, payloads)
     moved.announce += _acknowledge(waiting, caller=caller)

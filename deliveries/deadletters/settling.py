@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import partial
+from operator import attrgetter
 
 import redis
 
 from deliveries.backlog.backlog import WHICHEVER
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.elsewhere import forget_ended
-from deliveries.backlog.records import Lane
-from deliveries.deadletters.forwarding import dead_letter_topic_usable, forward_dead_letters
-from deliveries.deadletters.moving import Moved, batches
+from deliveries.backlog.records import Lane, grouped
+from deliveries.deadletters.forwarding import Moved, dead_letter_topic_usable, forward_dead_letters
+from deliveries.deadletters.moving import batches
 from deliveries.models import Delivery
 from deliveries.rules.regions import require_transit
 from deliveries.store import lanerows, statements
@@ -48,53 +49,58 @@ def settle_messages(source: Subscription, ids: Sequence[int], *, settlement: Set
     An attempt that is under way is not called back, and its result changes nothing. Raises FailedPrecondition if the
     subscription has no dead-letter topic that its service agent may publish to, or that excludes a message's region.
     """
-    topic = dead_letter_topic_usable(source)
+    topic = dead_letter_topic_usable(source) if settlement is Settlement.DEAD_LETTER else None
     if settlement is Settlement.DEAD_LETTER and topic is None:
         raise FailedPrecondition(
             f"The subscription has no dead-letter topic, or its project's service agent lacks a permission "
             f"(resource={source.subscription_id})."
         )
-    groups: dict[tuple[str, int], dict[int, Delivery]] = {}
-    for row in Delivery.objects.filter(subscription=source, message_id__in=ids).order_by("message_id"):
-        groups.setdefault((row.region, row.seek), {})[row.message_id] = row
-    if settlement is Settlement.DEAD_LETTER and topic is not None:
+    deliveries = Delivery.objects.filter(subscription=source, message_id__in=ids).order_by("message_id")
+    rows = {row.message_id: row for row in deliveries}
+    groups = grouped(rows.values(), attrgetter("region", "seek"))
+    if topic is not None:
         for region, _ in groups:
             require_transit(topic.message_storage_policy, region, call="DeadLetterMessages")
-    published_to = topic.pk if settlement is Settlement.DEAD_LETTER and topic is not None else None
+    topic_id = topic.pk if topic is not None else None
     return sum(
-        _settle(source, region, seek, {message_id: rows[message_id] for message_id in batch}, settlement)
-        for (region, seek), rows in groups.items()
-        for batch in batches(list(rows), topic_id=published_to)
+        _settle(source, region, seek, {message_id: rows[message_id] for message_id in batch}, settlement, topic_id)
+        for (region, seek), group in groups.items()
+        for batch in batches([row.message_id for row in group], topic_id=topic_id)
     )
 
 
-def _settle(source: Subscription, region: str, seek: int, rows: Mapping[int, Delivery], settlement: Settlement) -> int:
-    announce: list[Callable[[], None]]
-    topic = dead_letter_topic_usable(source)
+def _settle(
+    source: Subscription,
+    region: str,
+    seek: int,
+    rows: Mapping[int, Delivery],
+    settlement: Settlement,
+    topic_id: int | None,
+) -> int:
     lane = Lane(source.pk, region)
     leases = _leases_spent(lane, list(rows))
     attempts = {message_id: row.attempts + leases.get(message_id, 0) for message_id, row in rows.items()}
     with write_transaction():
         if settlement is Settlement.DEAD_LETTER:
-            forwarded = forward_dead_letters(
-                subscription_id=source.pk,
-                region=region,
+            moved = forward_dead_letters(
+                **lane._asdict(),
                 attempts=attempts,
-                topic_id=topic.pk if topic is not None else None,
+                topic_id=topic_id,
                 seek=seek,
                 results={message_id: row.last_result for message_id, row in rows.items()},
             )
-            ids, announce = sorted(forwarded.message_ids), forwarded.announce
+            ids = sorted(moved.message_ids)
         else:
-            ids = lanerows.still_waiting(subscription_id=source.pk, region=region, message_ids=list(rows), seek=seek)
-            statements.delete_deliveries(subscription_id=source.pk, region=region, message_ids=ids)
+            ids = lanerows.still_waiting(**lane._asdict(), message_ids=list(rows), seek=seek)
+            statements.delete_deliveries(**lane._asdict(), message_ids=ids)
             made = [attempts[message_id] for message_id in ids]
             skipped = Settled(Source.of(source, region), ids, made, event="drop", outcome="drop", reason="skipped")
-            announce = [partial(observe, [skipped])]
+            moved = Moved(set(ids), [partial(observe, [skipped])])
         if ids:
             after = {"messages": len(ids), "messageIds": [str(message_id) for message_id in ids]}
             audit.carried_out(method=METHODS[settlement], row=source, after=after)
-    Moved(len(ids), [partial(_remove, lane, ids, seek=seek), *announce]).announce_all()
+    moved.announce.insert(0, partial(_remove, lane, ids, seek=seek))
+    moved.announce_all()
     return len(ids)
 
 

@@ -37,7 +37,7 @@ def send_probe(subscription: Subscription, *, data: bytes = DATA, attribute: str
         plans.load([subscription.pk])
         plan = plans.get(subscription.pk, now=time.monotonic())
         result = loop.run_until_complete(_post(client, plan, data, {attribute: "true"}))
-        loop.run_until_complete(client.close(drain_s=0))
+        loop.run_until_complete(client.close())
         return result
     finally:
         loop.close()

@@ -5,48 +5,30 @@ Django expects the tables in this module.
 
 from __future__ import annotations
 
-from deliveries.models.archive import ArchivedMessage, ArchiveFile, ArchiveLeftover, ArchiveOwner
-from deliveries.models.deadletters import DeadLetter, DeadLetterJob
-from deliveries.models.jobs import PipelineRun, PublishJob, PublishPart, PublishReject
-from deliveries.models.journal import CountingLease, Segment, ShippedSegment
-from deliveries.models.messages import Delivery, LostOffer, Message, PendingPublish, RegionHold, SnapshotMessage
-from deliveries.models.metrics import (
-    CounterSample,
-    GaugeMinute,
-    GaugeRound,
-    Metric,
-    MetricDay,
-    MetricHour,
-    MetricMinute,
-    RegionGaugeMinute,
-)
-
-__all__ = [
-    "ArchiveFile",
-    "ArchiveLeftover",
-    "ArchiveOwner",
-    "ArchivedMessage",
-    "CounterSample",
-    "CountingLease",
-    "DeadLetter",
-    "DeadLetterJob",
-    "Delivery",
-    "GaugeMinute",
-    "GaugeRound",
-    "LostOffer",
-    "Message",
-    "Metric",
-    "MetricDay",
-    "MetricHour",
-    "MetricMinute",
-    "PendingPublish",
-    "PipelineRun",
-    "PublishJob",
-    "PublishPart",
-    "PublishReject",
-    "RegionGaugeMinute",
-    "RegionHold",
-    "Segment",
-    "ShippedSegment",
-    "SnapshotMessage",
-]
+from deliveries.models.archive import ArchivedMessage as ArchivedMessage
+from deliveries.models.archive import ArchiveFile as ArchiveFile
+from deliveries.models.archive import ArchiveLeftover as ArchiveLeftover
+from deliveries.models.archive import ArchiveOwner as ArchiveOwner
+from deliveries.models.deadletters import DeadLetter as DeadLetter
+from deliveries.models.deadletters import DeadLetterJob as DeadLetterJob
+from deliveries.models.jobs import PipelineRun as PipelineRun
+from deliveries.models.jobs import PublishJob as PublishJob
+from deliveries.models.jobs import PublishPart as PublishPart
+from deliveries.models.jobs import PublishReject as PublishReject
+from deliveries.models.journal import CountingLease as CountingLease
+from deliveries.models.journal import Segment as Segment
+from deliveries.models.journal import ShippedSegment as ShippedSegment
+from deliveries.models.messages import Delivery as Delivery
+from deliveries.models.messages import LostOffer as LostOffer
+from deliveries.models.messages import Message as Message
+from deliveries.models.messages import PendingPublish as PendingPublish
+from deliveries.models.messages import RegionHold as RegionHold
+from deliveries.models.messages import SnapshotMessage as SnapshotMessage
+from deliveries.models.metrics import CounterSample as CounterSample
+from deliveries.models.metrics import GaugeMinute as GaugeMinute
+from deliveries.models.metrics import GaugeRound as GaugeRound
+from deliveries.models.metrics import Metric as Metric
+from deliveries.models.metrics import MetricDay as MetricDay
+from deliveries.models.metrics import MetricHour as MetricHour
+from deliveries.models.metrics import MetricMinute as MetricMinute
+from deliveries.models.metrics import RegionGaugeMinute as RegionGaugeMinute

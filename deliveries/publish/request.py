@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import binascii
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Any
 
 from django.conf import settings
 
@@ -23,17 +23,6 @@ MAX_VALUE_BYTES = 1024
 RESERVED_PREFIX = "goog"
 #: Attributes that Google's own clients set, such as the trace context of OpenTelemetry.
 CLIENT_PREFIX = "googclient_"
-
-
-class PublishedMessage(Protocol):
-    """A google.pubsub.v1.PubsubMessage as its protobuf class has it."""
-
-    @property
-    def data(self) -> bytes: ...
-    @property
-    def attributes(self) -> Mapping[str, str]: ...
-    @property
-    def ordering_key(self) -> str: ...
 
 
 class Bytes(Kind):
@@ -102,8 +91,11 @@ def _plain_messages(items: Iterable[object]) -> list[NewMessage] | None:
     return messages
 
 
-def read_published_messages(messages: Sequence[PublishedMessage]) -> list[NewMessage]:
-    """Check messages that came in binary form, where only lengths are left to be checked; raises the same errors."""
+def read_published_messages(messages: Sequence[Any]) -> list[NewMessage]:
+    """Check messages that came in binary form: as PubsubMessages, whose lengths alone are left to be checked.
+
+    Raises the same errors.
+    """
     _check_count(len(messages))
     keys = PUBSUB_MESSAGE.fields["orderingKey"]
     return _checked(

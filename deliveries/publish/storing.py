@@ -8,8 +8,8 @@ import secrets
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import chain, islice
 
@@ -79,7 +79,7 @@ def store_messages(
         with _large_request_lock:
             return _fan_out(request) if connection.vendor == "sqlite" else commit_requests([request])[0]
     # PostgreSQL groups commits itself.
-    commit = _committers[-1] if _committers and connection.vendor == "sqlite" else None
+    commit = committers[-1] if committers and connection.vendor == "sqlite" else None
     published = commit(request) if commit is not None else None
     return published or commit_requests([request])[0]
 
@@ -222,19 +222,10 @@ def _message_rows(request: Request, ids: Sequence[int]) -> list[statements.Messa
 #: Large requests take seconds, so one is stored at a time.
 _large_request_lock = threading.Lock()
 
-#: Commits a request together with those of other threads, or returns None: then it has to be committed alone.
+#: Commits a request together with those of other threads, or returns None: then it has to be committed alone. The last
+#: one of the list does.
 Committer = Callable[[Request], Published | None]
-_committers: list[Committer] = []
-
-
-@contextmanager
-def committing(committer: Committer) -> Iterator[None]:
-    """Leave the commits of requests to `committer` for the block."""
-    _committers.append(committer)
-    try:
-        yield
-    finally:
-        _committers.remove(committer)
+committers: list[Committer] = []
 
 
 def owed_by(

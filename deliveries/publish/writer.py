@@ -27,7 +27,7 @@ from django.db import Error, close_old_connections, connections
 
 from deliveries.publish.offering import offer_all
 from deliveries.publish.service import charge_requests
-from deliveries.publish.storing import BYTES_AS_A_ROW, MAX_GROUP_WEIGHT, Request, commit_requests, committing, owed_by
+from deliveries.publish.storing import BYTES_AS_A_ROW, MAX_GROUP_WEIGHT, Request, commit_requests, committers, owed_by
 from deliveries.rules.payload import NewMessage
 from deliveries.rules.regions import storage_region
 from deliveries.telemetry.events import Published
@@ -229,10 +229,11 @@ def publish_writer(loop: asyncio.AbstractEventLoop) -> Iterator[PublishWriter]:
         return
     writer = _writers[loop] = PublishWriter(loop)
     writer.start()
+    committers.append(writer.commit)
     try:
-        with committing(writer.commit):
-            yield writer
+        yield writer
     finally:
+        committers.remove(writer.commit)
         del _writers[loop]
         writer.stop()
 

@@ -8,16 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from typing import Protocol
+from typing import Any
 
 MIN_SECONDS = 0.001
-
-
-class Timer(Protocol):
-    """A scheduled call."""
-
-    def cancel(self) -> None:
-        """Cancel the call."""
 
 
 class Alarm:
@@ -31,14 +24,15 @@ class Alarm:
         self,
         *,
         clock: Callable[[], float],
-        call_later: Callable[[float, Callable[[], None]], Timer],
+        call_later: Callable[[float, Callable[[], None]], Any],
         ring: Callable[[], object],
     ) -> None:
         self._clock = clock
         self._call_later = call_later
         self._ring = ring
         self._at = inf
-        self._timer: Timer | None = None
+        #: What `call_later` has returned, which can be cancelled.
+        self._timer: Any = None
 
     def set(self, seconds: float) -> None:
         """Ring after this time at the latest."""

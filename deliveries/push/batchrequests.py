@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 
-from deliveries.push.sending.workerlease import LOST_LEASE, WorkerLease
+from deliveries.backlog.workerverbs import LOST_LEASE, WorkerLease
 
 #: A batch that was requested so long ago and has not arrived is lost with its reply. Redis may still run the request
 #: later, so the worker looks for the batch until it is this much older.

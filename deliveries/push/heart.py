@@ -16,7 +16,6 @@ from deliveries.backlog.connection import beside_an_outage
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import Health
 from deliveries.backlog.regions import regions_to_adopt
-from deliveries.backlog.workerverbs import Lease
 from deliveries.store import regionholds
 from pushhub.common.background import BackgroundThread, oldest_job_seconds
 
@@ -75,7 +74,7 @@ class Heart:
         healths = self._backlog.beats(
             self._worker.name,
             oldest_job_seconds=oldest_job_seconds(),
-            leases=[Lease(lease.name, lease.is_new) for lease in leases],
+            leases=leases,
             regions=regions,
         )
         for cell, health in healths.items():
@@ -91,7 +90,7 @@ class Heart:
                 self._worker.adopt(regions_to_adopt(health.silent_regions))
             if health.put_back:
                 logger.warning("took over %d messages of a worker that died", health.put_back)
-            for cell, lost in self._worker.batches_lost().items():
+            for cell, lost in self._worker.requests.lost().items():
                 with beside_an_outage():
                     count = self._backlog.put_back(self._worker.name, lost, cell=cell)
                     if count:

@@ -5,7 +5,7 @@ What a push worker can't do is answered with an error that names what to use ins
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,8 @@ import orjson
 from celery.worker.control import Panel, inspect_command
 from django.conf import settings
 
+from deliveries.backlog.codes import STATE_CODES, Mode
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.retries import next_retries
 from deliveries.rules.taskmessage import TASK_NAME, DeliverTask, parse_body
 from pushhub.common import background
 
@@ -91,16 +91,47 @@ def _outstanding(push_worker: PushWorker, hostname: str, *, has_begun: bool) -> 
 
 
 def _scheduled(push_worker: PushWorker, hostname: str) -> list[Row]:
-    """Return the retries that are due first in the worker's regions. They wait in Redis for any worker."""
-    regions = {settings.REGION, *push_worker.adopted}
-    retries, total = next_retries(default_backlog(), regions=regions, limit=MAX_LISTED)
+    """Return the retries that are due first in the worker's regions."""
+    retries, total = _next_retries({settings.REGION, *push_worker.adopted})
     rows = []
-    for retry in retries:
-        message = orjson.loads(retry.message)
+    for due_ms, text in retries:
+        message = orjson.loads(text)
         request = _row(message["headers"]["id"], parse_body(message["body"]), push_worker, hostname)
-        eta = datetime.fromtimestamp(retry.due_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        eta = datetime.fromtimestamp(due_ms / 1000, UTC).isoformat(timespec="milliseconds")
         rows.append({"eta": eta, "priority": None, "request": request, "total": total})
     return rows
+
+
+def _next_retries(regions: Container[str]) -> tuple[list[tuple[float, bytes]], int]:
+    """Return the pushes of these regions that are retried first, and the number of all of them.
+
+    They wait in Redis for any worker. Each has the time in ms since 1970 when it is due, if no push backoff pauses its
+    lane then, and the Celery message of its next attempt. It takes five round trips besides those of the list of lanes.
+    """
+    backlog = default_backlog()
+    lanes = [lane for lane in backlog.lanes() if lane.region in regions]
+    pipe = backlog.client.pipeline(transaction=False)
+    for lane in lanes:
+        pipe.hget(lane.state_key, STATE_CODES["mode"])
+    modes = pipe.execute()
+    pushed = [lane for lane, mode in zip(lanes, modes, strict=True) if mode is not None and int(mode) != Mode.PULL]
+    keys = [lane.root for lane in pushed]
+    for key in keys:
+        pipe.zcard(f"{key}:z")
+        pipe.zrange(f"{key}:z", 0, 0, withscores=True)
+    replies = pipe.execute()
+    total = sum(replies[0::2])
+    firsts = sorted((first[0][1], key) for key, first in zip(keys, replies[1::2], strict=True) if first)[:MAX_LISTED]
+    for _, key in firsts:
+        pipe.zrange(f"{key}:z", 0, MAX_LISTED - 1, withscores=True)
+    due = sorted(
+        (due_ms, key, name) for (_, key), rows in zip(firsts, pipe.execute(), strict=True) for name, due_ms in rows
+    )[:MAX_LISTED]
+    for _, key, name in due:
+        pipe.hget(f"{key}:m", name)
+    messages = pipe.execute()
+    # A delivery without a message was pushed or settled since.
+    return [(at, message) for (at, _, _), message in zip(due, messages, strict=True) if message], total
 
 
 def _query(original: Command, state: Any, push_worker: PushWorker, *, ids: Sequence[str] | str, **kwargs: Any) -> Any:

@@ -26,9 +26,6 @@ from pushhub.common.jobs import repeat_in_outages
 
 logger = logging.getLogger(__name__)
 
-#: Nobody asks a task to stop waiting for the database or Redis. If its worker ends, the message is sent again.
-NEVER = threading.Event()
-
 
 class Sender(NamedTuple):
     """What all pushes of a process share."""
@@ -48,8 +45,8 @@ def _sender() -> Sender:
 def deliver_one(task: DeliverTask, *, task_id: str) -> Attempts:
     """Push a message, wait for the result, settle it, and return the event of the attempt.
 
-    It waits out any outage of the database and of Redis. If it can't settle for another reason, it raises that error,
-    and the audit sends the message again.
+    It waits out any outage of the database and of Redis: if its worker ends meanwhile, the message is sent again. If it
+    can't settle for another reason, it raises that error, and the audit sends the message again.
     """
     ended = threading.Event()
     lane = Lane(task.subscription_id, task.region)
@@ -61,7 +58,7 @@ def deliver_one(task: DeliverTask, *, task_id: str) -> Attempts:
         logger.exception("push of message %d failed", delivery.message_id)
         delivery.settle_as(Verdict.NACK, Reason.INTERNAL)
     record = f"{waker.here.name}/#{task.attempt}" if waker.here is not None else ""
-    flows = repeat_in_outages(lambda: settle_now([delivery], record=record), stopping=NEVER, what="to settle a push")
+    flows = repeat_in_outages(lambda: settle_now([delivery], record=record), what="to settle a push")
     [event] = attempts_of([delivery], flows, worker="single")
     observe([event])
     return event
@@ -72,7 +69,7 @@ def _take_step(delivery: PushDelivery, ended: threading.Event) -> bool:
     plan = delivery.plan
     step = next_step(delivery, plan)
     if step is Step.PLAN or plan is None:
-        repeat_in_outages(lambda: _prepare(delivery), stopping=NEVER, what="to prepare a push")
+        repeat_in_outages(lambda: _prepare(delivery), what="to prepare a push")
     elif step is Step.TRANSFORM:
         _transform(delivery, ended)
     else:

@@ -80,11 +80,18 @@ class Stages:
         self._prompt_lanes: set[Lane] = set()
         self.outstanding: dict[str, PushDelivery] = {}
         self.engine = Engine(
-            unprepared=self.plan, transform=self.transform, starting=self._note_start, renew=self._renew_plans
+            unprepared=lambda deliveries: self.preparer.prepare(deliveries),
+            transform=lambda deliveries: self.transformer.take_on(deliveries),
+            starting=self._note_start,
+            renew=lambda subscription_ids: self.preparer.renew(subscription_ids),
         )
-        self.admission = Admission(settings.WORKER_OUTSTANDING_MB * 1_000_000, resume=self.read)
+        self.admission = Admission(
+            settings.WORKER_OUTSTANDING_MB * 1_000_000, resume=lambda deliveries: self.preparer.read(deliveries)
+        )
         self.preparer = Preparer(self.engine, self.admission)
-        self.transformer = Transformer(functions_of=self._functions_of, resume=self.push, admit=self.admit_transformed)
+        self.transformer = Transformer(
+            functions_of=self._functions_of, resume=self.engine.accept, admit=self.admit_transformed
+        )
         self.settler = Settler(worker, on_settled=self._end, renew=renew, intake=intake)
         self.flower = Flower(app, hostname, name_of=self.engine.plans.name_of)
         self.endpoints = EndpointLog()
@@ -94,8 +101,6 @@ class Stages:
         self.settler.start()
         self.preparer.start()
         self.engine.start()
-
-    # 1. Fetch.
 
     def fetch(self, arrival: Arrival, task_id: str, body: str | bytes) -> None:
         """Make a push delivery of a message of the batch, or drop it if its task was revoked."""
@@ -134,45 +139,20 @@ class Stages:
             inline = [(delivery, size) for delivery, size in arrival.deliveries if not delivery.by_reference]
             references = [delivery for delivery, _ in arrival.deliveries if delivery.by_reference]
             arrival.deliveries = []
-            self.push([*self.admission.take(inline), *references])
+            self.engine.accept([*self.admission.take(inline), *references])
         elif arrival.batch is not None and not arrival.batch.left:
             # No message of the batch could be decoded, so that no settle will remove its record.
             self.preparer.run(
                 partial(default_backlog().finish, self._worker, arrival.batch.name, cell=arrival.batch.cell)
             )
 
-    # 2. Plan.
-
-    def plan(self, deliveries: Sequence[PushDelivery]) -> None:
-        self.preparer.prepare(deliveries)
-
-    def _renew_plans(self, subscription_ids: Iterable[int]) -> None:
-        self.preparer.renew(subscription_ids)
-
-    # 3. Admit.
-
-    def read(self, deliveries: Sequence[PushDelivery]) -> None:
-        """Read the payloads for which there is memory now."""
-        self.preparer.read(deliveries)
-
     def admit_transformed(self, delivery: PushDelivery) -> bool:
         """Return whether there is memory for the transformed message. Otherwise the delivery waits."""
         return self.admission.grow(delivery, COPIES * wire_size(delivery.transformed or {}))
 
-    # 4. Transform.
-
-    def transform(self, deliveries: Sequence[PushDelivery]) -> None:
-        self.transformer.take_on(deliveries)
-
     def _functions_of(self, delivery: PushDelivery) -> Sequence[Function]:
         plan = self.engine.plans.get(delivery.lane.subscription_id, now=time.monotonic()) or delivery.plan
         return plan.functions if plan is not None else ()
-
-    # 5. Push.
-
-    def push(self, deliveries: Sequence[PushDelivery]) -> None:
-        """Push these deliveries. Those that lack a plan or a transform go there first (sending/delivery.py)."""
-        self.engine.accept(deliveries)
 
     def _note_start(self, deliveries: Sequence[PushDelivery]) -> None:
         now = time.time()
@@ -182,8 +162,6 @@ class Stages:
         for delivery, weight in zip(deliveries, weights, strict=False):
             delivery.shown = weight
         self.flower.started(attempts_of(deliveries[: len(weights)], {}, worker=self._worker))
-
-    # 6. Settle.
 
     def settle(self, delivery: PushDelivery) -> None:
         """Settle a delivery that has its result, and give its memory to others."""
@@ -202,8 +180,6 @@ class Stages:
                 self._prompt_lanes.discard(lane)
         observe(attempts_of(deliveries, flows, worker=self._worker), self.endpoints, self.flower)
         self._on_room()
-
-    # The end of all.
 
     def terminate(self, task_ids: Iterable[str]) -> int:
         """Drop these deliveries, and end their pushes if they have begun. Return how many the worker had."""

@@ -129,7 +129,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
         self._quiet.clear()
         self._look_at = 0.0
         if self.fetcher is not None:
-            self.fetcher.consume(self._regions)
+            self.fetcher.consumed = tuple(self._regions)
 
     def _brpop_start(self, timeout: float | None = None) -> None:
         self._awaited = None

@@ -18,9 +18,10 @@ from celery import bootsteps
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from deliveries.backlog import reconcile, stocknotes
+from deliveries.backlog import reconcile
+from deliveries.backlog.codes import STATE_CODES, Place
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.records import Lane
+from deliveries.backlog.records import Lane, cell_key, cell_of
 from deliveries.push.pager import Pager
 from deliveries.rules.taskmessage import QUEUE_PREFIX, DeliverTask
 from pushhub.common.background import BackgroundThread
@@ -46,17 +47,31 @@ class Waker:
         self._thread = BackgroundThread("stock-waker", self._turn)
 
     def note(self, task: DeliverTask) -> None:
-        """Note that the worker has taken a delivery."""
-        stocknotes.note_attempt(default_backlog().client, self._attempt(task))
+        """Note that the worker has taken a delivery: the audit sends again what a dead one had (record.lua)."""
+        default_backlog().client.sadd(*self._noted(task))
 
     def end(self, task: DeliverTask) -> None:
         """Note that Celery is about to end a delivery's task."""
         with suppress(redis.RedisError):  # the delivery was settled
-            stocknotes.end_attempt(default_backlog().client, self._attempt(task))
+            default_backlog().client.srem(*self._noted(task))
 
     def may_begin(self, task: DeliverTask, *, generation: str) -> bool:
-        """Return whether the delivery is still the worker's."""
-        return stocknotes.may_begin(default_backlog().client, self._attempt(task), generation=generation)
+        """Return whether the worker still has the delivery, and the delivery its token.
+
+        It hasn't if the worker was taken for dead, or if kombu brought a copy of what was settled.
+        """
+        lane = Lane(task.subscription_id, task.region)
+        pipe = default_backlog().client.pipeline(transaction=False)
+        pipe.sismember(*self._noted(task))
+        pipe.hget(lane.places_key, str(task.message_id))
+        pipe.hget(lane.state_key, STATE_CODES["generation"])
+        is_noted, place, current = pipe.execute()
+        return bool(is_noted) and place == Place.OUTSTANDING.encode() and current == generation.encode()
+
+    def _noted(self, task: DeliverTask) -> tuple[str, str]:
+        """Return the key of the worker's set, and the member that stands for an attempt."""
+        key = cell_key(cell_of(task.subscription_id), f"stock:{self.name}")
+        return key, f"{task.message_id}.{task.subscription_id}.{task.region}#{task.attempt}"
 
     def start(self) -> None:
         with suppress(redis.RedisError):  # the thread tries again
@@ -86,17 +101,10 @@ class Waker:
             seconds = min(seconds, MAX_SLEEP_SECONDS)
         self._thread.stopping.wait(seconds)
 
-    def _attempt(self, task: DeliverTask) -> stocknotes.Attempt:
-        return stocknotes.Attempt(self.name, Lane(task.subscription_id, task.region), task.message_id, task.attempt)
-
     def _beat(self) -> None:
         self._beat_at = time.monotonic() + HEARTBEAT_SECONDS
         if default_backlog().beat(self.name, regions=self._regions).was_wiped:
-            self._pager.run(_rebuild)
-
-
-def _rebuild() -> None:
-    reconcile.rebuild()
+            self._pager.run(reconcile.rebuild)
 
 
 class WakerStep(bootsteps.StartStopStep):

@@ -21,14 +21,13 @@ from django.conf import settings
 from deliveries.backlog.connection import beside_an_outage
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import PageRequest, Take, Taken, all_cells, bell_key, work_key
-from deliveries.backlog.workerverbs import CHANGES_KEPT, Fetched
+from deliveries.backlog.workerverbs import CHANGES_KEPT, Fetched, WorkerLease
 from deliveries.push.batchrequests import BatchRequests
 from deliveries.push.heart import Heart
 from deliveries.push.pager import Pager
 from deliveries.push.regionkeeper import RegionKeeper
 from deliveries.push.rejected import reject
 from deliveries.push.sending.delivery import Batch
-from deliveries.push.sending.workerlease import WorkerLease
 from deliveries.push.stages import Arrival, Stages
 from deliveries.push.transport import Transport
 from deliveries.rules.outcome import Verdict
@@ -74,9 +73,9 @@ class PushWorker:
         self._requested_regions: set[str] = set()
         self._heart = Heart(self)
         self._regions = RegionKeeper(is_well=lambda: self.leases[0].holds(), adopt=self.adopt)
-        self._requests = BatchRequests()
+        self.requests = BatchRequests()
         #: The regions whose queues Celery consumes.
-        self._consumed: tuple[str, ...] = ()
+        self.consumed: tuple[str, ...] = ()
         #: The batch that Celery's thread hands over message by message.
         self._arrival = Arrival(None)
         #: The epoch of the settings of each cell's subscriptions.
@@ -105,7 +104,7 @@ class PushWorker:
         """Return the key of the worker's record, the batch's name, the room for messages, a lane's limit, the lease."""
         self._note(region, is_own=is_own)
         room, lease = self.room(), self.leases[0]
-        batch = self._requests.add(lease, cell=0) if room > 0 else self._requests.unused()
+        batch = self.requests.add(lease, cell=0) if room > 0 else self.requests.unused()
         return work_key(self.name), batch, room, settings.BACKLOG_LIMIT, lease.name
 
     def room(self) -> int:
@@ -118,7 +117,7 @@ class PushWorker:
         """Fetch from a cell. Return the batch's name and the reply; None if the cell's node of a Cluster is away."""
         self._note(region, is_own=is_own)
         lease = self.leases[cell]
-        batch = self._requests.add(lease, cell=cell)
+        batch = self.requests.add(lease, cell=cell)
         backlog = default_backlog()
         with beside_an_outage():
             return batch, backlog.fetch(region, cell, worker=self.name, batch=batch, count=room, lease=lease.name)
@@ -146,12 +145,8 @@ class PushWorker:
         self._arrival = self._arrived(batch, messages, cell=cell)
 
     def _arrived(self, batch: str, messages: Sequence[bytes], *, cell: int) -> Arrival:
-        lease = self._requests.arrived(batch, lease=self.leases[cell])
+        lease = self.requests.arrived(batch, lease=self.leases[cell])
         return Arrival(Batch(batch, lease, cell=cell) if messages else None)
-
-    def consume(self, regions: Sequence[str]) -> None:
-        """Note the regions whose queues are consumed from now on."""
-        self._consumed = tuple(regions)
 
     def take(self, message: dict[str, Any]) -> bool:
         """Take a decoded message of the deliver task; return false for any other, which Celery then handles."""
@@ -218,17 +213,13 @@ class PushWorker:
         return [
             self._take(region, cell, min(count, FETCH_SIZE))
             for (region, cell), count in counts.items()
-            if (region in self._consumed or region in self.adopted) and regionholds.holds_now(region)
+            if (region in self.consumed or region in self.adopted) and regionholds.holds_now(region)
         ]
 
     def _take(self, region: str, cell: int, most: int) -> Take:
         lease = self.leases[cell]
-        batch = self._requests.add(lease, cell=cell)
+        batch = self.requests.add(lease, cell=cell)
         return Take(work_key(self.name, cell=cell), region, batch, most, lease.name, cell)
-
-    def outstanding_count(self) -> int:
-        """Return how many messages the worker has whose results were not reported as settled."""
-        return len(self.stages.outstanding)
 
     def taken(self, taken: Taken) -> None:
         """Push the messages of a batch."""
@@ -249,16 +240,13 @@ class PushWorker:
 
     def lose_lease(self, *, cell: int = 0) -> None:
         """Get another lease of a cell, as other workers have the ordered messages that were fetched with this one."""
-        self.leases[cell].lose()
+        self.leases[cell].is_lost = True
         self.leases[cell] = self._new_lease()
 
     def regions_served(self) -> set[str]:
         """Return the worker's own regions whose messages it has requested since the last call."""
         regions, self._requested_regions = self._requested_regions, set()
         return regions
-
-    def batches_lost(self) -> dict[int, list[str]]:
-        return self._requests.lost()
 
     def adopt(self, regions: tuple[str, ...]) -> None:
         """Serve these regions, but for the worker's own, instead of those adopted before.

@@ -11,8 +11,8 @@ import redis
 from django.conf import settings
 from django.db.models import Max
 
-from deliveries.backlog import reconcile
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.lanes import settings_of
 from deliveries.backlog.records import Lane
 from deliveries.models import ArchivedMessage
 from deliveries.retention.retained import kept_from
@@ -113,7 +113,7 @@ def sweep_expired(*, shard: int | None = None) -> int:
         for row in lanerows.all_lanes_waiting(shard=shard)
         if holds(row.region)
     }
-    settings_by_id = reconcile.settings_of({lane.subscription_id for lane in oldest_ids})
+    settings_by_id = settings_of({lane.subscription_id for lane in oldest_ids})
     deleted = 0
     for lane, oldest_id in oldest_ids.items():
         push_settings = settings_by_id.get(lane.subscription_id)

@@ -164,19 +164,19 @@ class Stream:
     async def _acknowledge(self, ack_ids: list[str]) -> None:
         lost = await in_thread(_lost_by, acknowledge_messages, subscription=self.subscription, ack_ids=ack_ids)
         self._changed(ack_ids, 0)
-        if self.subscription.enable_exactly_once_delivery:
-            kept = [ack_id for ack_id in ack_ids if ack_id not in lost]
-            self._note(Response(acknowledge_confirmation={"ack_ids": kept, "invalid_ack_ids": sorted(lost)}))
+        self._confirm("acknowledge_confirmation", ack_ids, lost)
 
     async def _modify(self, ack_ids: list[str], seconds: int) -> None:
         lost = await in_thread(
             _lost_by, modify_ack_deadlines, subscription=self.subscription, ack_ids=ack_ids, seconds=seconds
         )
         self._changed([ack_id for ack_id in ack_ids if ack_id not in lost], seconds)
+        self._confirm("modify_ack_deadline_confirmation", ack_ids, lost)
+
+    def _confirm(self, confirmation: str, ack_ids: list[str], lost: set[str]) -> None:
         if self.subscription.enable_exactly_once_delivery:
             kept = [ack_id for ack_id in ack_ids if ack_id not in lost]
-            note = Response(modify_ack_deadline_confirmation={"ack_ids": kept, "invalid_ack_ids": sorted(lost)})
-            self._note(note)
+            self._note(Response(**{confirmation: {"ack_ids": kept, "invalid_ack_ids": sorted(lost)}}))
 
     def _note(self, answer: Any) -> None:
         self._notes.append(answer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 #: The push backoff begins above this level. Up to it nothing pauses: the nacks may be due to bad messages, which have
 #: their own retry countdown.
@@ -24,43 +24,43 @@ class Phase(IntEnum):
 
 
 class Flow(NamedTuple):
-    """The fields that rules.lua describes, as a new lane has them."""
+    """The fields that rules.lua describes, each with its short name in Redis, as a new lane has them."""
 
-    window: float = 3.0
-    ack_ratio: float = 1.0
-    latency_ms: float = 0.0
-    results_seen: float = 0.0
-    nack_share: float = 0.0
+    window: Annotated[float, "w"] = 3.0
+    ack_ratio: Annotated[float, "r"] = 1.0
+    latency_ms: Annotated[float, "l"] = 0.0
+    results_seen: Annotated[float, "n"] = 0.0
+    nack_share: Annotated[float, "s"] = 0.0
     #: As if the lane had seen this many acks, so that its first nack is not a share of 100 %.
-    nack_share_seen: float = 20.0
-    gap_ms: float = 0.0
-    phase: float = Phase.SLOW_START
-    round_began_ms: float = 0.0
-    round_size: float = 3.0
-    round_results: float = 0.0
-    round_nacks: float = 0.0
-    round_latency_ms: float = 0.0
-    round_peak: float = 0.0
-    base_size: float = 0.0
-    base_results: float = 0.0
-    base_nacks: float = 0.0
-    base_latency_ms: float = 0.0
-    step: float = 0.0
-    turn: float = 0.0
-    first_nacks: float = 0.0
-    retry_nacks: float = 0.5
-    poisoned: float = 0.0
-    retries_out: float = 0.0
-    retry_credit: float = 0.0
-    backoff_level: float = 0.0
-    backoff_since_ms: float = 0.0
-    resume_ms: float = 0.0
-    acked_ms: float = 0.0
-    bucket_tokens: float = 0.0
-    bucket_filled_ms: float = 0.0
-    cap: float = 0.0
-    rate: float = 0.0
-    burst: float = 0.0
+    nack_share_seen: Annotated[float, "sn"] = 20.0
+    gap_ms: Annotated[float, "gap"] = 0.0
+    phase: Annotated[float, "ph"] = Phase.SLOW_START
+    round_began_ms: Annotated[float, "t"] = 0.0
+    round_size: Annotated[float, "o"] = 3.0
+    round_results: Annotated[float, "c"] = 0.0
+    round_nacks: Annotated[float, "f"] = 0.0
+    round_latency_ms: Annotated[float, "q"] = 0.0
+    round_peak: Annotated[float, "peak"] = 0.0
+    base_size: Annotated[float, "bo"] = 0.0
+    base_results: Annotated[float, "bc"] = 0.0
+    base_nacks: Annotated[float, "bf"] = 0.0
+    base_latency_ms: Annotated[float, "bl"] = 0.0
+    step: Annotated[float, "step"] = 0.0
+    turn: Annotated[float, "turn"] = 0.0
+    first_nacks: Annotated[float, "fn"] = 0.0
+    retry_nacks: Annotated[float, "rn"] = 0.5
+    poisoned: Annotated[float, "poison"] = 0.0
+    retries_out: Annotated[float, "rout"] = 0.0
+    retry_credit: Annotated[float, "rc"] = 0.0
+    backoff_level: Annotated[float, "v"] = 0.0
+    backoff_since_ms: Annotated[float, "since"] = 0.0
+    resume_ms: Annotated[float, "resume"] = 0.0
+    acked_ms: Annotated[float, "acked"] = 0.0
+    bucket_tokens: Annotated[float, "b"] = 0.0
+    bucket_filled_ms: Annotated[float, "bt"] = 0.0
+    cap: Annotated[float, "cap"] = 0.0
+    rate: Annotated[float, "rate"] = 0.0
+    burst: Annotated[float, "burst"] = 0.0
 
     @property
     def tokens(self) -> int:

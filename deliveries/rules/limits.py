@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 RATE = "x-pushhub-rate"
 BURST = "x-pushhub-burst"
@@ -11,13 +11,12 @@ MAX_OUTSTANDING = "x-pushhub-max-outstanding"
 NAMES = frozenset({RATE, BURST, MAX_OUTSTANDING})
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Messages per second, messages at once after a rest, and outstanding messages; 0 is no limit."""
+class Limits(NamedTuple):
+    """Outstanding messages, messages per second, and messages at once after a rest; 0 is no limit."""
 
+    max_outstanding: float = 0.0
     rate: float = 0.0
     burst: float = 0.0
-    max_outstanding: float = 0.0
 
 
 NO_LIMITS = Limits()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from deliveries.rules.shards import is_in
-from deliveries.store.sql import among, fetch_ids, fetch_rows, in_chunks, is_postgresql, rows_table
+from deliveries.store.sql import among_each, fetch_ids, fetch_rows, is_postgresql, rows_table
 from deliveries.store.statements import _SINCE_SEEK
 
 
@@ -177,8 +177,7 @@ def still_waiting(
     if seek is not None and is_postgresql():
         since += " FOR UPDATE"
     waiting_ids: list[int] = []
-    for chunk in in_chunks(message_ids):
-        condition, ids = among("message_id", chunk)
+    for condition, ids in among_each("message_id", message_ids):
         waiting_ids += fetch_ids(
             "SELECT message_id FROM deliveries_delivery"
             f" WHERE subscription_id = %s AND region = %s AND {condition}{since}",

@@ -7,7 +7,7 @@ from typing import Any
 
 from deliveries.models import Message
 from deliveries.rules.payload import parse_attributes, wire_message
-from deliveries.store.sql import among, execute, fetch_ids, fetch_rows, in_chunks, is_postgresql, length_function
+from deliveries.store.sql import among_each, execute, fetch_ids, fetch_rows, is_postgresql, length_function
 from pushhub.common.advisory import lock_key
 
 
@@ -124,8 +124,7 @@ def insert_archived(*, write_id: int, message_ids: Sequence[int]) -> None:
 def insert_existing_archived(message_ids: Sequence[int]) -> int:
     """Mark messages as archived if the database has them; return how many were not marked yet."""
     count = 0
-    for chunk in in_chunks(message_ids):
-        condition, ids = among("id", chunk)
+    for condition, ids in among_each("id", message_ids):
         count += execute(
             "INSERT INTO deliveries_archivedmessage (message_id, write_id)"
             f" SELECT id, 0 FROM deliveries_message WHERE {condition} ON CONFLICT DO NOTHING",

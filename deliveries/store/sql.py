@@ -70,6 +70,11 @@ def in_chunks(message_ids: Sequence[int]) -> Iterable[Sequence[int]]:
         yield message_ids[start : start + IN_CHUNK]
 
 
+def among_each(column: str, ids: Sequence[int]) -> Iterable[Statement]:
+    """Yield the conditions of `among` for ids that are many."""
+    return (among(column, chunk) for chunk in in_chunks(ids))
+
+
 def among(column: str, ids: Sequence[int]) -> Statement:
     """Return the condition that a column has one of the ids, and its parameters."""
     if is_postgresql():
@@ -81,7 +86,7 @@ def rows_table(rows: Sequence[tuple[Any, ...]], names: Sequence[str], casts: Seq
     """Return a table expression of rows with these columns and `number`, which counts from 1."""
     if is_postgresql():
         arrays = ", ".join(f"%s::{cast}[]" for cast in casts)
-        columns = [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in names]
+        columns = columns_of(rows) or [[] for _ in names]
         named = f"(SELECT * FROM unnest({arrays}) WITH ORDINALITY AS u({', '.join(names)}, number))"
         return named, columns
     values = ", ".join(f"json_extract(value, '$[{index}]') AS {name}" for index, name in enumerate(names))

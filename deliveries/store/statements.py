@@ -15,11 +15,11 @@ from django.db import connection
 from deliveries.store.sql import (
     Statement,
     among,
+    among_each,
     execute,
     execute_if_any,
     fetch_ids,
     fetch_rows,
-    in_chunks,
     insert_by_arrays,
     is_postgresql,
     length_function,
@@ -133,8 +133,7 @@ def delete_deliveries(
     """
     since, values = ("", []) if seek is None else (_SINCE_SEEK, [seek])
     deleted: set[int] = set()
-    for chunk in in_chunks(message_ids):
-        condition, ids = among("message_id", chunk)
+    for condition, ids in among_each("message_id", message_ids):
         deleted |= set(
             fetch_ids(
                 f"DELETE FROM deliveries_delivery WHERE subscription_id = %s AND region = %s AND {condition}{since}"
@@ -150,8 +149,7 @@ def deliveries_sought(*, subscription_id: int, region: str, message_ids: Sequenc
 
     An ack that is being stored ends first, and its delivery is gone then.
     """
-    for chunk in in_chunks(message_ids):
-        condition, ids = among("message_id", chunk)
+    for condition, ids in among_each("message_id", message_ids):
         execute(
             "UPDATE deliveries_delivery SET seek = %s, attempts = 0, last_result = '', last_attempt_at = NULL"
             f" WHERE subscription_id = %s AND region = %s AND {condition}",
@@ -317,8 +315,7 @@ def first_of_keys(subscription_id: int, region: str, from_id: int, *, after: str
 def ordering_keys(message_ids: Sequence[int]) -> dict[int, str]:
     """Return the ordering key of each message that exists, "" for none."""
     keys: dict[int, str] = {}
-    for chunk in in_chunks(message_ids):
-        condition, ids = among("id", chunk)
+    for condition, ids in among_each("id", message_ids):
         keys.update(fetch_rows(f"SELECT id, ordering_key FROM deliveries_message WHERE {condition}", ids))
     return keys
 
@@ -326,8 +323,7 @@ def ordering_keys(message_ids: Sequence[int]) -> dict[int, str]:
 def payload_sizes(message_ids: Sequence[int]) -> dict[int, int]:
     """Return the bytes of data and attributes of each message that exists, without reading its data."""
     sizes: dict[int, int] = {}
-    for chunk in in_chunks(message_ids):
-        condition, ids = among("id", chunk)
+    for condition, ids in among_each("id", message_ids):
         query = f"SELECT id, {length_function()}(data) + length(attributes) FROM deliveries_message WHERE {condition}"
         sizes.update(fetch_rows(query, ids))
     return sizes

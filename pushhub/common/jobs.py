@@ -17,7 +17,7 @@ from pushhub.common.outages import outage_or_raise
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-Job = Callable[[], None]
+Job = Callable[[], object]
 
 
 class Stopped(Exception):

@@ -41,7 +41,7 @@ def held() -> list[str]:
         if count := Delivery.objects.count():
             texts.append(f"{count} deliveries in the database")
         for lane in backlog.lanes():
-            state = backlog.state(lane)
+            state = backlog.states([lane])[0]
             if state is not None and state.outstanding:
                 texts.append(f"{state.outstanding} tokens of lane {lane.key}")
             if places := backlog.client.hlen(lane.places_key):

@@ -20,7 +20,7 @@ from deliveries.backlog.late import forget_late
 from deliveries.backlog.records import Lane, LaneFlow, Taken, grouped, work_key
 from deliveries.push.results.gathering import Gathering
 from deliveries.push.results.returning import settlement_of
-from deliveries.push.results.storing import store_results, write_results
+from deliveries.push.results.storing import store_results
 from deliveries.push.sending.delivery import Batch, PushDelivery
 from deliveries.rules.outcome import Reason, Verdict
 from pushhub.common.background import IDLE_SECONDS, LAST_PAUSE_SECONDS, BackgroundThread
@@ -123,7 +123,7 @@ class Settler:
 
     def _is_complete(self) -> bool:
         """Return whether the results of all messages that the worker has are waiting."""
-        return self._intake is not None and len(self._results) >= self._intake.outstanding_count()
+        return self._intake is not None and len(self._results) >= len(self._intake.stages.outstanding)
 
     def _oldest_seconds(self) -> float:
         firsts = [*self._taken[:1], *self._results[:1], *self._refused[:1]]
@@ -286,7 +286,7 @@ def next_turn(waiting: Sequence[PushDelivery]) -> tuple[list[PushDelivery], list
 def settle_now(deliveries: Sequence[PushDelivery], *, record: str = "") -> dict[Lane, LaneFlow]:
     """Settle once, in the caller's thread. Raises the errors of the database and of Redis."""
     lanes = grouped(deliveries, attrgetter("lane"))
-    write_results(lanes)
+    store_results(lanes)
     dice = random.Random()  # noqa: S311 - jitter
     settlements = {lane: settlement_of(deliveries, dice, record=record) for lane, deliveries in lanes.items()}
     flows = Backlog().settle(settlements, dice=dice.random(), finished={})

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum, auto
 from typing import Any
 
 from deliveries.backlog.records import Lane
+from deliveries.backlog.workerverbs import WorkerLease
 from deliveries.push.sending.answers import kept_answers
 from deliveries.push.sending.httpclient import PushResult
 from deliveries.push.sending.plans import PushPlan
-from deliveries.push.sending.workerlease import WorkerLease
 from deliveries.rules.outcome import Verdict, verdict
 from deliveries.rules.payload import data_size
 from deliveries.rules.taskmessage import DeliverTask, generation_of, reference, seek_of
@@ -20,103 +21,67 @@ from pushhub.common.tracing import TraceContext
 from subscriptions.transforms.functions import Function
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Batch:
     """The messages of one fetch. Its record in Redis is removed when the last of them is settled."""
 
-    __slots__ = ("cell", "lease", "left", "name")
-
-    def __init__(self, name: str, lease: WorkerLease, *, cell: int) -> None:
-        self.name = name
-        #: The worker's lease when it asked for the batch.
-        self.lease = lease
-        self.cell = cell
-        self.left = 0
+    name: str
+    #: The worker's lease when it asked for the batch.
+    lease: WorkerLease
+    cell: int
+    left: int = 0
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class PushDelivery:
     """A delivery in this worker. `done` is the HTTP client's callback and runs on the engine's loop."""
 
-    __slots__ = (
-        "answer",
-        "batch",
-        "by_reference",
-        "data_bytes",
-        "ended",
-        "finish",
-        "finished",
-        "held_bytes",
-        "is_cut",
-        "is_prompt",
-        "lane",
-        "latency_ms",
-        "message_id",
-        "plan",
-        "reason",
-        "request",
-        "retry_after_s",
-        "retry_in_ms",
-        "shown",
-        "started",
-        "status",
-        "task",
-        "task_id",
-        "trace",
-        "transformed",
-        "transformed_by",
-        "verdict",
-    )
+    task: DeliverTask
+    task_id: str
+    _: KW_ONLY
+    batch: Batch | None
+    lane: Lane
+    finish: Callable[[PushDelivery], None]
+    #: Whether the worker serves it before those that are not: its endpoint acks within a second.
+    is_prompt: bool = True
+    message_id: int = field(init=False)
+    #: Whether the payload was read from the database and does not go back to Redis.
+    by_reference: bool = field(init=False)
+    #: Bytes of the data, once the payload has been dropped.
+    data_bytes: int = 0
+    #: Bytes that count towards the worker's limit (admission.py).
+    held_bytes: int = 0
+    plan: PushPlan | None = None
+    #: The result of the subscription's message transforms, until it is sent.
+    transformed: Mapping[str, Any] | None = None
+    #: The functions that gave it.
+    transformed_by: Sequence[Function] = ()
+    #: What the client returned for the request, while the answer is awaited.
+    request: Any = None
+    #: Whether somebody has ended the push, which may not have begun yet.
+    is_cut: bool = False
+    verdict: Verdict = Verdict.RELEASE
+    finished: bool = False
+    status: int = 0
+    reason: str = ""
+    latency_ms: float = 0.0
+    #: The Retry-After of the response.
+    retry_after_s: float = 0.0
+    #: The beginning of a failing answer, if the subscription keeps those.
+    answer: str = ""
+    #: After a nack, the time until the next attempt.
+    retry_in_ms: int = 0
+    #: When the attempt ended, in seconds since 1970.
+    ended: float = 0.0
+    #: The publisher's trace, if it is sampled and traces are on.
+    trace: TraceContext | None = None
+    #: When the push began, in seconds since 1970, and for how many pushes Flower shows it from then on.
+    started: float = 0.0
+    shown: int = 0
 
-    def __init__(
-        self,
-        task: DeliverTask,
-        task_id: str,
-        *,
-        batch: Batch | None,
-        lane: Lane,
-        finish: Callable[[PushDelivery], None],
-        is_prompt: bool = True,
-    ) -> None:
-        self.task = task
-        self.task_id = task_id
-        self.message_id = task.message_id
-        #: Whether the payload was read from the database and does not go back to Redis.
-        self.by_reference = task.is_reference
-        #: Bytes of the data, once the payload has been dropped.
-        self.data_bytes = 0
-        #: Bytes that count towards the worker's limit (admission.py).
-        self.held_bytes = 0
-        self.batch = batch
-        self.lane = lane
-        self.finish = finish
-        #: Whether the worker serves it before those that are not: its endpoint acks within a second.
-        self.is_prompt = is_prompt
-        self.plan: PushPlan | None = None
-        #: The result of the subscription's message transforms, until it is sent.
-        self.transformed: Mapping[str, Any] | None = None
-        #: The functions that gave it.
-        self.transformed_by: Sequence[Function] = ()
-        #: What the client returned for the request, while the answer is awaited.
-        self.request: Any = None
-        #: Whether somebody has ended the push, which may not have begun yet.
-        self.is_cut = False
-        self.verdict = Verdict.RELEASE
-        self.finished = False
-        self.status = 0
-        self.reason = ""
-        self.latency_ms = 0.0
-        #: The Retry-After of the response.
-        self.retry_after_s = 0.0
-        #: The beginning of a failing answer, if the subscription keeps those.
-        self.answer = ""
-        #: After a nack, the time until the next attempt.
-        self.retry_in_ms = 0
-        #: When the attempt ended, in seconds since 1970.
-        self.ended = 0.0
-        #: The publisher's trace, if it is sampled and traces are on.
-        self.trace: TraceContext | None = None
-        #: When the push began, in seconds since 1970, and for how many pushes Flower shows it from then on.
-        self.started = 0.0
-        self.shown = 0
+    def __post_init__(self) -> None:
+        self.message_id = self.task.message_id
+        self.by_reference = self.task.is_reference
 
     def drop_payload(self) -> None:
         """Keep only the id, as the payload is in the database."""
@@ -152,7 +117,7 @@ class PushDelivery:
     def may_begin(self) -> bool:
         """Return whether the worker may begin to push a message.
 
-        It is asked about ordered subscriptions (workerlease.py), and about all where regions are held by turns.
+        It is asked about ordered subscriptions (WorkerLease), and about all where regions are held by turns.
         """
         return holds_now(self.lane.region) and (self.batch is None or self.batch.lease.holds())
 

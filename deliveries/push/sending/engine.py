@@ -93,7 +93,7 @@ class Engine:
 
     def stop(self) -> None:
         """Close all connections and end the thread; deliveries that are still outstanding are released."""
-        future = asyncio.run_coroutine_threadsafe(self.client.close(drain_s=0), self._loop)
+        future = asyncio.run_coroutine_threadsafe(self.client.close(), self._loop)
         try:
             future.result(timeout=5)
         except TimeoutError:

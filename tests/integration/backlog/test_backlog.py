@@ -28,13 +28,12 @@ from deliveries.backlog.records import (
     work_key,
 )
 from deliveries.backlog.scripts import call_all
-from deliveries.backlog.stocknotes import Attempt, note_attempt
 from deliveries.rules.flow import Flow
 from deliveries.rules.ids import EPOCH_MS, first_id_at
 from deliveries.rules.limits import Limits
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import TaskTemplate, escape_message, queue_name
-from tests.lanes import lane_change, lane_state, low_queue, mark_alive, page_requests
+from tests.lanes import are_known, configure, lane_change, lane_state, low_queue, mark_alive, page_requests
 from tests.ports import wait_for
 
 LANE = Lane(7, "here")
@@ -117,8 +116,8 @@ def held(backlog: Backlog) -> int:
 
 def requested_page(backlog: Backlog, *, ordered: bool) -> PageRequest:
     """Return the request for the first page of a lane that is spilled from FIRST on."""
-    backlog.configure(LANE, mode=Mode.PUSH, action="new", ordered=ordered)
-    backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=FIRST, ordered=ordered)
+    configure(backlog, LANE, mode=Mode.PUSH, action="new", ordered=ordered)
+    configure(backlog, LANE, mode=Mode.PUSH, action="spill", from_id=FIRST, ordered=ordered)
     lane_change(backlog, LANE, cursor=FIRST)
     [request] = page_requests(backlog, region=LANE.region)
     return request
@@ -132,14 +131,14 @@ def offer_page(backlog: Backlog, request: PageRequest, *message_ids: int, is_las
 
 
 def test_an_offer_sends_as_many_messages_as_the_first_window(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(5))
     assert fetched_ids(backlog) == ids(3)
     assert held(backlog) == 3
 
 
 def test_an_ack_gives_its_token_back_and_widens_the_window(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(9))
     fetch(backlog)
     settle(backlog, Verdict.ACK, *ids(3))
@@ -147,7 +146,7 @@ def test_an_ack_gives_its_token_back_and_widens_the_window(backlog: Backlog) -> 
 
 
 def test_settling_twice_is_harmless(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(4))
     fetch(backlog)
     settle(backlog, Verdict.ACK, *ids(1))
@@ -159,7 +158,7 @@ def test_settling_twice_is_harmless(backlog: Backlog) -> None:
 @pytest.mark.parametrize("first", [Verdict.ACK, Verdict.NACK])
 def test_two_attempts_at_a_message_that_end_together_give_one_token_back(backlog: Backlog, first: Verdict) -> None:
     # Given three messages that are out
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(3))
     fetch(backlog)
     # When one of them has two results, as its worker had been given up and got it again
@@ -178,7 +177,7 @@ def test_a_result_that_is_told_again_does_not_end_the_next_attempt(
     backlog: Backlog, verdict: Verdict, count: int
 ) -> None:
     # Given a batch of which one message is sent back, and the reply is lost
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(count))
     fetch(backlog, batch="1")
     settlement = Settlement()
@@ -195,10 +194,10 @@ def test_a_result_that_is_told_again_does_not_end_the_next_attempt(
 
 
 def test_a_nack_that_a_stock_worker_tells_again_does_not_end_the_next_attempt(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, FIRST)
     fetch(backlog)
-    note_attempt(backlog.client, Attempt("stock", LANE, FIRST, 1))
+    backlog.client.sadd("ph:stock:stock", f"{FIRST}.{LANE.subscription_id}.{LANE.region}#1")
     settlement = Settlement()
     settlement.add(str(FIRST), Verdict.NACK, 1.0, batch="stock/#1")
     settlement.returned += [0, task(FIRST, attempt=2)]
@@ -209,7 +208,7 @@ def test_a_nack_that_a_stock_worker_tells_again_does_not_end_the_next_attempt(ba
 
 
 def test_a_nack_waits_its_countdown_and_comes_back_before_the_backlog(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(4))
     fetch(backlog)
     settle(backlog, Verdict.NACK, FIRST, delay_ms=0)
@@ -218,7 +217,7 @@ def test_a_nack_waits_its_countdown_and_comes_back_before_the_backlog(backlog: B
 
 
 def test_a_nack_with_a_countdown_is_woken_when_it_is_due(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, FIRST)
     fetch(backlog)
     settle(backlog, Verdict.NACK, FIRST, delay_ms=60_000)
@@ -228,7 +227,7 @@ def test_a_nack_with_a_countdown_is_woken_when_it_is_due(backlog: Backlog) -> No
 
 
 def test_a_release_goes_back_to_the_front_and_costs_nothing(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(5))
     fetch(backlog)
     flow = lane_state(backlog, LANE).flow
@@ -239,7 +238,7 @@ def test_a_release_goes_back_to_the_front_and_costs_nothing(backlog: Backlog) ->
 
 
 def test_an_offer_beyond_the_limit_spills_and_a_page_brings_the_rest_in_order(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(14))
     offer(backlog, *ids(2, start=14))
     state = lane_state(backlog, LANE)
@@ -258,7 +257,7 @@ def test_an_offer_beyond_the_limit_spills_and_a_page_brings_the_rest_in_order(ba
 
 
 def test_an_offer_behind_waiting_messages_changes_nothing_but_the_backlog_and_its_size(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(5))
     before = backlog.client.hgetall(LANE.state_key)
     offer(backlog, *ids(8, start=5))
@@ -277,7 +276,7 @@ def test_an_offer_behind_waiting_messages_changes_nothing_but_the_backlog_and_it
 def test_what_a_lane_does_not_take_behind_waiting_messages_stays_in_the_database(
     backlog: Backlog, mode: Mode, ordered: int, offered: int, taken: int
 ) -> None:
-    backlog.configure(LANE, mode=Mode.PULL, action="new")
+    configure(backlog, LANE, mode=Mode.PULL, action="new")
     offer(backlog, *ids(5))
     lane_change(backlog, LANE, mode=int(mode), ordered=ordered)
     offer(backlog, *ids(offered, start=5))
@@ -286,15 +285,15 @@ def test_what_a_lane_does_not_take_behind_waiting_messages_stays_in_the_database
 
 
 def test_each_offer_wakes_pullers(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PULL, action="new")
+    configure(backlog, LANE, mode=Mode.PULL, action="new")
     for number in range(2):
         offer(backlog, FIRST + number)
         assert backlog.client.rpop(pull_bell(LANE.subscription_id)) == b"1"
 
 
 def test_a_page_is_requested_from_one_worker_only(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
-    backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=FIRST)
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="spill", from_id=FIRST)
     generation = lane_state(backlog, LANE).generation
     assert page_requests(backlog, region=LANE.region) == [
         PageRequest(LANE, FIRST, number=1, read_to=0, generation=generation, rows=5, is_lean=False)
@@ -303,9 +302,9 @@ def test_a_page_is_requested_from_one_worker_only(backlog: Backlog) -> None:
 
 
 def test_a_page_skips_deliveries_that_redis_has(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(2))
-    backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=0)
+    configure(backlog, LANE, mode=Mode.PUSH, action="spill", from_id=0)
     reply = fetch(backlog)
     [request] = PageRequest.parse_all(reply[3])
     offer_page(backlog, request, *ids(3), is_last=True)
@@ -373,14 +372,14 @@ def test_a_lane_unknown_to_redis_reads_the_database_before_it_takes_an_offer(bac
 
 def test_ids_beyond_a_double_are_compared_exactly(backlog: Backlog) -> None:
     large = 2**62 + 1
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
-    backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=large + 1)
-    backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=large)
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="spill", from_id=large + 1)
+    configure(backlog, LANE, mode=Mode.PUSH, action="spill", from_id=large)
     assert lane_state(backlog, LANE).cursor == large
 
 
 def test_a_dead_workers_unsettled_messages_go_back_to_the_queue(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     backlog.beat("dead")
     offer(backlog, *ids(3))
     fetch(backlog, worker="dead")
@@ -393,7 +392,7 @@ def test_a_dead_workers_unsettled_messages_go_back_to_the_queue(backlog: Backlog
 
 
 def test_a_living_worker_puts_back_a_batch_that_never_arrived(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(3))
     fetch(backlog, batch="lost")
     settle(backlog, Verdict.ACK, FIRST)
@@ -406,7 +405,7 @@ def test_a_living_worker_puts_back_a_batch_that_never_arrived(backlog: Backlog) 
 
 def test_a_fetch_that_is_repeated_after_a_lost_reply_gets_the_same_messages(backlog: Backlog) -> None:
     """Redis' client repeats a call whose connection broke. What the first one took would be with nobody."""
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(3))
     assert [fetched_ids(backlog, batch="lost", count=2) for _ in range(2)] == [ids(2), ids(2)]
     assert fetched_ids(backlog, batch="next") == ids(1, start=2)
@@ -414,7 +413,7 @@ def test_a_fetch_that_is_repeated_after_a_lost_reply_gets_the_same_messages(back
 
 
 def test_a_finished_batch_is_no_longer_recorded(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, FIRST)
     fetch(backlog, batch="b")
     assert backlog.client.hkeys(work_key("w")) == [b"b"]
@@ -423,10 +422,10 @@ def test_a_finished_batch_is_no_longer_recorded(backlog: Backlog) -> None:
 
 
 @pytest.mark.parametrize(
-    "leave", [lambda b: b.configure(LANE, mode=Mode.IDLE, action="known"), lambda b: b.forget(LANE)]
+    "leave", [lambda b: configure(b, LANE, mode=Mode.IDLE, action="known"), lambda b: b.forget(LANE)]
 )
 def test_a_lane_that_leaves_push_sends_nothing_more(backlog: Backlog, leave: Callable[[Backlog], None]) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(8))
     fetch(backlog)
     leave(backlog)
@@ -435,12 +434,12 @@ def test_a_lane_that_leaves_push_sends_nothing_more(backlog: Backlog, leave: Cal
 
 
 def test_a_lane_that_comes_back_to_push_reads_the_database_from_the_start(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(8))
     fetch(backlog)
-    backlog.configure(LANE, mode=Mode.IDLE, action="known")
+    configure(backlog, LANE, mode=Mode.IDLE, action="known")
     settle(backlog, Verdict.NACK, *ids(3))
-    backlog.configure(LANE, mode=Mode.PUSH, action="known")
+    configure(backlog, LANE, mode=Mode.PUSH, action="known")
     assert fetch(backlog)[3][:2] == [b"7:here", b"0"]
 
 
@@ -481,7 +480,7 @@ def test_no_worker_learns_of_an_epoch_before_the_change(backlog: Backlog) -> Non
 
 
 def test_a_ring_wakes_a_sleeper_and_a_drained_queue_does_not(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(2))
     assert backlog.client.lpop("ph:bell:here") == b"1"
     fetch(backlog)
@@ -489,21 +488,21 @@ def test_a_ring_wakes_a_sleeper_and_a_drained_queue_does_not(backlog: Backlog) -
 
 
 def test_the_retry_set_does_not_grow_beyond_the_limit_and_a_window(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     for start in range(0, 40, 4):
         offer(backlog, *ids(4, start=start))
     for batch in range(60):
         settle(backlog, Verdict.NACK, *fetched_ids(backlog, batch=str(batch)), delay_ms=3_600_000)
         lane_change(backlog, LANE, resume_ms=0)
-        backlog.configure(LANE, mode=Mode.PUSH, action="known")
+        configure(backlog, LANE, mode=Mode.PUSH, action="known")
     assert backlog.client.zcard("ph:7:here:z") <= backlog.limit + 3
 
 
 def test_a_subscriptions_own_limits_hold(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new", limits=Limits(max_outstanding=2))
+    configure(backlog, LANE, mode=Mode.PUSH, action="new", limits=Limits(max_outstanding=2))
     offer(backlog, *ids(5))
     assert fetched_ids(backlog) == ids(2)
-    backlog.configure(LANE, mode=Mode.PUSH, action="known", limits=Limits(rate=0.001, burst=1))
+    configure(backlog, LANE, mode=Mode.PUSH, action="known", limits=Limits(rate=0.001, burst=1))
     settle(backlog, Verdict.ACK, *ids(2))
     assert len(fetched_ids(backlog)) == 1, "the bucket holds one, and the next drops in a thousand seconds"
     assert 900_000 < fetch(backlog)[1] <= 1_000_000
@@ -511,7 +510,9 @@ def test_a_subscriptions_own_limits_hold(backlog: Backlog) -> None:
 
 def backing_off(backlog: Backlog, *, push_config: int) -> None:
     """Create a lane that is pausing because of its nacks, with three messages that wait for a retry in an hour."""
-    backlog.configure(LANE, mode=Mode.PUSH, action="new", push_config=push_config, limits=Limits(rate=1000, burst=1000))
+    configure(
+        backlog, LANE, mode=Mode.PUSH, action="new", push_config=push_config, limits=Limits(rate=1000, burst=1000)
+    )
     offer(backlog, *ids(3))
     settle(backlog, Verdict.NACK, *fetched_ids(backlog), delay_ms=3_600_000)
     in_a_minute_ms = time.time() * 1000 + 60_000
@@ -524,7 +525,7 @@ def test_new_push_requests_end_the_backoff_and_the_retries_wait(backlog: Backlog
     backing_off(backlog, push_config=1)
     before = lane_state(backlog, LANE).flow
 
-    backlog.configure(LANE, mode=Mode.PUSH, action="known", push_config=2, limits=Limits(rate=1000, burst=1000))
+    configure(backlog, LANE, mode=Mode.PUSH, action="known", push_config=2, limits=Limits(rate=1000, burst=1000))
 
     assert fetched_ids(backlog) == ids(3)
     flow = lane_state(backlog, LANE).flow
@@ -543,7 +544,7 @@ def test_a_lane_that_begins_anew_sends_nothing_twice(backlog: Backlog) -> None:
     offer(backlog, FIRST + 3)
     assert fetched_ids(backlog) == [FIRST + 3]
 
-    backlog.configure(LANE, mode=Mode.PUSH, action="anew", push_config=1)
+    configure(backlog, LANE, mode=Mode.PUSH, action="anew", push_config=1)
     assert fetched_ids(backlog) == ids(2), "two more have room in a window of three"
     assert held(backlog) == 3
 
@@ -556,19 +557,19 @@ def test_a_lane_in_backoff_reads_a_page_only_if_redis_has_no_message_that_may_go
     # Given a lane that pauses for a minute, with a retry that is due before, and more in the database
     backing_off(backlog, push_config=1)
     retry_within(backlog, 50_000, FIRST)
-    backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=FIRST + 3, push_config=1)
+    configure(backlog, LANE, mode=Mode.PUSH, action="spill", from_id=FIRST + 3, push_config=1)
     assert page_requests(backlog, region=LANE.region) == []
     # When all retries are due later than the pause ends, the lane asks for a page
     retry_within(backlog, 600_000, FIRST)
-    backlog.configure(LANE, mode=Mode.PUSH, action="known", push_config=1)
+    configure(backlog, LANE, mode=Mode.PUSH, action="known", push_config=1)
     [request] = page_requests(backlog, region=LANE.region)
     assert request.from_id == FIRST + 3
     # And none while a message waits, or is out
     offer_page(backlog, request, FIRST + 3)
-    backlog.configure(LANE, mode=Mode.PUSH, action="known", push_config=1)
+    configure(backlog, LANE, mode=Mode.PUSH, action="known", push_config=1)
     assert page_requests(backlog, region=LANE.region) == []
     lane_change(backlog, LANE, resume_ms=0)
-    backlog.configure(LANE, mode=Mode.PUSH, action="known", push_config=1)
+    configure(backlog, LANE, mode=Mode.PUSH, action="known", push_config=1)
     assert page_requests(backlog, region=LANE.region) == []
     assert fetched_ids(backlog) == [FIRST + 3]
 
@@ -576,10 +577,10 @@ def test_a_lane_in_backoff_reads_a_page_only_if_redis_has_no_message_that_may_go
 def test_a_lane_asks_for_a_page_at_once_when_its_backoff_ends(backlog: Backlog) -> None:
     backing_off(backlog, push_config=1)
     retry_within(backlog, -1000, FIRST)
-    backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=FIRST + 3, push_config=1)
+    configure(backlog, LANE, mode=Mode.PUSH, action="spill", from_id=FIRST + 3, push_config=1)
     lane_change(backlog, LANE, resume_ms=0)
     offer(backlog, FIRST + 3)
-    backlog.configure(LANE, mode=Mode.PUSH, action="known", push_config=1)
+    configure(backlog, LANE, mode=Mode.PUSH, action="known", push_config=1)
     assert fetched_ids(backlog) == [FIRST]
     assert page_requests(backlog, region=LANE.region) == []
     settle(backlog, Verdict.ACK, FIRST)
@@ -588,7 +589,7 @@ def test_a_lane_asks_for_a_page_at_once_when_its_backoff_ends(backlog: Backlog) 
 
 def test_more_lanes_that_want_pages_than_a_fetch_claims_are_claimed_without_a_pause(backlog: Backlog) -> None:
     for number in range(20):
-        backlog.configure(Lane(number, "here"), mode=Mode.PUSH, action="known")
+        configure(backlog, Lane(number, "here"), mode=Mode.PUSH, action="known")
     claimed, waits = 0, []
     while claimed < 20:
         _, wait_ms, _, pages = fetch(backlog)
@@ -602,7 +603,7 @@ def test_more_lanes_that_want_pages_than_a_fetch_claims_are_claimed_without_a_pa
 def test_other_settings_leave_the_backoff_as_it_is(backlog: Backlog, before: int, after: int) -> None:
     backing_off(backlog, push_config=before)
 
-    backlog.configure(LANE, mode=Mode.PUSH, action="known", push_config=after)
+    configure(backlog, LANE, mode=Mode.PUSH, action="known", push_config=after)
 
     assert fetched_ids(backlog) == []
     state = lane_state(backlog, LANE)
@@ -612,15 +613,15 @@ def test_other_settings_leave_the_backoff_as_it_is(backlog: Backlog, before: int
 def test_a_lane_that_is_resumed_sends_at_once(backlog: Backlog) -> None:
     backing_off(backlog, push_config=1)
 
-    backlog.configure(LANE, mode=Mode.IDLE, action="known", push_config=1)
-    backlog.configure(LANE, mode=Mode.PUSH, action="known", push_config=1)
+    configure(backlog, LANE, mode=Mode.IDLE, action="known", push_config=1)
+    configure(backlog, LANE, mode=Mode.PUSH, action="known", push_config=1)
     offer_page(backlog, page_requests(backlog, region=LANE.region)[0], *ids(3), is_last=True)
 
     assert fetched_ids(backlog) == ids(3)
 
 
 def test_a_field_that_an_older_version_did_not_write_has_its_first_value(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     backlog.client.hdel("ph:7:here:s", "k", "cap")
     offer(backlog, *ids(2))
     assert fetched_ids(backlog) == ids(2)
@@ -628,7 +629,7 @@ def test_a_field_that_an_older_version_did_not_write_has_its_first_value(backlog
 
 def opened(backlog: Backlog, count: int) -> None:
     """Create a lane whose window has room for `count` messages, with as many waiting."""
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     lane_change(backlog, LANE, window=count, round_peak=count)
     offer(backlog, *ids(count))
 
@@ -643,7 +644,7 @@ def test_a_queue_kept_full_by_one_lane_still_takes_a_few_messages_of_another(red
     backlog = Backlog(client_of(redis_url), limit=5000)
     backlog.client.lpush(low_queue("here"), *["somebody else's"] * 400)
     neighbour = Lane(8, "here")
-    backlog.configure(neighbour, mode=Mode.PUSH, action="new")
+    configure(backlog, neighbour, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(3), lane=neighbour)
     assert backlog.client.llen(low_queue("here")) == 403
 
@@ -683,7 +684,7 @@ def test_a_lane_that_was_cut_is_pumped_again_soon_although_its_page_is_on_the_wa
     """Claiming a page used to postpone the lane's next pump by five seconds."""
     backlog = Backlog(client_of(redis_url), limit=1000)
     opened(backlog, 400)
-    backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=FIRST + 1000)
+    configure(backlog, LANE, mode=Mode.PUSH, action="spill", from_id=FIRST + 1000)
     assert fetch(backlog)[3], "the page was not claimed"
     wake = backlog.client.zscore("ph:wake", LANE.key)
     seconds, microseconds = backlog.client.time()
@@ -695,8 +696,8 @@ def test_a_lane_that_was_cut_is_pumped_again_soon_although_its_page_is_on_the_wa
 def test_one_call_offers_to_many_lanes_with_the_task_messages_of_each(backlog: Backlog) -> None:
     # Given a lane that pushes, one that reads the database first as Redis doesn't know it, and one that is pulled
     pulled, unknown = Lane(81, "here"), Lane(8, "here")
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
-    backlog.configure(pulled, mode=Mode.PULL, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, pulled, mode=Mode.PULL, action="new")
     lanes = [
         OfferedLane(LANE, Mode.PUSH),
         OfferedLane(unknown, Mode.PUSH, Limits(max_outstanding=2, rate=0.5, burst=7)),
@@ -715,12 +716,12 @@ def test_one_call_offers_to_many_lanes_with_the_task_messages_of_each(backlog: B
     state = lane_state(backlog, unknown)
     assert (state.flow.cap, state.flow.rate, state.flow.burst) == (2, 0.5, 7)
     assert (state.mode, state.spilled, state.cursor) == (Mode.PUSH, True, 0)
-    assert backlog.known(unknown, ids(1)) == [False]
+    assert are_known(backlog, unknown, ids(1)) == [False]
 
 
 def test_an_error_in_one_lane_keeps_no_other_from_its_messages(backlog: Backlog) -> None:
     other = Lane(8, "here")
-    backlog.configure(other, mode=Mode.PUSH, action="new")
+    configure(backlog, other, mode=Mode.PUSH, action="new")
     backlog.client.set(f"{LANE.root}:s", "not a hash")
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         backlog.offer(
@@ -732,7 +733,7 @@ def test_an_error_in_one_lane_keeps_no_other_from_its_messages(backlog: Backlog)
                 )
             ]
         )
-    assert backlog.known(other, ids(1)) == [True]
+    assert are_known(backlog, other, ids(1)) == [True]
 
 
 def test_a_call_offers_a_bounded_number_of_deliveries(backlog: Backlog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -747,7 +748,7 @@ def test_a_call_offers_a_bounded_number_of_deliveries(backlog: Backlog, monkeypa
     backlog = Backlog(backlog.client, limit=1000)
     lanes = [Lane(100 + number, "here") for number in range(40)]
     for lane in lanes:
-        backlog.configure(lane, mode=Mode.PULL, action="new")
+        configure(backlog, lane, mode=Mode.PULL, action="new")
         lane_change(backlog, lane, pumped_ms=time.time() * 1000)
     monkeypatch.setattr("deliveries.backlog.backlog.call_all", counting)
     offered = [OfferedLane(lane, Mode.PULL) for lane in lanes]
@@ -772,15 +773,15 @@ def test_a_large_message_is_offered_to_few_lanes_in_a_call(backlog: Backlog, mon
 def test_scripts_that_redis_lost_are_loaded_again_in_the_middle_of_a_batch(backlog: Backlog) -> None:
     other = Lane(8, "here")
     for lane in (LANE, other):
-        backlog.configure(lane, mode=Mode.PUSH, action="new")
+        configure(backlog, lane, mode=Mode.PUSH, action="new")
     pairs = [OfferedMessage(i, text(i)) for i in ids(1)]
     backlog.client.function_flush()
     backlog.offer([Offer("here", [OfferedLane(lane, Mode.PUSH)], pairs) for lane in (LANE, other)])
-    assert [backlog.known(lane, ids(1)) for lane in (LANE, other)] == [[True], [True]]
+    assert [are_known(backlog, lane, ids(1)) for lane in (LANE, other)] == [[True], [True]]
     fetch(backlog, batch="1")
     backlog.client.function_flush()
     settle(backlog, Verdict.ACK, *ids(1), batch="1")
-    assert backlog.known(LANE, ids(1)) == [False]
+    assert are_known(backlog, LANE, ids(1)) == [False]
     assert not backlog.client.exists(work_key("w")), "the finished batch is forgotten as well"
 
 
@@ -800,7 +801,7 @@ def rings(backlog: Backlog) -> int:
 
 def test_the_earliest_retry_wakes_a_sleeping_worker(backlog: Backlog) -> None:
     """A worker without a due lane sleeps for seconds, but countdowns begin at 100 ms."""
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(1))
     fetch(backlog)
     rings(backlog)
@@ -811,7 +812,7 @@ def test_the_earliest_retry_wakes_a_sleeping_worker(backlog: Backlog) -> None:
 def test_a_lane_that_is_due_later_than_another_rings_no_bell(backlog: Backlog) -> None:
     other = Lane(8, "here")
     for lane in (LANE, other):
-        backlog.configure(lane, mode=Mode.PUSH, action="new")
+        configure(backlog, lane, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(1))
     fetch(backlog)
     backlog.client.zadd("ph:wake", {other.key: time.time() * 1000 + 500})
@@ -822,7 +823,7 @@ def test_a_lane_that_is_due_later_than_another_rings_no_bell(backlog: Backlog) -
 
 def test_an_overdue_lane_does_not_keep_others_from_ringing(backlog: Backlog) -> None:
     """The worker that should wake the lane is late, or more lanes are due than a fetch wakes."""
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(1))
     fetch(backlog)
     backlog.client.zadd("ph:wake", {"8:here": 1})
@@ -835,7 +836,7 @@ def test_200_lanes_that_are_due_beside_distant_ones_are_woken_in_fetches_without
     # Given 200 lanes whose retry is due, and 50 whose retry is a minute away
     due, distant = ([Lane(first + i, "here") for i in range(count)] for first, count in ((100, 200), (500, 50)))
     for lane in (*due, *distant):
-        backlog.configure(lane, mode=Mode.PUSH, action="new")
+        configure(backlog, lane, mode=Mode.PUSH, action="new")
         offer(backlog, FIRST, lane=lane)
     fetch(backlog, count=1000)
     for lane in (*due, *distant):
@@ -878,7 +879,7 @@ def test_others_get_their_turn_while_many_lanes_are_settled(backlog: Backlog, mo
 def test_messages_that_a_puller_nacks_together_come_back_at_different_times(redis_url: str) -> None:
     # Given ten leases of a subscription whose retry policy says 1 s to 8 s
     backlog = Backlog(client_of(redis_url), limit=10, dice=lambda: 0.5)
-    backlog.configure(LANE, mode=Mode.PULL, action="new")
+    configure(backlog, LANE, mode=Mode.PULL, action="new")
     offer(backlog, *ids(10))
     countdown_ms = 1000, 8000
     leases = backlog.lease(LANE, count=10, duration_ms=60_000, countdown_ms=countdown_ms)
@@ -896,11 +897,11 @@ def test_messages_that_a_puller_nacks_together_come_back_at_different_times(redi
 @pytest.mark.parametrize("end", ["nack", "unlease"])
 def test_a_lease_that_ends_after_its_lane_has_begun_to_push_wakes_a_worker(backlog: Backlog, end: str) -> None:
     # Given a leased message of a subscription that gets an endpoint
-    backlog.configure(LANE, mode=Mode.PULL, action="new")
+    configure(backlog, LANE, mode=Mode.PULL, action="new")
     offer(backlog, FIRST)
     leases = backlog.lease(LANE, count=1, duration_ms=600_000, countdown_ms=(0, 0))
     assert leases is not None
-    backlog.configure(LANE, mode=Mode.PUSH, action="known")
+    configure(backlog, LANE, mode=Mode.PUSH, action="known")
     assert fetched_ids(backlog) == []
     rings(backlog)
     # When its puller gives it back
@@ -915,7 +916,7 @@ def test_a_lease_that_ends_after_its_lane_has_begun_to_push_wakes_a_worker(backl
 
 
 def test_a_lane_that_is_due_after_the_longest_sleep_rings_no_bell(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(1))
     fetch(backlog)
     rings(backlog)
@@ -924,7 +925,7 @@ def test_a_lane_that_is_due_after_the_longest_sleep_rings_no_bell(backlog: Backl
 
 
 def test_a_fetch_returns_when_the_next_lane_is_due_and_rings_no_bell_for_it(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new", limits=Limits(rate=2, burst=1))
+    configure(backlog, LANE, mode=Mode.PUSH, action="new", limits=Limits(rate=2, burst=1))
     offer(backlog, *ids(3))
     fetch(backlog)
     rings(backlog)
@@ -935,7 +936,7 @@ def test_a_fetch_returns_when_the_next_lane_is_due_and_rings_no_bell_for_it(back
 
 
 def test_tokens_are_spare_while_nothing_waits_for_them(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
 
     # Given a window of 3 and five messages
     offer(backlog, *ids(5))
@@ -950,10 +951,10 @@ def test_tokens_are_spare_while_nothing_waits_for_them(backlog: Backlog) -> None
 
 
 def test_no_token_is_spare_while_more_than_half_are_in_use(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(3))
     first, second, third = fetched_ids(backlog)
-    backlog.configure(LANE, mode=Mode.PUSH, action="known", limits=Limits(max_outstanding=3))
+    configure(backlog, LANE, mode=Mode.PUSH, action="known", limits=Limits(max_outstanding=3))
     assert spare_after_ack(backlog, first) == 0
     assert spare_after_ack(backlog, second) == 2
     assert spare_after_ack(backlog, third) == 3
@@ -977,7 +978,7 @@ def test_no_token_of_an_ordered_lane_is_spare_while_a_message_waits_for_its_key(
 
 def test_a_lane_that_an_older_version_wrote_still_works(backlog: Backlog) -> None:
     # Given a lane with the fields of the previous release, in a wide window
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     key = LANE.state_key
     kept = {name: value for name in ("mode", "out", "cur", "spill", "seq") if (value := backlog.client.hget(key, name))}
     old = {"w": 5000, "r": 1, "l": 20, "n": 1000, "g": 7, "v": 2.4, "k": 5, "resume": 0, "peak": 3, "b": 0, "bt": 0}
@@ -1005,7 +1006,7 @@ def nacked_in_a_pause(backlog: Backlog) -> None:
 
 def test_in_backoff_a_retry_and_another_message_take_turns(backlog: Backlog) -> None:
     """Either may be the bad one: a lane of which only the retry went out would never see an ack."""
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, FIRST)
     fetch(backlog)
     settle(backlog, Verdict.NACK, FIRST)
@@ -1018,16 +1019,16 @@ def test_in_backoff_a_retry_and_another_message_take_turns(backlog: Backlog) -> 
         sent.append(message_id)
         settle(backlog, Verdict.NACK, message_id, attempt=2)
         lane_change(backlog, LANE, **backing_off_again)
-        backlog.configure(LANE, mode=Mode.PUSH, action="known")
+        configure(backlog, LANE, mode=Mode.PUSH, action="known")
     assert sent == [FIRST, FIRST + 1]
 
 
 def test_the_lane_knows_which_results_and_tokens_are_those_of_retries(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(3))
     nacked_in_a_pause(backlog)
     lane_change(backlog, LANE, resume_ms=0, window=3)
-    backlog.configure(LANE, mode=Mode.PUSH, action="known")
+    configure(backlog, LANE, mode=Mode.PUSH, action="known")
 
     assert fetched_ids(backlog) == ids(3)
     assert lane_state(backlog, LANE).flow.retries_out == 3
@@ -1036,7 +1037,7 @@ def test_the_lane_knows_which_results_and_tokens_are_those_of_retries(backlog: B
     for message_id, verdict in zip(ids(3), (Verdict.ACK, Verdict.DEAD_LETTER, Verdict.RELEASE), strict=True):
         settlement.add(str(message_id), verdict, attempt=2)
     settlement.returned = [0, task(ids(3)[2], attempt=2)]
-    assert settlement.codes == ["A", "D", "R"]
+    assert [result.code for result in settlement.results] == ["A", "D", "R"]
     backlog.settle({LANE: settlement}, dice=0.5, finished={})
 
     flow = lane_state(backlog, LANE).flow
@@ -1073,14 +1074,14 @@ def test_messages_of_a_key_that_leave_together_let_the_one_behind_them_go(backlo
 def test_retries_of_bad_messages_leave_most_tokens_to_other_messages(redis_url: str) -> None:
     backlog = Backlog(client_of(redis_url), limit=100)
     # Given a lane that has learned that some messages are bad, with twenty retries that are due
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     lane_change(backlog, LANE, window=20, round_size=20, results_seen=1000, ack_ratio=1)
     offer(backlog, *ids(20))
     nacked_in_a_pause(backlog)
     offer(backlog, *ids(40, start=20))
     # When it may send twenty messages
     lane_change(backlog, LANE, resume_ms=0, window=500, round_size=500, poisoned=1, retry_nacks=1, retry_credit=18)
-    backlog.configure(LANE, mode=Mode.PUSH, action="known", limits=Limits(max_outstanding=20))
+    configure(backlog, LANE, mode=Mode.PUSH, action="known", limits=Limits(max_outstanding=20))
     # Then two of them are retries, and when these are settled two others
     assert fetched_ids(backlog) == [*ids(2), *ids(18, start=20)]
     settle(backlog, Verdict.DEAD_LETTER, *ids(2), attempt=2)

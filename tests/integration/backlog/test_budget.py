@@ -23,7 +23,7 @@ from tests.integration.backlog.test_backlog import (
     requested_page,
     settle,
 )
-from tests.lanes import lane_change, lane_state
+from tests.lanes import are_known, configure, lane_change, lane_state
 
 #: As common.lua has them.
 HANDFUL, WINDOWS = 16, 8
@@ -65,7 +65,7 @@ def test_what_is_counted_is_near_what_redis_takes(backlog: Backlog, size: int) -
     # Given lanes whose messages are offered in two steps, and some of which are nacked
     lanes = [Lane(number, LANE.region) for number in range(1, 11)]
     for lane in lanes:
-        backlog.configure(lane, mode=Mode.PUSH, action="new")
+        configure(backlog, lane, mode=Mode.PUSH, action="new")
     offer_texts(backlog, [LANE], [text_of_size(0)])  # Redis keeps the script
     backlog.client.delete("ph:bytes")
     empty = taken(backlog)
@@ -76,7 +76,7 @@ def test_what_is_counted_is_near_what_redis_takes(backlog: Backlog, size: int) -
 
 
 def test_a_retry_counts_with_its_own_size(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer_texts(backlog, [LANE], [text_of_size(50_000)] * 3)
     before = counted(backlog)
     settle(backlog, Verdict.NACK, *fetched_ids(backlog), delay_ms=60_000)
@@ -86,7 +86,7 @@ def test_a_retry_counts_with_its_own_size(backlog: Backlog) -> None:
 
 def test_what_a_lane_leaves_to_the_database_is_no_longer_counted(backlog: Backlog) -> None:
     """An endpoint that goes down with large messages has small retries afterwards, and not the mean of both."""
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer_texts(backlog, [LANE], [text_of_size(50_000)] * 15)
     lane_change(backlog, LANE, backoff_level=5.5)
     settle(backlog, Verdict.NACK, *fetched_ids(backlog), delay_ms=60_000)
@@ -98,13 +98,13 @@ def test_what_a_lane_leaves_to_the_database_is_no_longer_counted(backlog: Backlo
     "remove",
     [
         lambda backlog: backlog.forget(LANE),
-        lambda backlog: backlog.configure(LANE, mode=Mode.IDLE, action="known"),
+        lambda backlog: configure(backlog, LANE, mode=Mode.IDLE, action="known"),
         lambda backlog: backlog.remove(LANE, ids(60)),
     ],
     ids=["forgotten", "paused", "removed"],
 )
 def test_nothing_is_counted_of_a_lane_that_is(backlog: Backlog, remove: Any) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(60))
     settle(backlog, Verdict.DROP, *fetched_ids(backlog))
     settle(backlog, Verdict.DROP, *fetched_ids(backlog))
@@ -117,7 +117,7 @@ def test_nothing_is_counted_of_a_lane_that_is(backlog: Backlog, remove: Any) -> 
 
 
 def test_over_the_budget_a_lane_keeps_a_few_windows_full(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     backlog.client.incrby("ph:bytes", FULL)
     # Given a lane with a window of 3, which takes what it can, and nothing behind that
     offer(backlog, *ids(60))
@@ -134,7 +134,7 @@ def test_over_the_budget_a_lane_keeps_a_few_windows_full(backlog: Backlog) -> No
 def test_behind_an_endpoint_that_takes_seconds_a_lane_keeps_a_few_windows(
     backlog: Backlog, latency_ms: float, kept: int
 ) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     lane_change(backlog, LANE, results_seen=1, ack_ratio=1, latency_ms=latency_ms)
     offer(backlog, *ids(10))
     offer(backlog, *ids(50, start=10))
@@ -143,7 +143,7 @@ def test_behind_an_endpoint_that_takes_seconds_a_lane_keeps_a_few_windows(
 
 def test_an_ordered_lane_reads_on_behind_an_endpoint_that_takes_seconds(backlog: Backlog) -> None:
     """All messages of a few windows may be of one key."""
-    backlog.configure(LANE, mode=Mode.PUSH, action="new", ordered=True)
+    configure(backlog, LANE, mode=Mode.PUSH, action="new", ordered=True)
     lane_change(backlog, LANE, results_seen=1, ack_ratio=1, latency_ms=1100)
     offer(backlog, *ids(1))
     [request] = page_requests(backlog, region=LANE.region)
@@ -151,16 +151,16 @@ def test_an_ordered_lane_reads_on_behind_an_endpoint_that_takes_seconds(backlog:
 
 
 def test_over_the_budget_nothing_joins_a_backlog_and_no_large_message_is_taken(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     lane_change(backlog, LANE, results_seen=1, ack_ratio=1)
     offer(backlog, *ids(40))
     backlog.client.incrby("ph:bytes", FULL)
     offer(backlog, *ids(5, start=40))
     assert waiting(backlog) == 37
     other = Lane(8, LANE.region)
-    backlog.configure(other, mode=Mode.PUSH, action="new")
+    configure(backlog, other, mode=Mode.PUSH, action="new")
     offer_texts(backlog, [other], [text_of_size(100), text_of_size(5000), text_of_size(100)])
-    assert backlog.known(other, ids(3)) == [True, False, False]
+    assert are_known(backlog, other, ids(3)) == [True, False, False]
 
 
 def test_a_page_that_was_requested_before_redis_was_full_is_read_again_without_large_payloads(
@@ -170,15 +170,15 @@ def test_a_page_that_was_requested_before_redis_was_full_is_read_again_without_l
     assert not request.is_lean
     backlog.client.incrby("ph:bytes", FULL)
     offer_page(backlog, request, *ids(20))
-    assert backlog.known(LANE, ids(20)) == [False] * 20
+    assert are_known(backlog, LANE, ids(20)) == [False] * 20
     [again] = page_requests(backlog, region=LANE.region)
     assert (again.from_id, again.number, again.is_lean) == (request.from_id, request.number + 1, True)
     offer_page(backlog, again, *ids(8))
-    assert all(backlog.known(LANE, ids(8)))
+    assert all(are_known(backlog, LANE, ids(8)))
 
 
 def test_a_pull_lane_over_the_budget_keeps_in_proportion_to_its_leases(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PULL, action="new")
+    configure(backlog, LANE, mode=Mode.PULL, action="new")
     backlog.client.incrby("ph:bytes", FULL)
     offer(backlog, *ids(60))
     assert waiting(backlog) == HANDFUL
@@ -189,7 +189,7 @@ def test_a_pull_lane_over_the_budget_keeps_in_proportion_to_its_leases(backlog: 
 
 
 def test_a_lane_that_an_older_version_wrote_is_counted_when_it_is_used(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(40))
     client = backlog.client
     client.hdel(LANE.state_key, STATE_CODES["held"], STATE_CODES["held_bytes"])

@@ -32,7 +32,7 @@ from deliveries.backlog.records import (
     work_key,
 )
 from deliveries.backlog.scripts import VERBS, library
-from deliveries.backlog.workerverbs import Lease
+from deliveries.backlog.workerverbs import WorkerLease
 from deliveries.models import Delivery
 from deliveries.publish.service import publish_message
 from deliveries.rules.outcome import Verdict
@@ -45,7 +45,7 @@ from pushhub.doctor.finding import Level
 from pushhub.runtime.redisversion import UnusableRedisError, check_cells
 from subscriptions.models import Subscription
 from subscriptions.selectors import get_topic
-from tests.lanes import lane_change, mark_alive
+from tests.lanes import configure, lane_change, mark_alive
 from tests.ports import wait_for
 from tests.receiver import Receiver, Request
 from tests.restapi import Api
@@ -97,7 +97,7 @@ def test_each_script_touches_the_keys_of_one_cell_only(backlog: Backlog, confine
     scripts.beat(keys=[workers], args=["w", 15_000, 0, lease, 1, 3_500, 7, "here"])
     offer(confined, OfferedLane(PUSHED, Mode.PUSH), OfferedLane(PULLED, Mode.PULL), numbers=[1, 2])
     for lane, mode in ((PUSHED, Mode.PUSH), (PULLED, Mode.PULL)):
-        confined.configure(lane, mode=mode, action="anew", ordered=True)
+        configure(confined, lane, mode=mode, action="anew", ordered=True)
     fetched = confined.fetch("here", CELL, worker="w", batch="1", count=10, lease=lease)
     for request in PageRequest.parse_all(fetched.pages):
         offer_page(confined, request)
@@ -157,7 +157,7 @@ def test_the_budget_is_for_all_cells_together(backlog: Backlog, settings: Any) -
 
     def waits(lane: Lane, *, offset: int) -> int:
         """Return how many of 100 messages more wait in Redis, in a lane whose messages nobody has acked yet."""
-        backlog.configure(lane, mode=Mode.PUSH, action="new")
+        configure(backlog, lane, mode=Mode.PUSH, action="new")
         lane_change(backlog, lane, results_seen=10, ack_ratio=1.0)
         offer(backlog, OfferedLane(lane, Mode.PUSH), numbers=range(offset, offset + 100))
         return backlog.client.hlen(lane.places_key)
@@ -177,7 +177,7 @@ def test_the_budget_is_for_all_cells_together(backlog: Backlog, settings: Any) -
 
 def test_a_frozen_worker_loses_its_lease_in_the_cell_that_missed_it(backlog: Backlog) -> None:
     backlog.beat("other", lease="other/1", is_new_lease=True)
-    leases = [Lease(f"frozen/{cell}", True) for cell in range(CELLS)]
+    leases = [WorkerLease(f"frozen/{cell}", True) for cell in range(CELLS)]
     healths = backlog.beats("frozen", oldest_job_seconds=0, leases=leases, regions=["here"])
     assert all(health.holds_lease for health in healths.values())
     backlog.client.zincrby(cell_key(CELL, "leases"), -workerverbs.LEASE_MS - 1, f"frozen/{CELL}")

@@ -13,6 +13,7 @@ from deliveries.models import Delivery, LostOffer
 from deliveries.store import lostoffers, regionholds
 from deliveries.store.lostoffers import OTHER_BACKLOG, OTHER_SETTINGS
 from subscriptions.models import Subscription
+from tests.lanes import are_known
 from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -32,7 +33,9 @@ def lane(redis_url: str, api: Api) -> Lane:
 
 def known(lane: Lane) -> int:
     """Return how many of the messages Redis has."""
-    return sum(map(bool, default_backlog().known(lane, list(Delivery.objects.values_list("message_id", flat=True)))))
+    return sum(
+        map(bool, are_known(default_backlog(), lane, list(Delivery.objects.values_list("message_id", flat=True))))
+    )
 
 
 def note(lane: Lane, *, what: int) -> None:
@@ -48,7 +51,7 @@ def test_a_seek_elsewhere_forgets_what_waits_and_a_change_does_not(lane: Lane, w
 
     assert known(lane) == left
     # The rows are read again
-    state = default_backlog().state(lane)
+    state = default_backlog().states([lane])[0]
     assert state is not None and state.spilled
     assert not LostOffer.objects.exists()
 
@@ -67,7 +70,7 @@ def test_a_message_that_was_skipped_elsewhere_is_forgotten(
 
     hear_of_elsewhere(lane.region)
 
-    assert default_backlog().known(lane, [skipped_id, *others]) == [False, True, True]
+    assert are_known(default_backlog(), lane, [skipped_id, *others]) == [False, True, True]
     assert not LostOffer.objects.exists()
 
 

@@ -23,7 +23,7 @@ from tests.integration.backlog.test_backlog import (
     task,
 )
 from tests.integration.backlog.test_backlog import backlog as backlog
-from tests.lanes import lane_change, lane_state, page_requests
+from tests.lanes import configure, lane_change, lane_state, page_requests
 
 KEY = "k" * 24
 
@@ -36,7 +36,7 @@ def remove(request: pytest.FixtureRequest, backlog: Backlog) -> Callable[[], obj
 
 def make_anew(backlog: Backlog, *, ordered: bool, mode: Mode = Mode.PUSH) -> PageRequest:
     """Do what a rebuild does, and return the request for the first page."""
-    backlog.configure(LANE, mode=mode, action="known", ordered=ordered)
+    configure(backlog, LANE, mode=mode, action="known", ordered=ordered)
     [request] = page_requests(backlog, region=LANE.region)
     return request
 
@@ -62,12 +62,12 @@ def place_of(backlog: Backlog, message_id: int) -> bytes | None:
 
 
 def test_a_lane_that_is_made_anew_has_another_generation(backlog: Backlog, remove: Callable[[], object]) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     first = lane_state(backlog, LANE).generation
     remove()
     offer(backlog, FIRST)
     second = lane_state(backlog, LANE).generation
-    backlog.configure(LANE, mode=Mode.PUSH, action="known")
+    configure(backlog, LANE, mode=Mode.PUSH, action="known")
     assert lane_state(backlog, LANE).generation == second
     assert len({first, second, ""}) == 3
 
@@ -75,7 +75,7 @@ def test_a_lane_that_is_made_anew_has_another_generation(backlog: Backlog, remov
 def test_the_messages_of_a_lane_carry_its_generation(backlog: Backlog) -> None:
     # Given a generation that is drawn for a lane
     drawing = Backlog(backlog.client, limit=10, draw_generation=lambda: "drawn")
-    drawing.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(drawing, LANE, mode=Mode.PUSH, action="new")
     # When messages are offered, to the lane as it is and behind others
     offer(backlog, *ids(4))
     offer(backlog, *ids(1, start=4))
@@ -191,7 +191,7 @@ def test_results_of_two_generations_are_settled_in_one_call(backlog: Backlog) ->
 
 def test_a_dead_workers_batch_of_another_generation_is_not_put_back(backlog: Backlog) -> None:
     # Given a worker that died with a message, and another that pushes it for the lane that was made anew
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, FIRST)
     backlog.beat("dead")
     fetch(backlog, worker="dead")
@@ -220,7 +220,7 @@ def test_tokens_that_were_lost_in_another_generation_are_not_taken_back(backlog:
 @pytest.fixture
 def lease_of_before(backlog: Backlog, remove: Callable[[], object]) -> Leases:
     """Leases of two messages of a key; then the lane was made anew, and both were leased again, as often as before."""
-    backlog.configure(LANE, mode=Mode.PULL, action="new", ordered=True)
+    configure(backlog, LANE, mode=Mode.PULL, action="new", ordered=True)
     before = page_and_lease(backlog)
     remove()
     page_and_lease(backlog)
@@ -228,7 +228,7 @@ def lease_of_before(backlog: Backlog, remove: Callable[[], object]) -> Leases:
 
 
 def page_and_lease(backlog: Backlog) -> Leases:
-    backlog.configure(LANE, mode=Mode.PULL, action="spill", ordered=True)
+    configure(backlog, LANE, mode=Mode.PULL, action="spill", ordered=True)
     [request] = page_requests(backlog, region=LANE.region)
     offer_keyed(backlog, request, *ids(2), is_last=True)
     leases = backlog.lease(LANE, count=2, duration_ms=600_000, countdown_ms=(0, 0))
@@ -264,7 +264,7 @@ def test_an_ack_of_another_generation_comes_too_late_in_an_ordered_lane(
 
 def test_a_lease_of_an_older_version_counts_in_each_generation(backlog: Backlog) -> None:
     """Processes of a version without generations hand out ack ids for the lanes of newer ones while both run."""
-    backlog.configure(LANE, mode=Mode.PULL, action="new", ordered=True)
+    configure(backlog, LANE, mode=Mode.PULL, action="new", ordered=True)
     leases = page_and_lease(backlog)
     wrong = [(message_id, 2) for message_id in ids(2)]
     assert backlog.lost(LANE, pairs(2), generation="") == set()
@@ -282,7 +282,7 @@ def test_of_a_late_page_and_its_repetition_the_second_repeats_no_message(backlog
     # Given a page that two workers have read, as the first was late
     late = requested_page(backlog, ordered=True)
     lane_change(backlog, LANE, paging_until_ms=1)
-    backlog.configure(LANE, mode=Mode.PUSH, action="known", ordered=True)
+    configure(backlog, LANE, mode=Mode.PUSH, action="known", ordered=True)
     assert page_requests(backlog, region=LANE.region) == [late]
     # When one arrives, its first message is acked, and the other arrives
     offer_keyed(backlog, late, *ids(2), is_last=True)
@@ -298,7 +298,7 @@ def test_of_a_late_page_and_its_repetition_the_second_repeats_no_message(backlog
 @pytest.mark.parametrize(
     "read_again",
     [
-        lambda backlog: backlog.configure(LANE, mode=Mode.PUSH, action="spill", ordered=True),
+        lambda backlog: configure(backlog, LANE, mode=Mode.PUSH, action="spill", ordered=True),
         lambda backlog: backlog.repair(LANE, ids(1), generation=lane_state(backlog, LANE).generation),
     ],
     ids=["the audit", "a lost token"],

@@ -25,7 +25,7 @@ from tests.integration.backlog.test_backlog import (
     retry_within,
     task,
 )
-from tests.lanes import lane_change, lane_state, page_requests
+from tests.lanes import are_known, configure, lane_change, lane_state, page_requests
 
 #: As common.lua has them.
 HANDFUL, DOWN_LEVEL, WINDOWS = 16, 6, 8
@@ -63,7 +63,7 @@ def places(backlog: Backlog) -> dict[int, str]:
 def page(backlog: Backlog, request: PageRequest, rows: list[int]) -> list[int]:
     """Offer the rows that a worker reads for a request, and return them."""
     read = [row for row in rows if row >= request.from_id][: request.rows]
-    known = dict(zip(read, backlog.known(LANE, read), strict=True))
+    known = dict(zip(read, are_known(backlog, LANE, read), strict=True))
     messages = [(row, task(row)) for row in read if row > request.read_to or not known[row]]
     backlog.offer_pages([Page(request, messages, read[-1] + 1, is_last=len(read) < request.rows)])
     return read
@@ -71,7 +71,7 @@ def page(backlog: Backlog, request: PageRequest, rows: list[int]) -> list[int]:
 
 def test_an_endpoint_that_goes_down_leaves_its_backlog_to_the_database(backlog: Backlog) -> None:
     # Given 60 messages, of which two are out and one is retried later
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(60))
     assert fetched_ids(backlog) == ids(3)
     nack(backlog, FIRST + 1, delay_ms=50_000)
@@ -90,7 +90,7 @@ def test_an_endpoint_that_goes_down_leaves_its_backlog_to_the_database(backlog: 
 
 def test_a_lane_takes_more_than_a_few_messages_once_its_endpoint_has_acked(backlog: Backlog) -> None:
     # Given a lane of whose endpoint nothing is known
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(60))
     assert (len(fetched_ids(backlog)), waiting(backlog)) == (3, 3 * WINDOWS - 3)
     assert lane_state(backlog, LANE).cursor == FIRST + 3 * WINDOWS
@@ -113,7 +113,7 @@ def test_a_pull_lane_keeps_a_handful_until_a_puller_comes(backlog: Backlog) -> N
         return leases
 
     # Given a pull lane without a puller
-    backlog.configure(LANE, mode=Mode.PULL, action="new")
+    configure(backlog, LANE, mode=Mode.PULL, action="new")
     offer(backlog, *ids(60))
     assert waiting(backlog) == HANDFUL
     # When a puller comes, then it gets them, and reads as many as for any lane
@@ -135,13 +135,13 @@ def test_a_pull_lane_keeps_a_handful_until_a_puller_comes(backlog: Backlog) -> N
 
 
 def test_a_lane_that_was_down_sends_each_message_once(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(60))
     go_down(backlog, *fetched_ids(backlog))
     owed, sent = ids(60), []
     lane_change(backlog, LANE, resume_ms=0)
     for batch in range(1000):
-        backlog.configure(LANE, mode=Mode.PUSH, action="known")
+        configure(backlog, LANE, mode=Mode.PUSH, action="known")
         reply = fetch(backlog, batch=str(batch))
         out = ids_of(reply)
         sent += out
@@ -166,8 +166,8 @@ def offer_rows(backlog: Backlog, request: PageRequest, *, failed: list[int], fre
 
 def backing_off_with_retries(backlog: Backlog, count: int, *, level: int = DOWN_LEVEL) -> None:
     """Let a lane in backoff have retries alone, and the database more: it reads from FIRST + `count` on."""
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
-    backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=FIRST)
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="spill", from_id=FIRST)
     lane_change(backlog, LANE, cursor=FIRST, backoff_level=level)
     [request] = page_requests(backlog, region=LANE.region)
     offer_rows(backlog, request, failed=ids(count), fresh=[], is_last=False)
@@ -176,14 +176,14 @@ def backing_off_with_retries(backlog: Backlog, count: int, *, level: int = DOWN_
 def wake(backlog: Backlog) -> list[int]:
     """End the lane's pause, and return what goes out."""
     lane_change(backlog, LANE, resume_ms=0)
-    backlog.configure(LANE, mode=Mode.PUSH, action="known")
+    configure(backlog, LANE, mode=Mode.PUSH, action="known")
     return fetched_ids(backlog, batch=str(time.monotonic_ns()))
 
 
 def test_rows_that_have_failed_before_are_retries_and_the_lane_reads_on(backlog: Backlog) -> None:
     # Given a lane that Redis has lost
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
-    backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=FIRST)
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="spill", from_id=FIRST)
     lane_change(backlog, LANE, cursor=FIRST, resume_ms=time.time() * 1000 + 600_000)
     [request] = page_requests(backlog, region=LANE.region)
     # When the first rows have failed, then none of them waits as if it were new, and more is read until some do
@@ -249,7 +249,7 @@ def test_a_probe_that_fails_is_read_again_though_a_page_on_its_way_lacks_it(back
     offer_rows(backlog, request, failed=[], fresh=[FIRST + 50], is_last=False)
     assert wake(backlog) == [FIRST + 50]
     lane_change(backlog, LANE, backoff_level=0, resume_ms=9e15)
-    backlog.configure(LANE, mode=Mode.PUSH, action="known")
+    configure(backlog, LANE, mode=Mode.PUSH, action="known")
     [late] = page_requests(backlog, region=LANE.region)
     # When the probe fails, and the page arrives
     lane_change(backlog, LANE, backoff_level=5)
@@ -262,7 +262,7 @@ def test_a_probe_that_fails_is_read_again_though_a_page_on_its_way_lacks_it(back
 
 
 def test_a_handful_stays_where_it_is(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(3 + HANDFUL))
     go_down(backlog, *fetched_ids(backlog))
     assert waiting(backlog) == HANDFUL
@@ -270,7 +270,7 @@ def test_a_handful_stays_where_it_is(backlog: Backlog) -> None:
 
 
 def test_a_lane_whose_endpoint_is_down_takes_a_handful_of_new_messages(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(4))
     go_down(backlog, *fetched_ids(backlog))
     # Behind another message, and beyond the handful
@@ -281,7 +281,7 @@ def test_a_lane_whose_endpoint_is_down_takes_a_handful_of_new_messages(backlog: 
 
 
 def test_a_larger_message_for_an_endpoint_that_is_down_stays_in_the_database(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(3))
     go_down(backlog, *fetched_ids(backlog))
     large = escape_message({"messageId": str(FIRST + 4), "publishTime": "t", "data": "x" * 3000})
@@ -301,11 +301,11 @@ def test_a_larger_message_for_an_endpoint_that_is_down_stays_in_the_database(bac
 
 def test_a_page_that_is_on_its_way_when_an_endpoint_goes_down_is_read_again(backlog: Backlog) -> None:
     # Given a lane with 40 messages, for which a worker reads the next
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     lane_change(backlog, LANE, results_seen=1, ack_ratio=1)
     offer(backlog, *ids(40))
     out = fetched_ids(backlog)
-    backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=FIRST + 40)
+    configure(backlog, LANE, mode=Mode.PUSH, action="spill", from_id=FIRST + 40)
     [late] = page_requests(backlog, region=LANE.region)
     # When the endpoint goes down and the page arrives
     go_down(backlog, *out)
@@ -317,7 +317,7 @@ def test_a_page_that_is_on_its_way_when_an_endpoint_goes_down_is_read_again(back
 
 def test_offers_behind_a_pause_do_not_pump_the_lane(backlog: Backlog) -> None:
     """A pause is over at a time that the lane has set already: a publish to many lanes that are down stays cheap."""
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(60))
     go_down(backlog, *fetched_ids(backlog))
     lane_change(backlog, LANE, resume_ms=time.time() * 1000 + 60_000)
@@ -331,7 +331,7 @@ def test_offers_behind_a_pause_do_not_pump_the_lane(backlog: Backlog) -> None:
 
 def test_offers_behind_others_in_the_database_cost_little(backlog: Backlog) -> None:
     # Given a lane that has read a part of what waits in the database
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(60))
     before = backlog.client.hgetall(LANE.state_key)
     backlog.client.config_resetstat()

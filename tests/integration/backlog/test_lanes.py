@@ -12,7 +12,7 @@ from deliveries.backlog.default import default_backlog
 from deliveries.backlog.paging import page_in
 from deliveries.backlog.records import Lane
 from deliveries.models import Delivery
-from tests.lanes import page_requests
+from tests.lanes import are_known, page_requests
 from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -34,7 +34,7 @@ def lane(redis_url: str, api: Api, settings: Any) -> Lane:
 
 
 def mode_of(lane: Lane) -> Mode:
-    state = default_backlog().state(lane)
+    state = default_backlog().states([lane])[0]
     assert state is not None
     return state.mode
 
@@ -42,9 +42,9 @@ def mode_of(lane: Lane) -> Mode:
 def test_a_seek_forgets_what_waits_in_another_region(lane: Lane, api: Api) -> None:
     ids = list(Delivery.objects.values_list("message_id", flat=True))
     page_in(page_requests(default_backlog(), region="far"))
-    assert any(default_backlog().known(lane, ids))
+    assert any(are_known(default_backlog(), lane, ids))
     assert api.post("subscriptions/push:seek", {"time": FUTURE}).status == 200
-    assert not any(default_backlog().known(lane, ids))
+    assert not any(are_known(default_backlog(), lane, ids))
 
 
 def test_a_change_reaches_a_lane_in_which_nothing_waits(lane: Lane, api: Api) -> None:

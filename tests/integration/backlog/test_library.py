@@ -15,6 +15,7 @@ from deliveries.backlog.scripts import LIBRARY_PREFIX, MOST_LIBRARIES, library
 from deliveries.rules.ids import EPOCH_MS, first_id_at
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import escape_message, queue_name
+from tests.lanes import are_known, configure
 
 LANE, OTHER = Lane(7, "here"), Lane(8, "here")
 FIRST = first_id_at(EPOCH_MS + 1_000_000)
@@ -60,7 +61,7 @@ def test_a_version_that_still_runs_keeps_its_library(backlog: Backlog, others: l
 
 
 def test_a_full_redis_settles_messages_and_takes_no_new_ones(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog)
     backlog.scripts.fetch(keys=[queue_name("here"), work_key("w")], args=["here", "1", 9, 10])
     settlement = Settlement()
@@ -72,13 +73,13 @@ def test_a_full_redis_settles_messages_and_takes_no_new_ones(backlog: Backlog) -
         assert backlog.settle({LANE: settlement}, dice=0.5, finished={})
     finally:
         backlog.client.config_set("maxmemory", 0)
-    assert backlog.known(LANE, [FIRST]) == [False]
+    assert are_known(backlog, LANE, [FIRST]) == [False]
     assert not backlog.client.exists(f"{OTHER.root}:s")
 
 
 def test_a_nack_counts_if_redis_has_lost_the_library_meanwhile(backlog: Backlog) -> None:
     # Given the last message of a batch, and a newer version that has taken the library away
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     offer(backlog)
     backlog.scripts.fetch(keys=[queue_name("here"), work_key("w")], args=["here", "1", 9, 10])
     backlog.client.function_flush()
@@ -94,7 +95,7 @@ def test_a_nack_counts_if_redis_has_lost_the_library_meanwhile(backlog: Backlog)
 
 def test_a_call_leaves_nothing_to_the_next_one(backlog: Backlog) -> None:
     # Given results of a worker that takes messages next, so that nobody need be rung
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    configure(backlog, LANE, mode=Mode.PUSH, action="new")
     backlog.scripts.settle(keys=[LANE.root], args=[10, 0.5, 1, FIRST, "a", 1.0, "", "", ""])
     backlog.client.delete(bell_key("here"))
     # When the next call brings a message that is due

@@ -10,14 +10,14 @@ from deliveries.backlog.records import Lane, Offer, OfferedLane, OfferedMessage,
 from deliveries.rules.outcome import Verdict
 from tests.integration.backlog.test_backlog import FIRST, LANE, fetched_ids, ids, settle, task, text
 from tests.integration.backlog.test_backlog import backlog as backlog
-from tests.lanes import lane_change, lane_state, page_requests
+from tests.lanes import are_known, configure, lane_change, lane_state, page_requests
 
 LAST = f"{LANE.root}:t"
 
 
 @pytest.fixture
 def lane(backlog: Backlog) -> Backlog:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new", ordered=True)
+    configure(backlog, LANE, mode=Mode.PUSH, action="new", ordered=True)
     return backlog
 
 
@@ -32,7 +32,7 @@ def offer_keyed(backlog: Backlog, *messages: OfferedMessage, lane: Lane = LANE) 
 def takes(backlog: Backlog, *messages: OfferedMessage) -> bool:
     """Offer messages, and return whether the lane has taken them all, and not left them to the database."""
     offer_keyed(backlog, *messages)
-    taken = backlog.known(LANE, [message.message_id for message in messages])
+    taken = are_known(backlog, LANE, [message.message_id for message in messages])
     assert all(taken) != lane_state(backlog, LANE).spilled
     return all(taken)
 
@@ -60,7 +60,7 @@ def test_a_message_is_taken_if_the_one_before_it_has_come_and_is_settled(lane: B
     assert takes(lane, keyed(FIRST, "a", 0))
     assert fetched_ids(lane) == ids(1)
     settle(lane, Verdict.ACK, FIRST)
-    assert not any(lane.known(LANE, ids(1)))
+    assert not any(are_known(lane, LANE, ids(1)))
     assert takes(lane, keyed(FIRST + 1, "a", FIRST))
 
 
@@ -98,7 +98,7 @@ def test_a_lane_that_reads_the_database_takes_nothing_until_it_has_read_all(lane
     offer_rows(lane, request, {FIRST + 2: "b", FIRST + 3: "b"})
     # Then the lane knows the last message of each key, also when they are settled
     settle(lane, Verdict.ACK, *ids(4))
-    assert not any(lane.known(LANE, ids(4)))
+    assert not any(are_known(lane, LANE, ids(4)))
     assert takes(lane, keyed(FIRST + 4, "a", FIRST + 1), keyed(FIRST + 5, "b", FIRST + 3))
 
 
@@ -114,7 +114,7 @@ def test_a_late_offer_is_not_taken_as_pages_have_had_its_message(lane: Backlog) 
     [request] = page_requests(lane, region=LANE.region)
     offer_rows(lane, request, dict(zip(ids(4), ["a", "b", "", "c"], strict=True)))
     lane_change(lane, LANE, window=4)
-    lane.configure(LANE, mode=Mode.PUSH, action="known", ordered=True)
+    configure(lane, LANE, mode=Mode.PUSH, action="known", ordered=True)
     assert fetched_ids(lane) == ids(4)
     settle(lane, Verdict.ACK, *ids(4))
     # When the offers come, then the messages don't go out again
@@ -134,18 +134,18 @@ def test_an_unknown_lane_is_made_as_an_ordered_one_that_reads_the_database(backl
 
 def test_a_plain_lane_that_is_offered_the_same_messages_keeps_nothing_of_their_keys(lane: Backlog) -> None:
     plain = Lane(8, LANE.region)
-    lane.configure(plain, mode=Mode.PUSH, action="new")
+    configure(lane, plain, mode=Mode.PUSH, action="new")
     lanes = [OfferedLane(LANE, Mode.PUSH, ordered=True), OfferedLane(plain, Mode.PUSH)]
     for number, key in enumerate("aab"):
         lane.offer([Offer(LANE.region, lanes, [keyed(FIRST + number, key, FIRST + number - 1 if number == 1 else 0)])])
-    assert all(lane.known(LANE, ids(3)) + lane.known(plain, ids(3)))
+    assert all(are_known(lane, LANE, ids(3)) + are_known(lane, plain, ids(3)))
     assert lane.client.exists(f"{LANE.root}:o", LAST) == 2
     assert lane.client.exists(f"{plain.root}:o", f"{plain.root}:t") == 0
 
 
 def test_a_lane_knows_the_last_messages_of_a_bounded_number_of_keys(backlog: Backlog) -> None:
     backlog = Backlog(backlog.client, limit=20_000)
-    backlog.configure(LANE, mode=Mode.PUSH, action="new", ordered=True)
+    configure(backlog, LANE, mode=Mode.PUSH, action="new", ordered=True)
     lane_change(backlog, LANE, results_seen=1, ack_ratio=1)
     offer_keyed(backlog, *(keyed(i, str(i), 0) for i in ids(10_100)))
     assert lane_state(backlog, LANE).spilled is False

@@ -22,7 +22,7 @@ from deliveries.rules.payload import INLINE_BYTES, LEAN_BYTES
 from deliveries.rules.taskmessage import DeliverTask, parse_body, parse_own
 from deliveries.store import statements
 from deliveries.store.sql import execute, fetch_rows, is_postgresql
-from tests.lanes import low_queue, page_requests
+from tests.lanes import are_known, configure, low_queue, page_requests
 from tests.restapi import Api
 
 TOPIC = "projects/shop/topics/orders"
@@ -44,7 +44,7 @@ def ids_of(lane: Lane) -> list[int]:
 
 def requested_again(lane: Lane, *, read_to: int) -> PageRequest:
     """Return the request for all rows of the lane, of which those up to `read_to` have been read before."""
-    default_backlog().configure(lane, mode=Mode.PUSH, action="spill", from_id=0)
+    configure(default_backlog(), lane, mode=Mode.PUSH, action="spill", from_id=0)
     [request] = page_requests(default_backlog(), region=lane.region)
     return replace(request, read_to=read_to)
 
@@ -75,15 +75,15 @@ def test_a_row_that_is_acknowledged_while_it_is_read_again_does_not_go_out_again
     page_in([requested_again(lane, read_to=others[-1])])
 
     # Then Redis has all but that message
-    assert default_backlog().known(lane, [first, *others]) == [False, True, True, True, True]
+    assert are_known(default_backlog(), lane, [first, *others]) == [False, True, True, True, True]
 
 
 def test_a_row_that_redis_has_lost_is_offered_again(lane: Lane) -> None:
     message_ids = ids_of(lane)
     default_backlog().forget(lane)
-    default_backlog().configure(lane, mode=Mode.PUSH, action="known")
+    configure(default_backlog(), lane, mode=Mode.PUSH, action="known")
     page_in([requested_again(lane, read_to=message_ids[-1])])
-    assert all(default_backlog().known(lane, message_ids))
+    assert all(are_known(default_backlog(), lane, message_ids))
 
 
 def test_a_lean_page_leaves_larger_payloads_to_the_database(lane: Lane, api: Api) -> None:
@@ -94,7 +94,7 @@ def test_a_lean_page_leaves_larger_payloads_to_the_database(lane: Lane, api: Api
     api.post("topics/orders:publish", {"messages": messages})
     *_, first, second, third = ids_of(lane)
     default_backlog().forget(lane)
-    default_backlog().configure(lane, mode=Mode.PUSH, action="known")
+    configure(default_backlog(), lane, mode=Mode.PUSH, action="known")
     # When they are read for an endpoint that is down
     page_in([replace(requested_again(lane, read_to=0), from_id=first, rows=3, is_lean=True)])
     # Then Redis has only their ids, except for the last
@@ -118,14 +118,14 @@ def test_an_offer_that_comes_after_the_page_with_its_message_sends_nothing_again
         api.post("topics/orders:publish", {"messages": [{"data": "aGk="}]})
     *_, message_id = ids_of(lane)
     page_in([requested_again(lane, read_to=0)])
-    assert default_backlog().known(lane, [message_id]) == [True]
+    assert are_known(default_backlog(), lane, [message_id]) == [True]
     acknowledge(lane, message_id)
     # When the offer comes
     default_backlog().offer(offers)
     for request in page_requests(default_backlog(), region=lane.region):
         page_in([request])
     # Then Redis does not have the message again
-    assert default_backlog().known(lane, [message_id]) == [False]
+    assert are_known(default_backlog(), lane, [message_id]) == [False]
 
 
 def test_a_lane_that_turns_back_looks_up_the_rows_that_offers_brought(
@@ -138,7 +138,7 @@ def test_a_lane_that_turns_back_looks_up_the_rows_that_offers_brought(
     *_, acknowledged, other = ids_of(lane)
     assert page_requests(default_backlog(), region=lane.region) == []
     # When it has to read rows from before these, as offers don't come in the order of ids
-    default_backlog().configure(lane, mode=Mode.PUSH, action="spill", from_id=acknowledged - 1)
+    configure(default_backlog(), lane, mode=Mode.PUSH, action="spill", from_id=acknowledged - 1)
     [request] = page_requests(default_backlog(), region=lane.region)
     read_pages = statements.read_pages
 
@@ -150,7 +150,7 @@ def test_a_lane_that_turns_back_looks_up_the_rows_that_offers_brought(
     monkeypatch.setattr(statements, "read_pages", read_then_acknowledge)
     page_in([request])
     # Then what was acknowledged between the read and the offer of the page does not go out again
-    assert default_backlog().known(lane, [acknowledged, other]) == [False, True]
+    assert are_known(default_backlog(), lane, [acknowledged, other]) == [False, True]
 
 
 def test_a_probe_reads_the_first_row_that_has_not_failed(lane: Lane) -> None:

@@ -14,7 +14,7 @@ from deliveries.backlog.records import Lane, Offer, OfferedLane, OfferedMessage,
 from deliveries.rules.ids import EPOCH_MS, first_id_at
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import escape_message, parse_own, queue_name
-from tests.lanes import lane_change, low_queue
+from tests.lanes import configure, lane_change, low_queue
 
 PROMPT = Lane(7, "here")
 OTHERS = [Lane(number, "here") for number in range(100, 150)]
@@ -51,7 +51,7 @@ def acked(backlog: Backlog, lane: Lane, message_id: str, *, latency_ms: float) -
 def crowd(backlog: Backlog) -> None:
     """Let messages wait in fifty lanes that were not tried yet, and behind them in a prompt one."""
     for lane in (PROMPT, *OTHERS):
-        backlog.configure(lane, mode=Mode.PUSH, action="new")
+        configure(backlog, lane, mode=Mode.PUSH, action="new")
     for lane in OTHERS:
         offer(backlog, lane, 3)
     lane_change(backlog, PROMPT, results_seen=10, ack_ratio=1, latency_ms=20, window=100)
@@ -75,7 +75,7 @@ def test_the_others_get_what_prompt_messages_leave(backlog: Backlog) -> None:
 
 
 def test_a_lane_is_prompt_while_its_endpoint_acks_within_a_second(backlog: Backlog) -> None:
-    backlog.configure(PROMPT, mode=Mode.PUSH, action="new")
+    configure(backlog, PROMPT, mode=Mode.PUSH, action="new")
     first, second, third = offer(backlog, PROMPT, 3)
     assert backlog.client.llen(low_queue("here")) == 3
     fetch(backlog, 3)

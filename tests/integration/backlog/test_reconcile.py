@@ -16,7 +16,7 @@ from deliveries import tasks
 from deliveries.backlog import reconcile
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.lanes import lane_configuration
+from deliveries.backlog.lanes import lane_configuration, settings_of
 from deliveries.backlog.records import Lane
 from deliveries.models import Delivery, Message
 from deliveries.retention import sweep
@@ -72,7 +72,7 @@ def make_lanes(count: int, *, each: int = 1) -> list[Lane]:
         batch_size=2000,
     )
     lanes = [Lane(pk, "local") for pk in ids]
-    settings_by_id = reconcile.settings_of(ids)
+    settings_by_id = settings_of(ids)
     default_backlog().configure_all(
         lane_configuration(lane, settings_by_id[lane.subscription_id], action="new") for lane in lanes
     )
@@ -174,7 +174,7 @@ def test_deliveries_that_a_lane_drops_while_the_audit_runs_are_not_missing(
     lane = make_lanes(1, each=2)[0]
     page_offer(lane, 0, 1)
     backlog, look = default_backlog(), lanerows.oldest_ids
-    settings = reconcile.settings_of([lane.subscription_id])[lane.subscription_id]
+    settings = settings_of([lane.subscription_id])[lane.subscription_id]
 
     # When the lane is paused after the audit has read its state, so that Redis forgets what waits
     def pause_then_look(*args: Any, **kwargs: Any) -> Any:
@@ -221,15 +221,15 @@ def test_a_sweep_that_was_frozen_heeds_a_retention_that_was_prolonged_meanwhile(
     lane = make_lanes(1)[0]
     old = first_id_at(time.time_ns() // 1_000_000 - 8 * 86_400_000)
     Delivery.objects.update(message_id=old)
-    settings_of = reconcile.settings_of
+    read = settings_of
 
     # When a sweep is frozen until the subscription keeps messages for 31 days
     def freeze(ids: Any) -> Any:
-        settings_by_id = settings_of(ids)
+        settings_by_id = read(ids)
         Subscription.objects.filter(pk=lane.subscription_id).update(message_retention_seconds=31 * 86_400)
         return settings_by_id
 
-    monkeypatch.setattr(reconcile, "settings_of", freeze)
+    monkeypatch.setattr(sweep, "settings_of", freeze)
     # Then the message stays
     assert sweep.sweep_expired() == 0
     assert Delivery.objects.count() == 1

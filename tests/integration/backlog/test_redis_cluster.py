@@ -27,7 +27,7 @@ from deliveries.backlog.records import (
     cell_key,
     cell_prefix,
 )
-from deliveries.backlog.workerverbs import Lease
+from deliveries.backlog.workerverbs import WorkerLease
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import escape_message
 from pushhub.common.outages import Cause, outage_of
@@ -35,7 +35,7 @@ from pushhub.common.rediscluster import Cluster
 from pushhub.doctor import redis as doctor
 from pushhub.doctor.finding import Level
 from pushhub.runtime.redisversion import UnusableRedisError, check_redis
-from tests.lanes import mark_alive
+from tests.lanes import are_known, mark_alive
 from tests.ports import wait_for
 from tests.redisclusters import Node, RedisCluster, cluster_in_use
 
@@ -90,7 +90,7 @@ def served_with(cluster: RedisCluster, lane: Lane) -> list[Lane]:
 
 def beats() -> dict[int, Health]:
     """Return what a heartbeat reveals of the cells that it reaches."""
-    return default_backlog().beats("w", oldest_job_seconds=0, leases=[Lease()] * CELLS, regions=["here"])
+    return default_backlog().beats("w", oldest_job_seconds=0, leases=[WorkerLease()] * CELLS, regions=["here"])
 
 
 def reaches_all() -> bool:
@@ -106,7 +106,7 @@ def test_calls_go_to_the_nodes_of_their_cells(backlog: Backlog, cluster: RedisCl
     for node in cluster.nodes[:3]:
         node.client.function_flush()
     offer(backlog, FIRST + 1)
-    assert all(backlog.known(lane, [FIRST, FIRST + 1]) == [True, True] for lane in LANES)
+    assert all(are_known(backlog, lane, [FIRST, FIRST + 1]) == [True, True] for lane in LANES)
 
 
 def test_a_cell_that_moves_keeps_what_it_has_and_waits(backlog: Backlog, cluster: RedisCluster) -> None:
@@ -129,7 +129,7 @@ def test_a_cell_that_moves_keeps_what_it_has_and_waits(backlog: Backlog, cluster
     assert {key: backlog.client.dump(key) for key in before} == before
     assert not backlog.beat("w").was_wiped
     offer(backlog, FIRST + 2)
-    assert backlog.known(lane, [FIRST, FIRST + 1, FIRST + 2]) == [True, False, True]
+    assert are_known(backlog, lane, [FIRST, FIRST + 1, FIRST + 2]) == [True, False, True]
 
 
 def test_a_cell_is_emptied_if_a_replica_takes_it_over(backlog: Backlog, cluster: RedisCluster) -> None:
@@ -169,7 +169,7 @@ def test_other_cells_go_on_while_a_node_is_away(backlog: Backlog, cluster: Redis
     with pytest.raises(redis.RedisError) as raised:
         offer(backlog, FIRST + 1)
     assert outage_of(raised.value) is (Cause.REDIS_SILENT if is_frozen else Cause.REDIS_AWAY)
-    assert all(backlog.known(lane, [FIRST + 1]) == [True] for lane in others)
+    assert all(are_known(backlog, lane, [FIRST + 1]) == [True] for lane in others)
     healths = beats()
     assert healths.keys() == {lane.cell for lane in others}
     assert backlog.look("here", worker="w", leases=[""] * CELLS).keys() == healths.keys()
@@ -189,7 +189,7 @@ def test_a_cluster_that_is_away_is_an_outage(cluster: RedisCluster, settings: An
     for node in cluster.nodes:
         node.server.stop()
     backlog = default_backlog()
-    for call in (backlog.lanes, backlog.beat, lambda: backlog.states(LANES), lambda: backlog.known(LANES[0], [1])):
+    for call in (backlog.lanes, backlog.beat, lambda: backlog.states(LANES), lambda: are_known(backlog, LANES[0], [1])):
         with pytest.raises(redis.RedisError) as raised:
             call()
         assert outage_of(raised.value) is Cause.REDIS_AWAY

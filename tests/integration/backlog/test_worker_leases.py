@@ -15,7 +15,7 @@ from deliveries.backlog.workerverbs import DEAD_AFTER_MS, LEASE_MS
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import parse_body, parse_own, queue_name
 from tests.integration.backlog.test_backlog import FIRST, LANE, ids, ids_of, offer, requested_page, task
-from tests.lanes import lane_change, lane_state, page_requests
+from tests.lanes import configure, lane_change, lane_state, page_requests
 
 PLAIN = Lane(8, LANE.region)
 FROZEN, OTHER = "frozen/1", "other/1"
@@ -28,7 +28,7 @@ def backlog(redis_url: str) -> Backlog:
     request = requested_page(backlog, ordered=True)
     messages = [(message_id, task(message_id)) for message_id in ids(3)]
     backlog.offer_pages([Page(request, messages, next_id=FIRST + 3, is_last=True, orderings=["a", "a", "b"])])
-    backlog.configure(PLAIN, mode=Mode.PUSH, action="new")
+    configure(backlog, PLAIN, mode=Mode.PUSH, action="new")
     offer(backlog, FIRST + 3, lane=PLAIN)
     for lease in (FROZEN, OTHER):
         assert beat(backlog, lease, is_new=True).holds_lease
@@ -165,7 +165,7 @@ def test_a_message_that_a_worker_gave_back_is_not_taken_over_from_it(
     fetch(backlog, FROZEN)
     settle(backlog, FIRST, verdict, FROZEN, delay_ms=0)
     if is_read_again:
-        backlog.configure(LANE, mode=Mode.PUSH, action="spill", ordered=True)
+        configure(backlog, LANE, mode=Mode.PUSH, action="spill", ordered=True)
         [request] = page_requests(backlog, region=LANE.region)
         backlog.offer_pages([Page(request, [(FIRST, task(FIRST))], FIRST + 3, is_last=True, orderings=["a"])])
     assert fetch(backlog, OTHER) == [FIRST]
@@ -274,7 +274,7 @@ def test_a_worker_that_signs_off_leaves_its_lease(backlog: Backlog) -> None:
 
 
 def test_a_lane_that_is_paused_meanwhile_keeps_no_token(taken_over: Backlog) -> None:
-    taken_over.configure(LANE, mode=Mode.IDLE, action="known", ordered=True)
+    configure(taken_over, LANE, mode=Mode.IDLE, action="known", ordered=True)
     for message_id in (FIRST, FIRST + 2):
         settle(taken_over, message_id, Verdict.ACK, OTHER)
         settle(taken_over, message_id, Verdict.NACK, FROZEN)

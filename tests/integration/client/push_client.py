@@ -43,7 +43,7 @@ async def client_of(*, clock: Callable[[], float] = time.monotonic, **options: A
     try:
         yield client
     finally:
-        await client.close(drain_s=0)
+        await client.close()
         assert client.outstanding == 0
 
 

@@ -279,31 +279,16 @@ async def test_a_push_that_may_not_begin_leaves_an_open_connection_alone() -> No
 
 
 @on_uvloop
-async def test_close_waits_for_outstanding_requests() -> None:
-    gate = Gate()
-    async with Misbehaving(gate) as server, client_of() as client:
-        results = Results(client, server.url)
-        results.post()
-        results.post()
-        await eventually(lambda: len(server.requests) == 2)
-        closing = asyncio.create_task(client.close(drain_s=1000))
-        await asyncio.sleep(0)
-        results.post()
-        gate.opened.set()
-        await closing
-        assert [result.reason or result.status for result in await results.all()] == [204, 204, "aborted"]
-        await eventually(lambda: client.connections == 0)
-
-
-@on_uvloop
-async def test_close_gives_up_requests_that_do_not_end() -> None:
+async def test_close_gives_up_requests_and_takes_no_more() -> None:
     async with Misbehaving(Gate()) as server, client_of(max_connections=1) as client:
         results = Results(client, server.url)
         results.post()
         results.post()
         await eventually(lambda: server.requests)
-        await client.close(drain_s=0.02)
-        assert [result.reason for result in await results.all()] == ["aborted", "aborted"]
+        await client.close()
+        results.post()
+        assert [result.reason for result in await results.all()] == ["aborted", "aborted", "aborted"]
+        await eventually(lambda: client.connections == 0)
 
 
 @on_uvloop

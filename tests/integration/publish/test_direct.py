@@ -23,7 +23,7 @@ from subscriptions.iam import epoch, grants, tree
 from subscriptions.identity.access_tokens import create_access_token, revoke_access_token
 from subscriptions.models import Subscription, Topic
 from tests.integration.publish.directapi import DirectApi, direct_api
-from tests.lanes import lane_change
+from tests.lanes import are_known, lane_change
 from tests.restapi import Api
 from tests.webservers import WebServer
 
@@ -67,7 +67,7 @@ def test_a_message_is_stored_and_offered_before_the_answer(api: DirectApi) -> No
     message = Message.objects.get()
     assert (str(message.pk), bytes(message.data), message.attributes) == (message_id, b"hello", '{"a":"1"}')
     assert (message.ordering_key, message.region) == ("k", "local")
-    assert default_backlog().known(lane(), [message.pk]) == [True]
+    assert are_known(default_backlog(), lane(), [message.pk]) == [True]
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_concurrent_publishers_all_get_ids_of_their_own(api: DirectApi) -> None:
     assert len(set(ids)) == 200
     owed = list(Delivery.objects.filter(subscription_id=lane().subscription_id).values_list("message_id", flat=True))
     assert len(owed) == 100
-    assert default_backlog().known(lane(), owed) == [True] * 100
+    assert are_known(default_backlog(), lane(), owed) == [True] * 100
 
 
 def test_a_caller_without_credentials_is_left_to_django_where_nobody_is_anonymous(

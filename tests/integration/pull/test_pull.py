@@ -32,6 +32,7 @@ from subscriptions.identity.access_tokens import create_access_token
 from subscriptions.models import Subscription
 from subscriptions.selectors import get_topic
 from tests.beside import Beside
+from tests.lanes import are_known
 from tests.ports import wait_for
 from tests.rawsockets import received as received_by
 from tests.receiver import Receiver
@@ -345,9 +346,8 @@ def test_a_dead_letter_of_which_redis_was_not_told_comes_no_more(api: Api, monke
     assert len(dead.pull()) == 1, "the dead letter is offered whatever becomes of Redis' note of the message"
     puller.lapse()
     assert puller.pull() == []
-    assert default_backlog().known(Lane(Subscription.objects.get(subscription_id="pull").pk, "local"), ids([last])) == [
-        False
-    ]
+    lane = Lane(Subscription.objects.get(subscription_id="pull").pk, "local")
+    assert are_known(default_backlog(), lane, ids([last])) == [False]
 
 
 def test_a_transaction_that_makes_dead_letters_is_bounded(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from subscriptions.models import Subscription
 from subscriptions.selectors import get_topic
 from tests.integration.backlog.test_backlog import FIRST, LANE
 from tests.integration.push.test_ordering import DOWN_LEVEL, Model
-from tests.lanes import lane_change, lane_state, page_requests
+from tests.lanes import are_known, configure, lane_change, lane_state, page_requests
 from tests.ports import wait_for
 from tests.receiver import Receiver, Request
 from tests.restapi import Api
@@ -343,7 +343,7 @@ def test_a_message_that_came_with_its_key_is_not_sent_again_by_a_later_page(bloc
     blocked.ack(late)
     blocked.offer_pages()
     # Then it is not sent again
-    assert blocked.backlog.known(LANE, [late - 1, late]) == [True, False]
+    assert are_known(blocked.backlog, LANE, [late - 1, late]) == [True, False]
 
 
 @pytest.mark.any_database
@@ -403,7 +403,7 @@ def test_a_pull_lane_reads_no_more_while_many_messages_that_were_nacked_wait(red
     client.flushall()
     model = Model(Backlog(client, limit=10), Mode.PULL)
     model.publish_unheard([""] * 100)
-    model.backlog.configure(LANE, mode=Mode.PULL, action="known", ordered=ordered)
+    configure(model.backlog, LANE, mode=Mode.PULL, action="known", ordered=ordered)
     # When a subscriber nacks whatever it gets
     nacked = set()
     for _ in range(100):
@@ -558,6 +558,6 @@ def test_a_pulled_message_does_not_come_again_after_its_ack_with_one_whose_commi
     model.ack(pulled)
     model.offer_pages()
     # Then it is not sent again
-    assert not any(model.backlog.known(LANE, [pulled]))
+    assert not any(are_known(model.backlog, LANE, [pulled]))
     model.take()
     assert ack_all(model) == [0, 3, 4, 5, 6]

@@ -29,7 +29,7 @@ from pushhub.common.outages import Cause
 from subscriptions.models import Subscription
 from subscriptions.selectors import get_topic, push_settings_of
 from subscriptions.services.subscriptions import pause_subscription, resume_subscription
-from tests.lanes import lane_change, lane_state, low_queue, mark_alive
+from tests.lanes import configure, lane_change, lane_state, low_queue, mark_alive
 from tests.ports import wait_for
 from tests.receiver import Answer, Receiver, Request
 from tests.redisserver import RedisServer
@@ -353,7 +353,7 @@ def test_a_change_during_a_rebuild_is_the_last_word(
 
     settings = push_settings_of(Subscription.objects.get().pk)
     assert settings is not None and settings.is_push
-    assert lane_agrees(default_backlog().state(Lane(settings.id, "local")), settings)
+    assert lane_agrees(default_backlog().states([Lane(settings.id, "local")])[0], settings)
 
 
 def test_a_new_endpoint_takes_effect_on_messages_that_wait(api: Api, receiver: Receiver, redis_url: str) -> None:
@@ -589,7 +589,7 @@ def test_the_audit_repairs_settings_whose_notice_got_lost(
     rows = Subscription.objects.filter(subscription_id="push")
     rows.update(push_attributes=LIMITS)
     ordered = Lane(Subscription.objects.get(subscription_id="ordered").pk, "local")
-    default_backlog().configure(ordered, mode=Mode.PUSH, action="known", ordered=False)
+    configure(default_backlog(), ordered, mode=Mode.PUSH, action="known", ordered=False)
     # When the audit runs
     assert reconcile.audit() >= 2
     # Then Redis has all settings of the subscription

@@ -331,7 +331,7 @@ def keyed(api: Api, receiver: Receiver, stand: Stand) -> list[str]:
     api.create("subscriptions/keyed", {"topic": "projects/shop/topics/keyed", **config})
     topic = get_topic(name="projects/shop/topics/keyed")
     published = publish_message(topic=topic, messages=[NewMessage(b"ack", {}, "k")] * 5)
-    stand.worker.consume(["local"])
+    stand.worker.consumed = ("local",)
     # Whether messages wait for their keys is known when the first result is settled, so two messages are fetched
     wait_for(lambda: stand.fetch() or attempts_at(receiver, "keyed") > 1, what="the second message")
     return published
@@ -367,7 +367,7 @@ def test_a_worker_takes_messages_only_of_regions_that_it_serves(stand: Stand, mo
     monkeypatch.setattr(stand.worker, "adopt", lambda regions: None)  # its heart finds no region to adopt
     counts = {("local", 0): 3, ("near", 0): 3, ("far", 0): 3}
     assert stand.worker.takes(counts) == []
-    stand.worker.consume(["local"])
+    stand.worker.consumed = ("local",)
     stand.worker.adopted = ("near",)
     assert [take.region for take in stand.worker.takes(counts)] == ["local", "near"]
 
@@ -375,10 +375,10 @@ def test_a_worker_takes_messages_only_of_regions_that_it_serves(stand: Stand, mo
 def test_a_batch_that_was_requested_long_ago_is_forgotten(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     stand.request()
     monkeypatch.setattr(batchrequests, "LOST_SECONDS", 0.0)
-    assert stand.worker.batches_lost() == {0: ["1"]}
+    assert stand.worker.requests.lost() == {0: ["1"]}
     monkeypatch.setattr(batchrequests, "FORGOTTEN_SECONDS", 0.0)
-    stand.worker.batches_lost()
-    assert stand.worker.batches_lost() == {}
+    stand.worker.requests.lost()
+    assert stand.worker.requests.lost() == {}
 
 
 @pytest.mark.parametrize(("epoch", "keeps"), [(2, True), (3, False)], ids=["within what Redis keeps", "beyond"])

@@ -31,7 +31,7 @@ from deliveries.rules.payload import NewMessage
 from deliveries.rules.taskmessage import generation_of, parse_body, parse_own, queue_name
 from subscriptions.selectors import get_topic
 from tests.integration.backlog.test_backlog import FIRST, LANE, task, text
-from tests.lanes import lane_change, lane_state, page_requests
+from tests.lanes import are_known, configure, lane_change, lane_state, page_requests
 from tests.ports import wait_for
 from tests.receiver import Receiver, Request
 from tests.restapi import Api
@@ -86,7 +86,7 @@ class Model:
 
     def configure(self, action: Any = "known", from_id: int = 0) -> None:
         self._known_generation = ""
-        self.backlog.configure(LANE, mode=self.mode, action=action, from_id=from_id, ordered=True)
+        configure(self.backlog, LANE, mode=self.mode, action=action, from_id=from_id, ordered=True)
 
     def publish(self, keys: list[str]) -> None:
         first = FIRST + self.published
@@ -150,7 +150,7 @@ class Model:
         if request.is_of_keys:
             return self._read_keys(request)
         rows = [message_id for message_id in sorted(self.rows) if message_id >= request.from_id][: request.rows]
-        is_known = dict(zip(rows, self.backlog.known(LANE, rows), strict=True))
+        is_known = dict(zip(rows, are_known(self.backlog, LANE, rows), strict=True))
         fresh = [message_id for message_id in rows if message_id > request.read_to or not is_known[message_id]]
         fresh = [it for it in fresh if it < request.keys.get(key_digest(self.rows[it]), it + 1)]
         next_id = rows[-1] + 1 if rows else request.from_id

@@ -16,7 +16,7 @@ from deliveries.push.pager import Pager
 from deliveries.rules.taskmessage import queue_name
 from deliveries.store import statements
 from subscriptions.models import Subscription
-from tests.lanes import lane_change
+from tests.lanes import are_known, configure, lane_change
 from tests.ports import wait_for
 from tests.restapi import Api
 
@@ -67,7 +67,7 @@ def subscriptions(api: Api, project: str, count: int) -> list[int]:
 def requested(*subscription_ids: int) -> list[PageRequest]:
     """Have lanes want their pages, and claim the requests as a worker does."""
     for subscription_id in subscription_ids:
-        default_backlog().configure(Lane(subscription_id, "local"), mode=Mode.PUSH, action="known")
+        configure(default_backlog(), Lane(subscription_id, "local"), mode=Mode.PUSH, action="known")
     return claimed()
 
 
@@ -114,7 +114,7 @@ def test_a_prompt_lane_does_not_wait_for_the_pages_of_others(
     # And one whose endpoint acks at once
     lane = Lane(prompt, "local")
     requests = requested(*others)
-    default_backlog().configure(lane, mode=Mode.PUSH, action="known")
+    configure(default_backlog(), lane, mode=Mode.PUSH, action="known")
     lane_change(default_backlog(), lane, results_seen=1, ack_ratio=1)
     requests += claimed()
     assert [request.is_prompt for request in requests] == [False, False, False, True]
@@ -124,7 +124,7 @@ def test_a_prompt_lane_does_not_wait_for_the_pages_of_others(
     pager.start()
     # Then its page arrives while the others wait
     message_id = Delivery.objects.filter(subscription_id=prompt).get().message_id
-    wait_for(lambda: default_backlog().known(lane, [message_id]) == [True], what="the page of the prompt lane")
+    wait_for(lambda: are_known(default_backlog(), lane, [message_id]) == [True], what="the page of the prompt lane")
     may_end.set()
 
 
@@ -135,7 +135,7 @@ def test_a_lane_that_asks_again_and_again_is_read_once(api: Api, pager: Pager, r
     for _ in range(5):
         for lane in lanes:
             lane_change(default_backlog(), Lane(lane, "local"), paging_until_ms=1)
-            default_backlog().configure(Lane(lane, "local"), mode=Mode.PUSH, action="known")
+            configure(default_backlog(), Lane(lane, "local"), mode=Mode.PUSH, action="known")
         requests += claimed()
     assert len(requests) == 60
     # When all requests have been put, some of them after the first page was read
@@ -149,7 +149,7 @@ def test_a_lane_that_asks_again_and_again_is_read_once(api: Api, pager: Pager, r
     # Then each was read once, and every message is in Redis
     assert flat(reads) == lanes
     rows = Delivery.objects.values_list("subscription_id", "message_id")
-    assert all(default_backlog().known(Lane(lane, "local"), [message_id]) == [True] for lane, message_id in rows)
+    assert all(are_known(default_backlog(), Lane(lane, "local"), [message_id]) == [True] for lane, message_id in rows)
 
 
 def test_the_newest_request_of_a_lane_counts(api: Api, pager: Pager, reads: list[list[int]]) -> None:
@@ -157,10 +157,10 @@ def test_the_newest_request_of_a_lane_counts(api: Api, pager: Pager, reads: list
     [subscription_id] = subscriptions(api, "shop", 1)
     lane = Lane(subscription_id, "local")
     message_id = Delivery.objects.get().message_id
-    default_backlog().configure(lane, mode=Mode.PUSH, action="new")
-    default_backlog().configure(lane, mode=Mode.PUSH, action="spill", from_id=message_id + 1)
+    configure(default_backlog(), lane, mode=Mode.PUSH, action="new")
+    configure(default_backlog(), lane, mode=Mode.PUSH, action="spill", from_id=message_id + 1)
     requests = claimed()
-    default_backlog().configure(lane, mode=Mode.PUSH, action="spill", from_id=message_id)
+    configure(default_backlog(), lane, mode=Mode.PUSH, action="spill", from_id=message_id)
     lane_change(default_backlog(), lane, paging_until_ms=1)
     requests += requested(subscription_id)
     assert [request.from_id for request in requests] == [message_id + 1, message_id]
@@ -169,5 +169,5 @@ def test_the_newest_request_of_a_lane_counts(api: Api, pager: Pager, reads: list
         pager.page(request)
     pager.start()
     # Then the page from the earlier id on is read
-    wait_for(lambda: default_backlog().known(lane, [message_id]) == [True], what="the message")
+    wait_for(lambda: are_known(default_backlog(), lane, [message_id]) == [True], what="the message")
     assert reads == [[subscription_id]]

@@ -30,7 +30,7 @@ def book() -> Iterator[PlanBook]:
     loop = asyncio.new_event_loop()
     client = push_client(loop)
     yield PlanBook(client)
-    loop.run_until_complete(client.close(drain_s=0))
+    loop.run_until_complete(client.close())
     loop.close()
 
 

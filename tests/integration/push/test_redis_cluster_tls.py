@@ -25,6 +25,7 @@ from tests.certificates import Authority
 from tests.grpcservers import GrpcServer
 from tests.integration.rpc.test_grpc import Stream
 from tests.integration.test_redis_variants import with_tls
+from tests.lanes import configure
 from tests.ports import wait_for
 from tests.receiver import Receiver
 from tests.redisclusters import RedisCluster, redis_cluster
@@ -113,11 +114,11 @@ def test_a_node_with_a_certificate_that_nobody_trusts_is_refused(
         for lane in lanes:
             if lane in foreign:
                 with pytest.raises(redis.ConnectionError, match="did not answer|CERTIFICATE_VERIFY_FAILED"):
-                    default_backlog().configure(lane, mode=Mode.PUSH, action="new")
+                    configure(default_backlog(), lane, mode=Mode.PUSH, action="new")
             else:
-                default_backlog().configure(lane, mode=Mode.PUSH, action="new")
+                configure(default_backlog(), lane, mode=Mode.PUSH, action="new")
         # What is moved there is refused as well, although the node that is asked first is trusted.
         lane = next(lane for lane in lanes if cluster.owner(slot_of(lane.cell)) is cluster.nodes[0])
         cluster.move_slot(slot_of(lane.cell), cluster.nodes[1])
         with pytest.raises(redis.ConnectionError, match="did not answer|CERTIFICATE_VERIFY_FAILED"):
-            default_backlog().configure(lane, mode=Mode.PUSH, action="known")
+            configure(default_backlog(), lane, mode=Mode.PUSH, action="known")

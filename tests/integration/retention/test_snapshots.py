@@ -565,8 +565,9 @@ def test_a_use_is_noted_again_after_an_hour_of_which_the_machine_slept_most(
     assert Subscription.objects.get().active_at > utcnow() - DAY
 
 
-def test_an_acknowledged_push_keeps_a_subscription(api: Api, redis_url: str) -> None:
-    with Receiver() as receiver, Worker(redis_url):
+@pytest.mark.parametrize("stock", [False, True], ids=["push worker", "stock worker"])
+def test_an_acknowledged_push_keeps_a_subscription(api: Api, redis_url: str, stock: bool) -> None:
+    with Receiver() as receiver, Worker(redis_url, stock=stock):
         subscribe(api, pushConfig={"pushEndpoint": receiver.url})
         Subscription.objects.update(active_at=utcnow() - DAY * 2)
         publish(api, "a")

@@ -15,6 +15,7 @@ from deliveries.rpc import bell as bell_module
 from deliveries.rpc.bell import Bell, Rings
 from deliveries.rules.taskmessage import escape_message
 from pushhub.common.servers import new_event_loop
+from tests.lanes import configure
 
 WAITING = 150
 LANE = Lane(7, "here")
@@ -24,7 +25,7 @@ NEVER = 1e6
 @pytest.fixture(autouse=True)
 def lane(redis_url: str, settings: pytest.FixtureRequest) -> None:
     settings.REGION = LANE.region  # type: ignore[attr-defined]
-    default_backlog().configure(LANE, mode=Mode.PULL, action="new")
+    configure(default_backlog(), LANE, mode=Mode.PULL, action="new")
 
 
 @pytest.fixture

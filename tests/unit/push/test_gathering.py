@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 
 import pytest
 
@@ -78,8 +79,7 @@ def test_a_lane_waits_for_its_keys_until_none_of_its_messages_does() -> None:
 class TwoOutstanding:
     """A worker that has two messages."""
 
-    def outstanding_count(self) -> int:
-        return 2
+    stages = SimpleNamespace(outstanding={"1": None, "2": None})
 
     def takes(self, counts: Mapping[str, int]) -> list[Take]:
         raise NotImplementedError
