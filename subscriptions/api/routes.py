@@ -171,7 +171,7 @@ def list_patterns(*modules: ModuleType) -> list[URLPattern]:
     """
     views: dict[str, list[Route]] = {}
     for module in modules:
-        for function in vars(module).values():
+        for function in filter(inspect.isfunction, vars(module).values()):
             for route in getattr(function, "routes", ()):
                 views.setdefault(route.address, []).append(route)
     addresses = sorted(views, key=lambda address: not re.search(r":\w+$", address))

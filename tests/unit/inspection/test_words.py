@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.utils import translation
 
-from deliveries.backlog.backlog import Mode
+from deliveries.backlog.codes import Mode
 from deliveries.inspection import texts, words
 from deliveries.inspection.conditions import Condition
 from deliveries.inspection.lanes import LaneView, condition_of
