@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Sequence
+
 from django.contrib import admin
 from django.utils.translation import gettext as _
 
-from deliveries.diagnosis.endpoint import host_addresses
+from deliveries.client.resolver import Resolver
 from pushhub.common.pushurls import BadEndpoint, parse_push_url
 from subscriptions.resources.subscriptions import guard_address
 
@@ -30,6 +34,17 @@ def endpoint_warning(url: str) -> str:
             "host": origin.host
         }
     return ""
+
+
+def host_addresses(host: str, seconds: float) -> Sequence[str]:
+    """Return the addresses of a host; none where the look-up fails or takes too long."""
+
+    async def resolve() -> Sequence[str]:
+        loop = asyncio.get_running_loop()
+        resolver = Resolver(loop, clock=time.monotonic, timeout_s=seconds, keep_s=0, keep_failure_s=0)
+        return await resolver.resolve(host)
+
+    return asyncio.run(resolve())
 
 
 admin.site.endpoint_warning = endpoint_warning  # type: ignore[attr-defined]

@@ -1,31 +1,29 @@
 """The endpoint's side of a diagnosis: name, address guard, connection, certificate, and a probe on request.
 
-Everything goes through the guard that pushes go through, and dials only addresses that it has passed. The steps tell
-what the reasons of nacks tell anyway (`dns_failed`, `address_denied`, `connect_failed`, `tls_failed`): never an
+The push client opens the connection: from its own addresses, and only to addresses that the guard permits. The steps
+tell what the reasons of nacks tell anyway (`dns_failed`, `address_denied`, `connect_failed`, `tls_failed`): never an
 address, never which block of addresses the guard denies, never anything that the endpoint sent but its status. Only a
 certificate that does not verify is described further, and only at an address that may be pushed to.
 """
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import socket
 import ssl
-import threading
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from deliveries.client.dialer import Dialer, DialFailed
+from deliveries.client.tls import ResumingContext, client_context
 from deliveries.diagnosis.steps import Step, StepName, failed, ok
 from deliveries.inspection.texts import result_advice, result_text
-from deliveries.push.sending.httpclient import ClientOptions, PushResult, client_context
+from deliveries.push.sending.httpclient import ClientOptions, PushResult
 from deliveries.rules.outcome import ACK_STATUSES, Reason
 from pushhub.common.pushurls import Origin
 
-#: Addresses of one name that are tried.
-MAX_ADDRESSES = 8
 _UNKNOWN_AUTHORITY = (
     gettext_lazy("comes from an unknown authority, or its chain is incomplete"),
     gettext_lazy("Send the intermediate certificates as well, or name the authority in PUSHHUB_PUSH_CA_FILE."),
@@ -49,37 +47,38 @@ CERTIFICATE_FAULTS = {
 
 
 def endpoint_steps(origin: Origin, options: ClientOptions) -> Iterator[Step]:
-    """Yield the steps up to the certificate, until one fails."""
-    addresses = host_addresses(origin.host, options.dns_timeout_s)
-    if not addresses:
-        yield failed(StepName.NAME, _("The endpoint's host name has no address."), result=Reason.DNS_FAILED)
+    """Yield the steps up to the certificate, as a push takes them, until one fails."""
+    context = client_context(ca_file=options.ca_file, verify=options.tls_verify)
+    connected = asyncio.run(_connected(origin, options, context))
+    if connected is Reason.DNS_FAILED:
+        yield failed(StepName.NAME, _("The endpoint's host name has no address."), result=connected)
         return
     yield ok(StepName.NAME, _("The endpoint's host name has an address."))
-    guard = options.guard()
-    permitted = [address for address in addresses if not guard.why_denied(address, origin.port)]
-    if not permitted:
-        yield failed(
-            StepName.GUARD,
-            _("The address guard denies the endpoint's address."),
-            result=Reason.ADDRESS_DENIED,
-        )
+    if connected is Reason.ADDRESS_DENIED:
+        yield failed(StepName.GUARD, _("The address guard denies the endpoint's address."), result=connected)
         return
     yield ok(StepName.GUARD, _("The address guard permits the endpoint's address."))
-    connected = _connected(permitted, origin.port, options.connect_timeout_s)
     if isinstance(connected, Reason):
         text = _("Nothing answers at port %(port)d of the endpoint.") % {"port": origin.port}
         yield failed(StepName.CONNECTION, text, result=connected)
         return
     with connected:
         yield ok(StepName.CONNECTION, _("Port %(port)d of the endpoint takes connections.") % {"port": origin.port})
-        yield _certificate(connected, origin, options)
+        yield _certificate(connected, origin, context, seconds=options.tls_timeout_s)
 
 
-def _certificate(plain: socket.socket, origin: Origin, options: ClientOptions) -> Step:
+async def _connected(origin: Origin, options: ClientOptions, context: ResumingContext) -> socket.socket | Reason:
+    """Return a connection to the first address that takes one, or how a push ends."""
+    try:
+        return await Dialer(asyncio.get_running_loop(), options=options, context=context).connect(origin)
+    except DialFailed as failure:
+        return failure.reason
+
+
+def _certificate(plain: socket.socket, origin: Origin, context: ResumingContext, *, seconds: float) -> Step:
     if not origin.tls:
         return ok(StepName.CERTIFICATE, _("An http endpoint has no certificate."))
-    context = client_context(ca_file=options.ca_file, verify=options.tls_verify)
-    plain.settimeout(options.tls_timeout_s)
+    plain.settimeout(seconds)
     try:
         with context.wrap_socket(plain, server_hostname=origin.host):
             return ok(StepName.CERTIFICATE, _("The endpoint's certificate is valid."))
@@ -94,36 +93,6 @@ def _certificate(plain: socket.socket, origin: Origin, options: ClientOptions) -
             _("Let the endpoint speak TLS 1.2 or newer at this port, with a certificate."),
             result=Reason.TLS_FAILED,
         )
-
-
-def host_addresses(host: str, seconds: float) -> list[str]:
-    """Return the addresses of a host, in the system's order; none where the look-up fails or takes too long."""
-    addresses: dict[str, None] = {}
-
-    def look_up() -> None:
-        with contextlib.suppress(OSError, UnicodeError):
-            for row in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
-                addresses[str(row[4][0])] = None
-
-    # The system's resolver has no time limit of its own.
-    thread = threading.Thread(target=look_up, name="diagnosis-resolver", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return list(addresses)[:MAX_ADDRESSES]
-
-
-def _connected(addresses: Sequence[str], port: int, seconds: float) -> socket.socket | Reason:
-    """Return a connection to the first address that takes one, or how a push ends."""
-    ends, reason = time.monotonic() + seconds, Reason.CONNECT_FAILED
-    for position, address in enumerate(addresses):
-        share = max(ends - time.monotonic(), 0.1) / (len(addresses) - position)
-        try:
-            return socket.create_connection((address, port), timeout=share)
-        except TimeoutError:
-            reason = Reason.CONNECT_TIMEOUT
-        except OSError:
-            reason = Reason.CONNECT_FAILED
-    return reason
 
 
 def answer_step(result: PushResult, *, token: str = "") -> Step:

@@ -4,45 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
-from django.utils.translation import gettext as _
+from django.db.models import TextChoices
+from django.utils.translation import gettext_lazy as _
 
 from deliveries.inspection.texts import result_advice
 from subscriptions.resources.subscriptions import pause_resource
 from subscriptions.selectors import Pause
 
 
-class StepName(StrEnum):
+class StepName(TextChoices):
     """What is checked, in this order."""
 
-    SUBSCRIPTION = "subscription"
-    URL = "url"
-    TOKEN = "token"  # noqa: S105 - a name, no secret
-    DATABASE = "database"
-    WORKER = "worker"
-    MAINTENANCE = "maintenance"
-    REGION = "region"
-    FILTER = "filter"
-    TRANSFORMS = "transforms"
-    ORDERING = "ordering"
-    DEAD_LETTERS = "dead letters"
-    NAME = "name"
-    GUARD = "guard"
-    CONNECTION = "connection"
-    CERTIFICATE = "certificate"
-    ANSWER = "answer"
-    FLOW = "flow"
+    SUBSCRIPTION = "subscription", _("Subscription")
+    URL = "url", _("URL of the endpoint")
+    TOKEN = "token", _("Token")
+    DATABASE = "database", _("Database")
+    WORKER = "worker", _("Push workers")
+    MAINTENANCE = "maintenance", _("Maintenance workers")
+    REGION = "region", _("Region")
+    FILTER = "filter", _("Filter")
+    TRANSFORMS = "transforms", _("Message transforms")
+    ORDERING = "ordering", _("Ordering keys")
+    DEAD_LETTERS = "dead letters", _("Dead letters")
+    NAME = "name", _("Host name")
+    GUARD = "guard", _("Address guard")
+    CONNECTION = "connection", _("Connection")
+    CERTIFICATE = "certificate", _("Certificate")
+    ANSWER = "answer", _("Answer of the endpoint")
+    FLOW = "flow", _("Flow of messages")
 
 
-class StepStatus(StrEnum):
+class StepStatus(TextChoices):
     """`warning` explains why messages may wait although each push would work; `skipped` was not reached."""
 
-    OK = "ok"
-    WARNING = "warning"
-    FAILED = "failed"
-    SKIPPED = "skipped"
+    OK = "ok", _("works")
+    WARNING = "warning", _("warning")
+    FAILED = "failed", _("fails")
+    SKIPPED = "skipped", _("not checked")
 
 
 #: What these warn of holds back nothing that waits now.
@@ -92,7 +92,7 @@ class Diagnosis:
 def summary_without_fault(untried: Sequence[str]) -> str:
     """Return the summary where no step fails. `untried` has the names of the steps that were not tried."""
     if not untried:
-        return _("Nothing is wrong: each step was tried just now, and works.")
+        return str(_("Nothing is wrong: each step was tried just now, and works."))
     return _("No fault was found, but not every step was tried: %(steps)s.") % {"steps": ", ".join(untried)}
 
 

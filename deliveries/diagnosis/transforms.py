@@ -8,13 +8,12 @@ from collections.abc import Iterator, Sequence
 from django.utils.translation import gettext as _
 
 from deliveries.diagnosis.steps import Step, StepName, failed, ok, warning
-from deliveries.models import Delivery, Message
+from deliveries.models import Delivery
 from deliveries.rules.outcome import Reason
-from deliveries.rules.payload import parse_attributes, wire_message
 from deliveries.store import lanerows
+from deliveries.store.messagerows import read_payloads
 from deliveries.transforming import Wire, transform_wire_messages
 from pushhub.common.errors import InvalidArgument, ResourceExhausted
-from pushhub.common.rows import row_or_none
 from subscriptions.models import Subscription
 from subscriptions.services.transforms import check_function
 from subscriptions.transforms.functions import Function, functions_on
@@ -74,7 +73,4 @@ def _oldest_messages(subscription: Subscription) -> Iterator[Wire]:
         rows = Delivery.objects.filter(subscription=subscription, region=region).order_by("message_id")
         # One payload in memory at a time: each may have 10 MB.
         for message_id in list(rows.values_list("message_id", flat=True)[:TRIED_MESSAGES]):
-            message = row_or_none(Message.objects.filter(pk=message_id))
-            if message is not None:
-                attributes = parse_attributes(message.attributes)
-                yield wire_message(message.pk, bytes(message.data), attributes, message.ordering_key)
+            yield from read_payloads([message_id]).values()

@@ -15,7 +15,6 @@ from django.conf import settings
 
 from deliveries.client.client import ClientOptions, Endpoint, PushClient, PushResult
 from deliveries.client.headers import Headers
-from deliveries.client.tls import client_context
 from pushhub.common.pushurls import Origin
 
 __all__ = [
@@ -26,7 +25,6 @@ __all__ = [
     "PushClient",
     "PushResult",
     "blocking_client",
-    "client_context",
     "client_options",
     "push_client",
 ]

@@ -82,19 +82,14 @@ def create_locked(path: Path) -> int:
 
 def runner_lives(folder: Path) -> bool:
     """Return whether a rollup runs on the folder (telemetry/counting/rollup.py)."""
-    try:
-        handle = os.open(folder / RUNNER_LOCK, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        return not lock_file(handle)
-    finally:
-        os.close(handle)
+    path = folder / RUNNER_LOCK
+    with taken_over(path) as is_free:
+        return path.exists() and not is_free
 
 
 @contextmanager
 def taken_over(path: Path) -> Iterator[bool]:
-    """Lock a journal for the block; yield whether that worked.
+    """Lock a journal, or another file, for the block; yield whether that worked.
 
     It does if the writer has closed the journal or died, and no other process has sealed it.
     """

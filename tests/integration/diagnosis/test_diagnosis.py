@@ -17,8 +17,8 @@ from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import configure_lanes
 from deliveries.backlog.records import Lane
 from deliveries.backlog.regions import KEY as UNSERVED_KEY
+from deliveries.client.dialer import Dialer
 from deliveries.client.request import PushResult
-from deliveries.diagnosis import endpoint
 from deliveries.diagnosis.endpoint import answer_step
 from deliveries.inspection import lanes
 from deliveries.models import Delivery
@@ -465,10 +465,10 @@ def test_a_filter_that_has_matched_before_is_not_blamed(setup: SetUp) -> None:
 def test_the_step_names_how_pushes_end_that_get_no_connection(
     setup: SetUp, monkeypatch: pytest.MonkeyPatch, error: type[OSError], result: str
 ) -> None:
-    def refuse(*_: object, **__: object) -> None:
+    async def refuse(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(endpoint.socket, "create_connection", refuse)
+    monkeypatch.setattr(Dialer, "_connect_one", refuse)
     assert f"Pushes end with {result}." in setup.diagnose()["summary"]
 
 
@@ -564,6 +564,17 @@ def test_a_server_that_answers_no_tls_handshake_does_not_hold_up_the_diagnosis(s
     with socket.create_server(("127.0.0.1", 0)) as silent_server:
         setup.endpoint(f"https://127.0.0.1:{silent_server.getsockname()[1]}/")
         assert setup.diagnose()["summary"].startswith("certificate: The TLS handshake fails.")
+
+
+def test_a_diagnosis_connects_from_the_addresses_that_pushes_come_from(setup: SetUp) -> None:
+    """A firewall may let those alone through."""
+    setup.settings.PUSH_SOURCE_ADDRESSES = ("127.0.0.7",)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        setup.endpoint(f"http://127.0.0.1:{server.getsockname()[1]}/")
+        assert setup.diagnose()["healthy"]
+        connection, (source, _) = server.accept()
+        connection.close()
+    assert source == "127.0.0.7"
 
 
 def test_the_console_diagnoses_and_sends_a_probe_on_request(setup: SetUp) -> None:
