@@ -169,10 +169,7 @@ def start_processes(crew: Crew, names: Sequence[str]) -> None:
     for process in all_processes:
         crew.start(process)
     wait_until(
-        crew,
-        crew.is_ready,
-        seconds=READY_SECONDS,
-        otherwise=f"not everything became ready in {READY_SECONDS:.0f} s",
+        crew, crew.is_ready, seconds=READY_SECONDS, otherwise=f"not everything became ready in {READY_SECONDS:.0f} s"
     )
     web = env.url(settings.HTTP_ADDRESS)
     crew.say(f"PushHub is ready: REST {web}/v1, admin {web}/admin/, docs {web}/docs, Ctrl-C stops it")
