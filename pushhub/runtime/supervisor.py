@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import secrets
 import signal
 import sys
 import time
@@ -20,18 +21,21 @@ from pathlib import Path
 import django
 import redis
 from django.conf import settings
-from django.db import connections
+from django.core.management import call_command
+from django.core.management.base import SystemCheckError
+from django.db import DatabaseError, connections
 
 from deliveries.pipeline import needs
 from pushhub.common import environment as env
+from pushhub.common.databases import refusal_line
 from pushhub.common.datafolder import data_folder, data_folder_errors, load_or_create_secret
 from pushhub.common.environment import StartError
+from pushhub.common.errors import first_line
 from pushhub.common.redisclient import shared_url
 from pushhub.common.servers import listen
 from pushhub.runtime import embedded, processes
 from pushhub.runtime.crew import Crew
 from pushhub.runtime.forking import Child, fork_and_call, import_everything
-from pushhub.runtime.preparation import prepare_database
 from pushhub.runtime.redisversion import check_redis
 from pushhub.runtime.sparkinstall import SparkInstall
 from subscriptions.transforms.systemcalls import why_unrestricted
@@ -110,6 +114,35 @@ def wait_for_redis(crew: Crew, server: embedded.RedisServer | None) -> None:
         crew.say(check_redis())
     except redis.RedisError as error:
         raise StartError(f"Redis does not tell its version: {error}") from None
+
+
+def prepare_database() -> int:
+    """Migrate and create the admin login. Print as the last line its password or, with status 1, what is wrong.
+
+    Migrations load all versions of all models, memory that is free again when the process of this function ends.
+    """
+    try:
+        call_command("migrate", interactive=False, verbosity=0, skip_checks=False)
+        sys.stdout.write(create_admin_login())
+    except DatabaseError as error:
+        sys.stdout.write(first_line(error))
+        return 1
+    except SystemCheckError as error:
+        sys.stdout.write(refusal_line("default") or str(error))
+        return 1
+    return 0
+
+
+def create_admin_login() -> str:
+    """Create the login `admin` and return its password. Return "" if there is a superuser already."""
+    from django.contrib.auth import get_user_model
+
+    users = get_user_model().objects
+    if users.filter(is_superuser=True).exists():
+        return ""
+    password = secrets.token_urlsafe(12)
+    users.create_superuser(username="admin", password=password)
+    return password
 
 
 def wait_for_database(crew: Crew, preparation: Child) -> None:
