@@ -76,11 +76,6 @@ class ByteBudget:
         self._most_per_address = most_per_address
         self._by_address: Counter[str] = Counter()
         self._waiting: deque[Reservation] = deque()
-        self._granted = 0
-
-    def __len__(self) -> int:
-        """The number of reservations, including those that wait."""
-        return self._granted + len(self._waiting)
 
     def reserve(self, reservation: Reservation) -> bool:
         """Reserve the bytes, or queue the reservation and return False."""
@@ -94,7 +89,6 @@ class ByteBudget:
         if reservation in self._waiting:
             self._waiting.remove(reservation)
             return
-        self._granted -= 1
         self._left += reservation.size
         self._by_address[reservation.address] -= reservation.size
         if not self._by_address[reservation.address]:
@@ -108,7 +102,6 @@ class ByteBudget:
         taken = self._by_address[reservation.address] + reservation.size
         if taken > self._most_per_address or reservation.size > self._left:
             return False
-        self._granted += 1
         self._left -= reservation.size
         self._by_address[reservation.address] = taken
         return True
