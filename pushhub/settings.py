@@ -276,8 +276,6 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 ROOT_URLCONF = "pushhub.urls"
-WSGI_APPLICATION = "pushhub.wsgi.application"
-APPEND_SLASH = True
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
@@ -329,7 +327,6 @@ AUTH_PASSWORD_VALIDATORS = [
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
 TIME_ZONE = "UTC"
-USE_TZ = True
 FORMAT_MODULE_PATH = "pushhub.formats"
 #: The guide that `make docs` builds; a wheel that is made after that has it.
 GUIDE = BASE_DIR / "pushhub" / "guide"

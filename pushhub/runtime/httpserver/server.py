@@ -65,13 +65,6 @@ class HttpServer:
         self._server = await loop.create_server(lambda: HttpConnection(self, loop), sock=listening, backlog=BACKLOG)
         self._sweeping = asyncio.create_task(self._sweep())
 
-    @property
-    def address(self) -> tuple[str, int]:
-        """The host and port on which it listens."""
-        assert self._server is not None
-        host, port = self._server.sockets[0].getsockname()[:2]
-        return host, port
-
     async def stop(self, *, seconds: float, linger_seconds: float = LINGER_SECONDS) -> None:
         """Accept no more connections, wait up to `seconds` for the current requests, and abort what is left.
 

@@ -56,13 +56,14 @@ class Server(HttpServer):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.writers: list[asyncio.StreamWriter] = []
+        self.listening = listen(("127.0.0.1", 0))
 
     def has_bodies(self) -> bool:
         """Whether a request has room for its body, or waits for that."""
         return bool(self.bodies._by_address or self.bodies._waiting)
 
     async def connect(self) -> Client:
-        reader, writer = await asyncio.open_connection(*self.address, limit=2**20)
+        reader, writer = await asyncio.open_connection(*self.listening.getsockname(), limit=2**20)
         self.writers.append(writer)
         return reader, writer
 
@@ -73,7 +74,7 @@ async def serving(
 ) -> AsyncIterator[Server]:
     with Admission(threads) as threads_shared:
         server = Server(application, admission=threads_shared, limits=limits, files=1000, direct=direct)
-        await server.start(listen(("127.0.0.1", 0)))
+        await server.start(server.listening)
         try:
             yield server
         finally:
