@@ -8,6 +8,10 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
+#: The connections of a port, and the open files that they leave to the database, Redis and files.
+MOST_CONNECTIONS = 10_000
+OTHER_FILES = 200
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -38,9 +42,10 @@ def read_limits() -> Limits:
 class Connections:
     """Counts the open connections by client."""
 
-    def __init__(self, *, most_per_address: int, most: int) -> None:
-        self._most_per_address = most_per_address or most
-        self._most = most
+    def __init__(self, *, most_per_address: int, files: int, files_each: int = 1) -> None:
+        """`files` is how many files this process may open, of which a connection takes `files_each`."""
+        self._most = max(min(MOST_CONNECTIONS, (files - OTHER_FILES) // files_each), 1)
+        self._most_per_address = most_per_address or self._most
         self._by_address: Counter[str] = Counter()
         self._count = 0
 

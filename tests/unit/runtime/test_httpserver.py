@@ -20,7 +20,7 @@ from pushhub.runtime.httpserver import admission, reading, requests
 from pushhub.runtime.httpserver import connection as connections
 from pushhub.runtime.httpserver import server as servers
 from pushhub.runtime.httpserver.admission import Admission
-from pushhub.runtime.httpserver.limits import ByteBudget, Connections, Limits, Reservation
+from pushhub.runtime.httpserver.limits import OTHER_FILES, ByteBudget, Connections, Limits, Reservation
 from pushhub.runtime.httpserver.responses import Direct
 from pushhub.runtime.httpserver.server import Application, HttpServer
 from tests.httpforms import CHUNKED, ENDLESS, FORMS, TOO_LARGE
@@ -578,7 +578,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 def test_connections_are_counted_by_address() -> None:
-    connections = Connections(most_per_address=2, most=3)
+    connections = Connections(most_per_address=2, files=OTHER_FILES + 3)
     assert [connections.enter("a") for _ in range(3)] == [True, True, False]
     assert connections.enter("b")
     assert not connections.enter("c")
