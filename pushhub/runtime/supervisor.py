@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
 
@@ -224,8 +225,8 @@ def keep_running(crew: Crew) -> None:
         installer.stop()
 
 
-def run(names: Sequence[str]) -> int:
-    """Start everything and keep it running until asked to stop. Return the exit status."""
+def run(names: Sequence[str]) -> None:
+    """Start everything and keep it running until asked to stop. May raise KeyboardInterrupt."""
     for name in names:
         processes.BY_NAME[name]()  # raises SettingError where one could not be started
     require_free_ports(
@@ -255,13 +256,10 @@ def run(names: Sequence[str]) -> int:
             wait_for_redis(crew, server)
             start_processes(crew, [*names, *rollup_names(crew)])
             keep_running(crew)
-        except KeyboardInterrupt:
-            return 0
         finally:
             crew.stop()
             if server:
                 server.leave()
-    return 0
 
 
 def parser() -> argparse.ArgumentParser:
@@ -276,13 +274,13 @@ def main(arguments: Sequence[str] = ()) -> int:
     """Do all of `make up` that follows the installation. Return the exit status."""
     parser().parse_args(arguments)
     try:
-        prepare_environment()
-        return run(["web", "grpc", "push", "maintenance", "flower"])
-    except KeyboardInterrupt:
-        return 0
+        with suppress(KeyboardInterrupt):
+            prepare_environment()
+            run(["web", "grpc", "push", "maintenance", "flower"])
     except (StartError, env.SettingError) as error:
         print(f"PushHub cannot start: {error}", file=sys.stderr)  # noqa: T201
         return 1
+    return 0
 
 
 if __name__ == "__main__":
