@@ -9,7 +9,6 @@ import warnings
 from importlib.util import find_spec
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from pushhub import __version__
@@ -277,8 +276,6 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 ROOT_URLCONF = "pushhub.urls"
-WSGI_APPLICATION = "pushhub.wsgi.application"
-APPEND_SLASH = True
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
@@ -297,15 +294,10 @@ TEMPLATES = [
 
 #: Publishers get their message ids after the commit, which FULL makes durable.
 SQLITE_SYNCHRONOUS = "OFF" if EMULATOR == "MEMORY" else "FULL"
-
-
-def _database() -> dict[str, Any]:
-    url = env.secret("DATABASE_URL") or f"sqlite:///{DATA_DIR / 'pushhub.sqlite3'}"
-    with env.naming("DATABASE_URL"):
-        return database_config(url, password=env.secret("DATABASE_PASSWORD"), synchronous=SQLITE_SYNCHRONOUS)
-
-
-DATABASES = {"default": _database()}
+_database_url = env.secret("DATABASE_URL") or f"sqlite:///{DATA_DIR / 'pushhub.sqlite3'}"
+_password = env.secret("DATABASE_PASSWORD")
+with env.naming("DATABASE_URL"):
+    DATABASES = {"default": database_config(_database_url, password=_password, synchronous=SQLITE_SYNCHRONOUS)}
 #: SQLite has one writer at a time, so a second web process would only wait, and less efficiently than a thread.
 IS_SQLITE = DATABASES["default"]["ENGINE"] == SQLITE
 if REGION_REDIS and IS_SQLITE:
@@ -316,7 +308,7 @@ if _replica_url := env.secret("REPLICA_URL"):
     if IS_SQLITE:
         raise env.SettingError("PUSHHUB_REPLICA_URL: a replica is a standby of a PostgreSQL in PUSHHUB_DATABASE_URL")
     with env.naming("REPLICA_URL"):
-        DATABASES["replica"] = replica_config(_replica_url, password=env.secret("DATABASE_PASSWORD"))
+        DATABASES["replica"] = replica_config(_replica_url, password=_password)
     DATABASE_ROUTERS = ["pushhub.common.replica.Router"]
     MIDDLEWARE.append("pushhub.replicapages.ReplicaPages")
 WEB_WORKERS = env.number("WEB_WORKERS", 1 if IS_SQLITE else 2, least=1)
@@ -335,7 +327,6 @@ AUTH_PASSWORD_VALIDATORS = [
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
 TIME_ZONE = "UTC"
-USE_TZ = True
 FORMAT_MODULE_PATH = "pushhub.formats"
 #: The guide that `make docs` builds; a wheel that is made after that has it.
 GUIDE = BASE_DIR / "pushhub" / "guide"

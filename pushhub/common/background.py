@@ -72,11 +72,6 @@ class BackgroundThread:
         if self._thread.ident is not None:
             self._thread.join(timeout=timeout)
 
-    @property
-    def ident(self) -> int | None:
-        """What `threading.get_ident` returns in the thread."""
-        return self._thread.ident
-
     def beat(self) -> None:
         """Report that the thread is alive."""
         self._last_beat = time.monotonic()
@@ -140,7 +135,7 @@ def note_outage() -> None:
     caller = threading.get_ident()
     _waiting_out.add(caller)
     for thread in list(_started):
-        if thread.ident == caller:
+        if thread._thread.ident == caller:
             thread.beat()
 
 

@@ -23,9 +23,6 @@ class ExpiringCache(Generic[Key, Value]):
         #: How often the cache was cleared. See `put`.
         self.generation = 0
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
     def get(self, key: Key) -> Value | None:
         expires_at, value = self._entries.get(key, (0.0, None))
         return value if expires_at > self._clock() else None

@@ -17,14 +17,7 @@ from typing import Any
 import redis
 from redis import cluster
 from redis.backoff import NoBackoff
-from redis.exceptions import (
-    AskError,
-    ClusterDownError,
-    MovedError,
-    RedisClusterException,
-    ResponseError,
-    TryAgainError,
-)
+from redis.exceptions import AskError, ClusterDownError, MovedError, RedisClusterException, ResponseError, TryAgainError
 from redis.retry import Retry
 
 # redis-py's client of a Cluster has hardly any types.

@@ -19,9 +19,6 @@ class SizedCache(Generic[Key, Value]):
         self._lock = threading.Lock()
         self._entries: OrderedDict[Key, tuple[Value, int]] = OrderedDict()
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
     def get(self, key: Key) -> Value | None:
         with self._lock:
             if key not in self._entries:

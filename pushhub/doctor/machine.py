@@ -117,8 +117,8 @@ def _secret_files() -> Iterator[Path]:
 
 def ports() -> Iterator[Finding]:
     """Say which of PushHub's servers answer on this machine, and which ports others have."""
-    addresses = {"web": settings.HTTP_ADDRESS, "grpc": settings.GRPC_ADDRESS, "flower": settings.FLOWER_ADDRESS}
-    for name, address in addresses.items():
+    for name, setting in (("web", "HTTP"), ("grpc", "GRPC"), ("flower", "FLOWER")):
+        address = getattr(settings, f"{setting}_ADDRESS")
         where = f"{address[0]}:{address[1]}"
         try:
             process = processes.BY_NAME[name]()
@@ -130,11 +130,8 @@ def ports() -> Iterator[Finding]:
         elif process.is_ready():
             yield ok("ports", f"{name} answers at {where}")
         else:
-            remedy = f"Stop what listens there, look at its log, or set PUSHHUB_{_SETTINGS[name]}."
+            remedy = f"Stop what listens there, look at its log, or set PUSHHUB_{setting}."
             yield failed("ports", f"something listens at {where}, and does not answer as {name}", remedy)
-
-
-_SETTINGS = {"web": "HTTP", "grpc": "GRPC", "flower": "FLOWER"}
 
 
 def _is_taken(address: tuple[str, int]) -> bool:

@@ -26,9 +26,6 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 CHUNK_BYTES = 256 * 1024
 #: How long a client may go on sending after the server has closed, so that it receives the last response.
 LINGER_SECONDS = 2.0
-#: Each connection takes two open files. The rest of the process keeps OTHER_FILES.
-MOST_CONNECTIONS = 10_000
-OTHER_FILES = 200
 
 Address = tuple[str, int]
 
@@ -43,8 +40,7 @@ class PortMultiplexer:
         self._rest = rest
         self._tls = tls
         self._limits = limits
-        most_connections = max(min(MOST_CONNECTIONS, (files - OTHER_FILES) // 2), 1)
-        self._addresses = Connections(most_per_address=limits.connections, most=most_connections)
+        self._addresses = Connections(most_per_address=limits.connections, files=files, files_each=2)
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[None]] = set()
 

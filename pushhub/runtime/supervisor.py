@@ -10,28 +10,33 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import secrets
 import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
 
 import django
 import redis
 from django.conf import settings
-from django.db import connections
+from django.core.management import call_command
+from django.core.management.base import SystemCheckError
+from django.db import DatabaseError, connections
 
 from deliveries.pipeline import needs
 from pushhub.common import environment as env
+from pushhub.common.databases import refusal_line
 from pushhub.common.datafolder import data_folder, data_folder_errors, load_or_create_secret
 from pushhub.common.environment import StartError
+from pushhub.common.errors import first_line
 from pushhub.common.redisclient import shared_url
 from pushhub.common.servers import listen
 from pushhub.runtime import embedded, processes
 from pushhub.runtime.crew import Crew
 from pushhub.runtime.forking import Child, fork_and_call, import_everything
-from pushhub.runtime.preparation import prepare_database
 from pushhub.runtime.redisversion import check_redis
 from pushhub.runtime.sparkinstall import SparkInstall
 from subscriptions.transforms.systemcalls import why_unrestricted
@@ -112,6 +117,35 @@ def wait_for_redis(crew: Crew, server: embedded.RedisServer | None) -> None:
         raise StartError(f"Redis does not tell its version: {error}") from None
 
 
+def prepare_database() -> int:
+    """Migrate and create the admin login. Print as the last line its password or, with status 1, what is wrong.
+
+    Migrations load all versions of all models, memory that is free again when the process of this function ends.
+    """
+    try:
+        call_command("migrate", interactive=False, verbosity=0, skip_checks=False)
+        sys.stdout.write(create_admin_login())
+    except DatabaseError as error:
+        sys.stdout.write(first_line(error))
+        return 1
+    except SystemCheckError as error:
+        sys.stdout.write(refusal_line("default") or str(error))
+        return 1
+    return 0
+
+
+def create_admin_login() -> str:
+    """Create the login `admin` and return its password. Return "" if there is a superuser already."""
+    from django.contrib.auth import get_user_model
+
+    users = get_user_model().objects
+    if users.filter(is_superuser=True).exists():
+        return ""
+    password = secrets.token_urlsafe(12)
+    users.create_superuser(username="admin", password=password)
+    return password
+
+
 def wait_for_database(crew: Crew, preparation: Child) -> None:
     """Wait until the database is up to date; on the first run, show the admin login, once."""
     config = connections["default"].settings_dict
@@ -169,10 +203,7 @@ def start_processes(crew: Crew, names: Sequence[str]) -> None:
     for process in all_processes:
         crew.start(process)
     wait_until(
-        crew,
-        crew.is_ready,
-        seconds=READY_SECONDS,
-        otherwise=f"not everything became ready in {READY_SECONDS:.0f} s",
+        crew, crew.is_ready, seconds=READY_SECONDS, otherwise=f"not everything became ready in {READY_SECONDS:.0f} s"
     )
     web = env.url(settings.HTTP_ADDRESS)
     crew.say(f"PushHub is ready: REST {web}/v1, admin {web}/admin/, docs {web}/docs, Ctrl-C stops it")
@@ -194,8 +225,8 @@ def keep_running(crew: Crew) -> None:
         installer.stop()
 
 
-def run(names: Sequence[str]) -> int:
-    """Start everything and keep it running until asked to stop. Return the exit status."""
+def run(names: Sequence[str]) -> None:
+    """Start everything and keep it running until asked to stop. May raise KeyboardInterrupt."""
     for name in names:
         processes.BY_NAME[name]()  # raises SettingError where one could not be started
     require_free_ports(
@@ -225,13 +256,10 @@ def run(names: Sequence[str]) -> int:
             wait_for_redis(crew, server)
             start_processes(crew, [*names, *rollup_names(crew)])
             keep_running(crew)
-        except KeyboardInterrupt:
-            return 0
         finally:
             crew.stop()
             if server:
                 server.leave()
-    return 0
 
 
 def parser() -> argparse.ArgumentParser:
@@ -246,13 +274,13 @@ def main(arguments: Sequence[str] = ()) -> int:
     """Do all of `make up` that follows the installation. Return the exit status."""
     parser().parse_args(arguments)
     try:
-        prepare_environment()
-        return run(["web", "grpc", "push", "maintenance", "flower"])
-    except KeyboardInterrupt:
-        return 0
+        with suppress(KeyboardInterrupt):
+            prepare_environment()
+            run(["web", "grpc", "push", "maintenance", "flower"])
     except (StartError, env.SettingError) as error:
         print(f"PushHub cannot start: {error}", file=sys.stderr)  # noqa: T201
         return 1
+    return 0
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import threading
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 READY = re.compile(r"Server started, listening on (\d+)")
@@ -108,9 +107,7 @@ class Emulator:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _read(self) -> None:

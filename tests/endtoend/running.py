@@ -105,8 +105,7 @@ def running(
     pushhub = Running(environment, process, log)
     try:
         wait_for(
-            lambda: "PushHub is ready" in pushhub.printed() or process.poll() is not None,
-            what="PushHub's ready line",
+            lambda: "PushHub is ready" in pushhub.printed() or process.poll() is not None, what="PushHub's ready line"
         )
         assert process.poll() is None, pushhub.printed()
         yield pushhub

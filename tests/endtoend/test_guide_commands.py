@@ -76,10 +76,7 @@ class Terminal:
         assert self.process.stdin is not None
         self.process.stdin.write(f"{text}\necho {done}\n".encode())
         self.process.stdin.flush()
-        wait_for(
-            lambda: f"{done}\n" in self.printed() or self.process.poll() is not None,
-            what=f"the end of:\n{text}",
-        )
+        wait_for(lambda: f"{done}\n" in self.printed() or self.process.poll() is not None, what=f"the end of:\n{text}")
         failed = re.findall(r"^__failed__ (.*)$", self.printed(), re.M)
         assert bool(failed) == (FAILS in text), self.printed()
 

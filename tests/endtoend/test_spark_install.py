@@ -157,10 +157,7 @@ def test_an_index_without_spark_is_reported_in_one_line(
 
 @pytest.mark.parametrize(
     ("command", "lacking", "reason"),
-    [
-        (["/nowhere/make"], "", "see "),
-        ([sys.executable, "-c", ""], "no Java found", "no Java found"),
-    ],
+    [(["/nowhere/make"], "", "see "), ([sys.executable, "-c", ""], "no Java found", "no Java found")],
 )
 def test_without_a_usable_spark_the_rollup_is_not_started(
     command: list[str], lacking: str, reason: str, crew: Crew, output: io.StringIO, tmp_path: Path

@@ -31,7 +31,7 @@ from pushhub.common.environment import SettingError
 from pushhub.doctor import database as doctor
 from pushhub.doctor.finding import Level
 from pushhub.runtime import processes
-from pushhub.runtime.preparation import prepare_database
+from pushhub.runtime.supervisor import prepare_database
 from tests.databases import execute, other_database
 from tests.restapi import Api
 from tests.tenants import world_of_tenants

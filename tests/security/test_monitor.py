@@ -22,16 +22,7 @@ from tests.flowers import LOGIN
 pytestmark = pytest.mark.any_database
 
 #: An address of every kind of handler of Flower: pages, its API, and what it would show without a login.
-PATHS = [
-    "/",
-    "/workers",
-    "/tasks",
-    "/api/workers",
-    "/metrics",
-    "/healthcheck",
-    "/static/css/flower.css",
-    "/no",
-]
+PATHS = ["/", "/workers", "/tasks", "/api/workers", "/metrics", "/healthcheck", "/static/css/flower.css", "/no"]
 
 
 def guard(clock: Clock | None = None) -> monitorguard.Guard:

@@ -98,10 +98,7 @@ def test_a_body_that_drips_is_cut_off(transactional_db: None, redis_url: str) ->
 def test_one_address_has_a_bounded_number_of_connections_and_leaves_the_rest_to_others(
     transactional_db: None, redis_url: str, port: str
 ) -> None:
-    with (
-        ports(redis_url, PUSHHUB_CLIENT_CONNECTIONS="20", **PATIENT) as started,
-        contextlib.ExitStack() as stack,
-    ):
+    with ports(redis_url, PUSHHUB_CLIENT_CONNECTIONS="20", **PATIENT) as started, contextlib.ExitStack() as stack:
         greedy = [stack.enter_context(started.connect(port, source="127.0.0.2")) for _ in range(40)]
         wait_for(lambda: started.status(port, source="127.0.0.2") != 200, what="the limit")
         assert [started.status(port) for _ in range(5)] == [200] * 5

@@ -388,10 +388,7 @@ def test_a_cached_decision_does_not_apply_to_the_next_account_of_the_address(sho
     assert callable_by(new) == EXPECTED["*"]
 
 
-@pytest.mark.parametrize(
-    "address",
-    ["service-{}0", "service-0{}", "service-{}x", "{}", "x-{}", "service-"],
-)
+@pytest.mark.parametrize("address", ["service-{}0", "service-0{}", "service-{}x", "{}", "x-{}", "service-"])
 def test_a_policy_binds_no_agent_of_a_project_that_does_not_exist(shop: Project, address: str) -> None:
     member = f"serviceAccount:{address.format(shop.number)}@gcp-sa-pubsub.iam.gserviceaccount.com"
 

@@ -8,6 +8,10 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
+#: The connections of a port, and the open files that they leave to the database, Redis and files.
+MOST_CONNECTIONS = 10_000
+OTHER_FILES = 200
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -38,9 +42,10 @@ def read_limits() -> Limits:
 class Connections:
     """Counts the open connections by client."""
 
-    def __init__(self, *, most_per_address: int, most: int) -> None:
-        self._most_per_address = most_per_address or most
-        self._most = most
+    def __init__(self, *, most_per_address: int, files: int, files_each: int = 1) -> None:
+        """`files` is how many files this process may open, of which a connection takes `files_each`."""
+        self._most = max(min(MOST_CONNECTIONS, (files - OTHER_FILES) // files_each), 1)
+        self._most_per_address = most_per_address or self._most
         self._by_address: Counter[str] = Counter()
         self._count = 0
 
@@ -76,11 +81,6 @@ class ByteBudget:
         self._most_per_address = most_per_address
         self._by_address: Counter[str] = Counter()
         self._waiting: deque[Reservation] = deque()
-        self._granted = 0
-
-    def __len__(self) -> int:
-        """The number of reservations, including those that wait."""
-        return self._granted + len(self._waiting)
 
     def reserve(self, reservation: Reservation) -> bool:
         """Reserve the bytes, or queue the reservation and return False."""
@@ -94,7 +94,6 @@ class ByteBudget:
         if reservation in self._waiting:
             self._waiting.remove(reservation)
             return
-        self._granted -= 1
         self._left += reservation.size
         self._by_address[reservation.address] -= reservation.size
         if not self._by_address[reservation.address]:
@@ -108,7 +107,6 @@ class ByteBudget:
         taken = self._by_address[reservation.address] + reservation.size
         if taken > self._most_per_address or reservation.size > self._left:
             return False
-        self._granted += 1
         self._left -= reservation.size
         self._by_address[reservation.address] = taken
         return True

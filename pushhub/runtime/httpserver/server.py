@@ -26,11 +26,8 @@ BODIES_BYTES = 256 * 1024 * 1024
 BODIES_BYTES_PER_ADDRESS = 128 * 1024 * 1024
 #: The time between two looks for connections whose deadline has passed.
 SWEEP_SECONDS = 0.25
-MOST_CONNECTIONS = 10_000
 #: How long a server that stops keeps idle connections: a request may be on its way, and a client doesn't repeat a POST.
 LINGER_SECONDS = 1.0
-#: Open files that connections leave to the database, Redis and files.
-OTHER_FILES = 200
 
 #: A WSGI application.
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -52,8 +49,7 @@ class HttpServer:
         self.admission = admission
         self.direct = direct
         self.bodies = ByteBudget(most=BODIES_BYTES, most_per_address=BODIES_BYTES_PER_ADDRESS)
-        most = max(min(MOST_CONNECTIONS, files - OTHER_FILES), 1)
-        self.addresses = Connections(most_per_address=limits.connections, most=most)
+        self.addresses = Connections(most_per_address=limits.connections, files=files)
         self.connections: set[HttpConnection] = set()
         self.is_stopping = False
         self._application = application
@@ -64,13 +60,6 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: HttpConnection(self, loop), sock=listening, backlog=BACKLOG)
         self._sweeping = asyncio.create_task(self._sweep())
-
-    @property
-    def address(self) -> tuple[str, int]:
-        """The host and port on which it listens."""
-        assert self._server is not None
-        host, port = self._server.sockets[0].getsockname()[:2]
-        return host, port
 
     async def stop(self, *, seconds: float, linger_seconds: float = LINGER_SECONDS) -> None:
         """Accept no more connections, wait up to `seconds` for the current requests, and abort what is left.

@@ -90,8 +90,8 @@ def direct_api(threads: int = 1) -> Iterator[DirectApi]:
         with Admission(threads) as admission, publish_writer(loop) as writer:
             direct = _Watched(DirectPublish(writer, application), outcomes)
             server = HttpServer(application, admission=admission, limits=LIMITS, files=1000, direct=direct)
-            await server.start(listen(("127.0.0.1", 0)))
-            addresses.append(server.address)
+            await server.start(listening := listen(("127.0.0.1", 0)))
+            addresses.append(listening.getsockname())
             started.set()
             await stop.wait()
             await server.stop(seconds=5, linger_seconds=0)

@@ -122,8 +122,7 @@ def test_discard_asks_at_a_terminal(
 
 
 @pytest.mark.parametrize(
-    ("stdin", "words"),
-    [(Terminal("y\n"), []), (Terminal("YES\n"), []), (Terminal(""), ["-q"]), (io.StringIO(""), [])],
+    ("stdin", "words"), [(Terminal("y\n"), []), (Terminal("YES\n"), []), (Terminal(""), ["-q"]), (io.StringIO(""), [])]
 )
 def test_discard_goes_on_after_a_yes_with_quiet_and_in_scripts(
     stdin: io.StringIO, words: list[str], monkeypatch: pytest.MonkeyPatch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable
 from unittest import mock
 
 import pytest
@@ -12,21 +13,30 @@ from pushhub.common.environment import parse_address
 from pushhub.emulator import command, process
 
 
-def test_its_free_ports_stay_taken_from_the_choice_until_the_servers_answer() -> None:
-    taken = []
+def start(look: Callable[[], None]) -> None:
+    """Start an emulator that only looks."""
 
     class Starting:
         def __init__(self, *_: object, **__: object) -> None:
             pass
 
         def run(self) -> int:
-            for name in ("PUSHHUB_GRPC", "PUSHHUB_HTTP"):
-                with socket.create_connection(parse_address(os.environ[name]), timeout=60):
-                    taken.append(name)
+            look()
             return 0
 
     with mock.patch.dict(os.environ), mock.patch.object(process, "Emulator", Starting):
         assert command.main(["--host-port=127.0.0.1:0"]) == 0
+
+
+def test_its_free_ports_stay_taken_from_the_choice_until_the_servers_answer() -> None:
+    taken = []
+
+    def look() -> None:
+        for name in ("PUSHHUB_GRPC", "PUSHHUB_HTTP"):
+            with socket.create_connection(parse_address(os.environ[name]), timeout=60):
+                taken.append(name)
+
+    start(look)
     assert taken == ["PUSHHUB_GRPC", "PUSHHUB_HTTP"]
 
 
@@ -37,18 +47,8 @@ def test_it_has_a_database_and_a_redis_of_its_own_whatever_a_server_has_here(
 ) -> None:
     """A reset deletes everything."""
     variable, seen = f"PUSHHUB_{name}{suffix}", []
-
-    class Starting:
-        def __init__(self, *_: object, **__: object) -> None:
-            pass
-
-        def run(self) -> int:
-            seen.append(variable in os.environ)
-            return 0
-
-    monkeypatch.setattr(process, "Emulator", Starting)
-    with mock.patch.dict(os.environ, {variable: "/run/secrets/pushhub/database_url"}):
-        assert command.main(["--host-port=127.0.0.1:0"]) == 0
+    monkeypatch.setenv(variable, "/run/secrets/pushhub/database_url")
+    start(lambda: seen.append(variable in os.environ))
     assert seen == [False]
 
 

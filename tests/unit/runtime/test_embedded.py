@@ -22,10 +22,7 @@ from tests.ports import wait_for
     [
         ({"redis_version": "8.2.3"}, "Redis 8.2.3"),
         ({"redis_version": "7.2.4", "valkey_version": "8.1.0"}, "Valkey 8.1.0"),
-        (
-            {"redis_version": "7.0.15"},
-            "Redis 7.0.15: it works, but gets no security fixes any more; use 7.2 or newer",
-        ),
+        ({"redis_version": "7.0.15"}, "Redis 7.0.15: it works, but gets no security fixes any more; use 7.2 or newer"),
     ],
 )
 def test_the_version_is_reported_in_one_line(info: dict[str, Any], line: str, monkeypatch: pytest.MonkeyPatch) -> None:
