@@ -68,9 +68,18 @@ def low_queue(region: str) -> str:
     return f"{queue_name(region)}{Channel.sep}{Channel.priority_steps[-1]}"
 
 
-def end_leases() -> None:
-    """End every lease of the one subscription now, as if its time had passed."""
-    client, key = default_backlog().client, f"{Lane(Subscription.objects.get().pk, 'local').root}:l"
-    leased: list[bytes] = client.zrange(key, 0, -1)
-    if leased:
-        client.zadd(key, dict.fromkeys(leased, 1))
+def lease_ends() -> dict[bytes, float]:
+    """Return when each lease of the one subscription ends."""
+    ends: list[tuple[bytes, float]] = default_backlog().client.zrange(_leases_key(), 0, -1, withscores=True)
+    return dict(ends)
+
+
+def end_leases(*, besides: int = 0) -> None:
+    """End the leases of the one subscription now, but the last ones, as if their time had passed."""
+    leased = list(lease_ends())
+    if ended := leased[: len(leased) - besides]:
+        default_backlog().client.zadd(_leases_key(), dict.fromkeys(ended, 1))
+
+
+def _leases_key() -> str:
+    return f"{Lane(Subscription.objects.get().pk, 'local').root}:l"

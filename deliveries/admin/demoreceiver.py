@@ -29,36 +29,30 @@ ARRIVALS_KEPT = 20
 KEPT_SECONDS = 3600
 
 
-class DemoReceiver:
+class DemoReceiver(HTTPServer):
     """A server in a thread of this process."""
 
     def __init__(self, arrived: Callable[[Pushed], None]) -> None:
-        self.path = f"/demo/{secrets.token_urlsafe(16)}"
-        self._server = _Server(("127.0.0.1", 0), _Handler)
-        self._server.path, self._server.arrived = self.path, arrived
-        self._thread = threading.Thread(target=self._server.serve_forever, name="demo-receiver", daemon=True)
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.path, self.arrived = f"/demo/{secrets.token_urlsafe(16)}", arrived
+        self._thread = threading.Thread(target=self.serve_forever, name="demo-receiver", daemon=True)
         self._thread.start()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}{self.path}"
+        return f"http://127.0.0.1:{self.server_port}{self.path}"
 
     def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self.shutdown()
+        self.server_close()
         self._thread.join()
-
-
-class _Server(HTTPServer):
-    path: str
-    arrived: Callable[[Pushed], None]
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that hangs up is no news."""
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: _Server
+    server: DemoReceiver
     timeout = REQUEST_SECONDS
 
     def do_POST(self) -> None:

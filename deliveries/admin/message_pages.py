@@ -57,23 +57,21 @@ PLACES = {
 }
 
 
-class MessagePages:
+class MessagePages(ReadOnlyAdmin):
     """The views, below the addresses of the model."""
 
-    def __init__(self, page: ReadOnlyAdmin) -> None:
-        self._page = page
-
-    def urls(self) -> list[URLPattern]:
-        view = self._page.admin_site.admin_view
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view
         return [
-            path("way/<int:message_id>/", view(self.way), name="deliveries_message_way"),
+            path("way/<int:message_id>/", view(self.way_page), name="deliveries_message_way"),
             path("settle/<int:message_id>/", view(self.settle), name="deliveries_message_settle"),
             path("replay/<int:message_id>/", view(self.publish_again), name="deliveries_message_replay"),
+            *super().get_urls(),
         ]
 
-    def way(self, request: HttpRequest, message_id: int) -> HttpResponse:
+    def way_page(self, request: HttpRequest, message_id: int) -> HttpResponse:
         """Where a message is on its way to each subscription that the reader may pull from."""
-        if not self._page.has_view_permission(request):
+        if not self.has_view_permission(request):
             raise PermissionDenied
         if message_id > LAST_ID:
             raise Http404
@@ -83,7 +81,7 @@ class MessagePages:
             page = message_ways(message_id, pullable, token=request.GET.get("page", ""))
         except InvalidArgument:
             raise Http404 from None
-        listed = row_or_none(self._page.get_queryset(request).filter(pk=message_id))
+        listed = row_or_none(self.get_queryset(request).filter(pk=message_id))
         if listed is None and not page.ways:
             raise Http404
         # It may be kept for others alone; whoever got it may go on seeing it, as over REST.
@@ -109,7 +107,7 @@ class MessagePages:
             "next_page": page.next_token,
             "may_publish": listed is not None and topic is not None and may_call(caller, PUBLISH, topic),
         }
-        return self._page.render(request, "admin/deliveries/message_way.html", **context)
+        return self.render(request, "admin/deliveries/message_way.html", **context)
 
     @method_decorator(require_POST)
     def settle(self, request: HttpRequest, message_id: int) -> HttpResponse:
@@ -118,13 +116,13 @@ class MessagePages:
         chosen = request.POST.get("subscription", "")
         row = get_object_or_404(subscriptions, pk=read_decimal(chosen, most=LAST_ID))
         settlement = Settlement.DEAD_LETTER if request.POST.get("do") == "dead_letter" else Settlement.SKIP
-        if not self._page.has_view_permission(request) or message_id > LAST_ID:
+        if not self.has_view_permission(request) or message_id > LAST_ID:
             raise PermissionDenied
         check_row(request, row, SETTLE_METHODS[settlement], {"subscription": row.name})
         back = reverse("admin:deliveries_message_way", args=[message_id])
         if settlement is Settlement.SKIP and "confirmed" not in request.POST:
             question = _("Skipping a message loses it for %(name)s. Nobody delivers it again.") % {"name": row.name}
-            return self._page.confirmation(request, question, title=str(message_id), label=_("Skip"), back=back)
+            return self.confirmation(request, question, title=str(message_id), label=_("Skip"), back=back)
         try:
             count = settle_messages(row, [message_id], settlement=settlement)
         except PushHubError as error:
@@ -141,9 +139,9 @@ class MessagePages:
     @method_decorator(require_POST)
     def publish_again(self, request: HttpRequest, message_id: int) -> HttpResponse:
         """Publish a message that is still kept once more, under a new id."""
-        if message_id > LAST_ID or not self._page.has_view_permission(request):
+        if message_id > LAST_ID or not self.has_view_permission(request):
             raise PermissionDenied
-        row = row_or_none(self._page.get_queryset(request).filter(pk=message_id))
+        row = row_or_none(self.get_queryset(request).filter(pk=message_id))
         topic = topic_of(row) if row is not None else None
         if row is None or topic is None or not may_call(caller_of(request), PUBLISH, topic):
             raise PermissionDenied

@@ -23,7 +23,7 @@ from deliveries.admin.message_pages import MessagePages
 from deliveries.admin.overview import overview_live
 from deliveries.admin.readonly import ReadOnlyAdmin, publish_time_shown
 from deliveries.admin.search import search_page
-from deliveries.admin.subscription_pages import subscription_urls
+from deliveries.admin.subscription_pages import SubscriptionPages
 from deliveries.inspection import texts
 from deliveries.inspection.contents import rows_with_originals
 from deliveries.models import ArchiveFile, Delivery, Message
@@ -52,7 +52,7 @@ SHORTEST_SEARCHED_ID = 15
 
 
 @admin.register(Message)
-class MessageAdmin(ReadOnlyAdmin):
+class MessageAdmin(MessagePages):
     """Messages that are kept, for those who may pull them. Each one's page shows what is in it."""
 
     methods = {"view": PULL}
@@ -78,9 +78,6 @@ class MessageAdmin(ReadOnlyAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Message]:
         # A join would leave out the messages of deleted topics.
         return super().get_queryset(request).prefetch_related("topic__project")
-
-    def get_urls(self) -> list[URLPattern]:
-        return [*MessagePages(self).urls(), *super().get_urls()]
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Message], search_term: str
@@ -137,7 +134,7 @@ class LastResultFilter(admin.SimpleListFilter):
 
 
 @admin.register(Delivery)
-class DeliveryAdmin(ReadOnlyAdmin):
+class DeliveryAdmin(SubscriptionPages):
     """Deliveries that wait, and the pages that are no model's."""
 
     methods = {"view": GET_SUBSCRIPTION}
@@ -173,7 +170,6 @@ class DeliveryAdmin(ReadOnlyAdmin):
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view
         return [
-            *subscription_urls(self),
             path("demo/", view(demo_page), name="deliveries_demo"),
             path("rejected/", view(self.rejected), name="deliveries_rejected"),
             path("flower/", view(self.flower), name="deliveries_flower"),

@@ -169,27 +169,22 @@ ACTIONS = {
 }
 
 
-def subscription_urls(page: ReadOnlyAdmin) -> list[URLPattern]:
-    """The addresses of a subscription's pages, below those of deliveries."""
-    pages = SubscriptionPages(page)
-    view = page.admin_site.admin_view
-    return [
-        path("state/<int:subscription_id>/", view(pages.overview), name="deliveries_state"),
-        path("state/<int:subscription_id>/live/", view(pages.live), name="deliveries_live"),
-        path("act/<int:subscription_id>/diagnose/", view(pages.diagnose), name="deliveries_diagnose"),
-        path("waiting/<int:subscription_id>/", view(pages.waiting), name="deliveries_waiting"),
-        *(
-            path(f"act/<int:subscription_id>/{name}/", view(pages.acting(name)), name=f"deliveries_{name}")
-            for name in ACTIONS
-        ),
-    ]
+class SubscriptionPages(ReadOnlyAdmin):
+    """The views, below the addresses of deliveries. Each asks the policies about the one subscription it is about."""
 
-
-class SubscriptionPages:
-    """The views. Each asks the policies about the one subscription it is about."""
-
-    def __init__(self, page: ReadOnlyAdmin) -> None:
-        self._page = page
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view
+        return [
+            path("state/<int:subscription_id>/", view(self.overview), name="deliveries_state"),
+            path("state/<int:subscription_id>/live/", view(self.live), name="deliveries_live"),
+            path("act/<int:subscription_id>/diagnose/", view(self.diagnose), name="deliveries_diagnose"),
+            path("waiting/<int:subscription_id>/", view(self.waiting), name="deliveries_waiting"),
+            *(
+                path(f"act/<int:subscription_id>/{name}/", view(self.acting(name)), name=f"deliveries_{name}")
+                for name in ACTIONS
+            ),
+            *super().get_urls(),
+        ]
 
     def overview(self, request: HttpRequest, subscription_id: int) -> HttpResponse:
         """Why messages wait, the figures behind it, and the actions that the reader may take."""
@@ -258,7 +253,7 @@ class SubscriptionPages:
                 question = str(action.question) % {"count": texts.count_text(count_undelivered(row))}
                 back = reverse("admin:deliveries_state", args=[row.pk])
                 shared = {"title": row.name, "opts": Subscription._meta}
-                return self._page.confirmation(request, question, label=action.label, back=back, **shared)
+                return self.confirmation(request, question, label=action.label, back=back, **shared)
             try:
                 messages.success(request, action.run(request, row))
             except PushHubError as error:
@@ -270,14 +265,14 @@ class SubscriptionPages:
         return act
 
     def _row(self, request: HttpRequest, subscription_id: int) -> Subscription:
-        if not self._page.has_view_permission(request):
+        if not self.has_view_permission(request):
             raise PermissionDenied
         row = get_object_or_404(Subscription.objects.select_related("project", "topic__project"), pk=subscription_id)
         check_row(request, row, GET_SUBSCRIPTION, {"subscription": row.name})
         return row
 
     def _render(self, request: HttpRequest, template: str, row: Subscription, **context: Any) -> HttpResponse:
-        return self._page.render(request, template, title=row.name, opts=Subscription._meta, row=row, **context)
+        return self.render(request, template, title=row.name, opts=Subscription._meta, row=row, **context)
 
 
 def may(caller: Principal, action: Action, row: Subscription) -> bool:

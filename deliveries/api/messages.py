@@ -133,13 +133,5 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         shown["deliveryAttempt"] = attempt.attempt
     if attempt.latency_ms is not None:
         shown["latency"] = format_duration(round(attempt.latency_ms))
-    return shown | {
-        name: value
-        for name, value in (
-            ("outcome", attempt.outcome),
-            ("result", attempt.result),
-            ("worker", attempt.worker),
-            ("answer", attempt.answer),
-        )
-        if value
-    }
+    texts = ("outcome", "result", "worker", "answer")
+    return shown | {name: value for name in texts if (value := getattr(attempt, name))}

@@ -165,6 +165,19 @@ def counted_by_duckdb(paths: Iterable[Path], *, seconds: int) -> Truth:
     }
 
 
+def archived_table(ids: Sequence[int], **columns: Sequence[object]) -> pa.Table:
+    """Return the rows of a file of the archive with messages of these ids."""
+    usual: dict[str, Sequence[object]] = {
+        "topic": ["projects/shop/topics/orders"] * len(ids),
+        "message_id": [str(message_id) for message_id in ids],
+        "publish_time": [0] * len(ids),
+        "data": [message_id.to_bytes(8, "big") * 20 for message_id in ids],
+        "attributes": [""] * len(ids),
+        "ordering_key": [""] * len(ids),
+    }
+    return pa.table(usual | columns)
+
+
 def archived_by_duckdb(root: Path) -> dict[str, int]:
     """Return how many different messages of each topic the files of the manifest have, as DuckDB counts them."""
     with duckdb.connect() as engine:

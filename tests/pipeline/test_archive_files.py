@@ -17,7 +17,7 @@ from deliveries.pipeline.archiving.files import adopt, verify
 from deliveries.pipeline.archiving.manifest import read_manifest
 from deliveries.store import statements
 from pushhub.common.stores import Store
-from tests.pipeline.ground import pages_damage
+from tests.pipeline.ground import archived_table, pages_damage
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -28,16 +28,7 @@ def archive_file(root: Path, name: str, ids: list[int]) -> str:
     """Write a file of the archive; return its path in the manifest."""
     path = root / FOLDER / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    rows = len(ids)
-    columns: dict[str, list[Any]] = {
-        "topic": ["projects/shop/topics/orders"] * rows,
-        "message_id": [str(message_id) for message_id in ids],
-        "publish_time": [0] * rows,
-        "data": [message_id.to_bytes(8, "big") * 20 for message_id in ids],
-        "attributes": [""] * rows,
-        "ordering_key": [""] * rows,
-    }
-    pq.write_table(pa.table(columns), path, compression="zstd")
+    pq.write_table(archived_table(ids), path, compression="zstd")
     return f"{FOLDER}/{name}"
 
 

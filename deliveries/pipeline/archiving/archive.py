@@ -25,7 +25,7 @@ from django.db.models import Max, Q
 
 from deliveries.models import ArchivedMessage, ArchiveFile, ArchiveLeftover
 from deliveries.pipeline.archiving.columns import COLUMNS, MESSAGE, spark_schema
-from deliveries.pipeline.archiving.files import manifest_beside, note_identities, write_listing
+from deliveries.pipeline.archiving.files import forget_identities, manifest_beside, note_identities, write_listing
 from deliveries.pipeline.archiving.locks import no_readers
 from deliveries.pipeline.archiving.reading import Source, read_ranges
 from deliveries.pipeline.archiving.scanning import scan_files
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 #: Messages per range, and ranges per step. A run that is killed loses only the step that it was working on.
 RANGE_ROWS = 25_000
 STEP_RANGES = 16
-#: Claims that one transaction deletes when it cleans up.
-CLAIMS_A_TRANSACTION = 10_000
 #: Expired files that one transaction takes out of the manifest.
 FILES_A_TRANSACTION = 1_000
 #: Compaction merges the files of a day that are smaller than this into files of at least this size.
@@ -215,10 +213,7 @@ class Archiver:
 
     def _release(self, leftover: ArchiveLeftover) -> None:
         """Give up the claims of a write, then forget it."""
-        claims = ArchivedMessage.objects.filter(write_id=leftover.pk).order_by("pk")
-        while pks := list(claims.values_list("pk", flat=True)[:CLAIMS_A_TRANSACTION]):
-            with write_transaction():
-                claims.filter(pk__gte=pks[0], pk__lte=pks[-1]).delete()
+        forget_identities(ArchivedMessage.objects.filter(write_id=leftover.pk))
         with write_transaction():
             leftover.delete()
 

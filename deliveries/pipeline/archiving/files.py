@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from django.db.models import Min
+from django.db.models import Min, QuerySet
 
 from deliveries.models import ArchivedMessage, ArchiveFile, ArchiveLeftover, Message
 from deliveries.pipeline.archiving.manifest import MANIFEST, ManifestFile, write_manifest
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #: <first id>-<last id>-<token of the write>-<number>. Older releases had no token.
 FILE_NAME = re.compile(r"[0-9]+-[0-9]+-([0-9a-z]+-)?[0-9]+\.parquet")
 COLUMNS = {"topic", "message_id", "publish_time", "data", "attributes", "ordering_key"}
-#: Message ids that one transaction records.
+#: Message ids that one transaction records or deletes.
 IDS_A_TRANSACTION = 10_000
 
 
@@ -68,7 +68,7 @@ def verify(root: str | Path) -> Verified:
         named.add(row.path)
         if not store.exists(row.path):
             verified.missing.append(row.path)
-        elif reason := _damage(store, row.path, rows=row.rows):
+        elif reason := damage(store.path(row.path), rows=row.rows, filesystem=store.filesystem):
             verified.damaged.append((row.path, reason))
         else:
             verified.files += 1
@@ -146,21 +146,25 @@ def _adopt_folder(store: Store, names: list[str], adopted: Adopted) -> None:
 
 def note_identities(store: Store) -> int:
     """Record again which messages of the database are in files of the manifest; return how many there are."""
-    noted = ArchivedMessage.objects.order_by("pk")
-    while pks := list(noted.values_list("pk", flat=True)[:IDS_A_TRANSACTION]):
-        with write_transaction():
-            noted.filter(pk__lte=pks[-1]).delete()
+    forget_identities(ArchivedMessage.objects.all())
     oldest = Message.objects.aggregate(oldest=Min("id"))["oldest"]
     if oldest is None:
         return 0
     count = 0
     for path in ArchiveFile.objects.filter(last_id__gte=oldest).values_list("path", flat=True):
         if store.exists(path):
-            ids = [message_id for message_id in _ids(store, path).to_pylist() if message_id >= oldest]
+            ids = [message_id for message_id in _ids(_parquet(store, path)).to_pylist() if message_id >= oldest]
             for start in range(0, len(ids), IDS_A_TRANSACTION):
                 with write_transaction():
                     count += messagerows.insert_existing_archived(ids[start : start + IDS_A_TRANSACTION])
     return count
+
+
+def forget_identities(noted: QuerySet[ArchivedMessage]) -> None:
+    noted = noted.order_by("pk")
+    while pks := list(noted.values_list("pk", flat=True)[:IDS_A_TRANSACTION]):
+        with write_transaction():
+            noted.filter(pk__gte=pks[0], pk__lte=pks[-1]).delete()
 
 
 def manifest_beside(names: Iterable[str]) -> set[str]:
@@ -190,33 +194,27 @@ def _content(store: Store, name: str) -> tuple[ManifestFile, pa.Array]:
     if not FILE_NAME.fullmatch(name.rpartition("/")[2]):
         raise ValueError("its name is not that of an archive's file")
     try:
-        names = set(_parquet(store, name).schema_arrow.names)
+        file = _parquet(store, name)
     except pa.ArrowException as error:
         raise ValueError(f"it cannot be read: {first_line(error)}") from None
+    names = set(file.schema_arrow.names)
     if lacking := COLUMNS - names:
         raise ValueError(f"it has no column {', '.join(sorted(lacking))}")
-    if reason := _damage(store, name):
+    if reason := damage(store.path(name), filesystem=store.filesystem):
         raise ValueError(reason)
-    ids = _ids(store, name)
-    steps = _parquet(store, name).read(columns=["step"])["step"] if "step" in names else []
+    ids = _ids(file)
+    steps = file.read(columns=["step"])["step"] if "step" in names else []
     first_id, last_id, first_step, last_step = (
         end or 0 for values in (ids, steps) for end in pc.min_max(values).as_py().values()
     )
     return ManifestFile(name, first_id, last_id, first_step, last_step, len(ids), store.size(name)), ids
 
 
-def _ids(store: Store, name: str) -> pa.Array:
-    import pyarrow as pa
-
-    column = _parquet(store, name).read(columns=["message_id"])["message_id"]
-    return column.cast(pa.int64()).combine_chunks()
+def _ids(file: Any) -> pa.Array:
+    return file.read(columns=["message_id"])["message_id"].cast("int64").combine_chunks()
 
 
 def _parquet(store: Store, name: str) -> Any:
     import pyarrow.parquet as pq
 
     return pq.ParquetFile(store.path(name), filesystem=store.filesystem)
-
-
-def _damage(store: Store, name: str, *, rows: int | None = None) -> str:
-    return damage(store.path(name), rows=rows, filesystem=store.filesystem)

@@ -44,16 +44,12 @@ def read_ranges(batches: Iterator[pa.RecordBatch], source: Source) -> Iterator[p
     """For `mapInArrow`: return the messages of a write. Each input row is a range of ids, (after, to)."""
     for batch in batches:
         for row in batch.to_pylist():
-            yield from _read_range(source, row["after"], row["to"])
-
-
-def _read_range(source: Source, after: int, to: int) -> Iterator[pa.RecordBatch]:
-    cursor, mark = _cursor(source)
-    try:
-        cursor.execute(QUERY.format(mark), (after, to, source.write_id))
-        yield from _batches(source, cursor)
-    finally:
-        cursor.connection.close()
+            cursor, mark = _cursor(source)
+            try:
+                cursor.execute(QUERY.format(mark), (row["after"], row["to"], source.write_id))
+                yield from _batches(source, cursor)
+            finally:
+                cursor.connection.close()
 
 
 def _cursor(source: Source) -> tuple[Any, str]:

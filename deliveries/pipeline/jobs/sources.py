@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from deliveries.pipeline.archiving.manifest import MANIFEST, read_manifest
+from deliveries.pipeline.archiving.manifest import read_manifest
 from deliveries.pipeline.jobs.avrorows import avro_columns, avro_spans
 from deliveries.pipeline.jobs.messages import Columns, RowError
 from deliveries.pipeline.jobs.parquetrows import parquet_head
 from deliveries.pipeline.jobs.rows import COMPRESSED, Dialect, csv_header
 from deliveries.pipeline.jobs.spans import WHOLE, Head, Span, line_spans
 from pushhub.common.errors import InvalidArgument
-from pushhub.common.stores import AnyFile, RemoteFile, Store, file_of, files_matching, is_hidden, is_remote
+from pushhub.common.stores import AnyFile, Store, file_of, files_matching, is_hidden, is_remote
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,13 +52,10 @@ def files_of(source: str, *, form: str) -> Sequence[AnyFile]:
 
 def _archived(source: str) -> Sequence[AnyFile]:
     """Return the files of an archive; none if the source is something else."""
-    if is_remote(source):
-        if "*" in source or not Store(source).exists(MANIFEST):
-            return []
-        return sorted(RemoteFile(f"{source.rstrip('/')}/{row.path}") for row in read_manifest(Store(source)))
-    if not (Path(source) / MANIFEST).is_file():
+    if is_remote(source) and "*" in source:
         return []
-    return sorted(Path(source).absolute() / row.path for row in read_manifest(Store(source)))
+    store = Store(source)
+    return sorted(file_of(f"{store}/{row.path}") for row in read_manifest(store))
 
 
 def _local_files(source: str) -> list[Path]:

@@ -134,8 +134,8 @@ def parts_left(job: PublishJob) -> list[PublishPart]:
 
 def progress_of(job: PublishJob) -> Progress:
     """Return the progress of a job."""
-    sums = PublishPart.objects.filter(job=job).aggregate(published=Sum("published"), rejected=Sum("rejected"))
-    return Progress(sums["published"] or 0, sums["rejected"] or 0)
+    sums = {name: Sum(name, default=0) for name in ("published", "rejected")}
+    return Progress(**PublishPart.objects.filter(job=job).aggregate(**sums))
 
 
 def run_job(

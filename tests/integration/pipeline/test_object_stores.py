@@ -27,6 +27,7 @@ from pushhub.common import stores
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
 from pushhub.common.stores import Store
 from tests.objectstores import BUCKET, SECRET, STORES, ObjectStore
+from tests.pipeline.ground import archived_table
 from tests.ports import free_port
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
@@ -56,17 +57,8 @@ def archive(bucket: str, settings: Any, tmp_path: Path) -> str:
 
 
 def archive_file(archive: str, name: str, ids: list[int]) -> str:
-    columns: dict[str, list[Any]] = {
-        "topic": ["projects/shop/topics/orders"] * len(ids),
-        "message_id": [str(message_id) for message_id in ids],
-        "publish_time": [0] * len(ids),
-        "data": [b"x"] * len(ids),
-        "attributes": [""] * len(ids),
-        "ordering_key": [""] * len(ids),
-        "step": [message_id // 10 for message_id in ids],
-    }
     with Store(archive).write(f"{FOLDER}/{name}") as file:
-        pq.write_table(pa.table(columns), file)
+        pq.write_table(archived_table(ids, step=[message_id // 10 for message_id in ids]), file)
     return f"{FOLDER}/{name}"
 
 

@@ -29,6 +29,7 @@ from subscriptions.selectors import get_topic
 from subscriptions.services.subscriptions import create_subscription, delete_subscription, update_subscription
 from subscriptions.services.topics import create_topic
 from tests.grpcservers import GrpcServer
+from tests.lanes import end_leases, lease_ends
 from tests.ports import wait_for
 
 TOPIC = "projects/shop/topics/orders"
@@ -209,20 +210,6 @@ def test_a_table_acknowledges_nothing_and_gives_all_messages_back(worker: str) -
     assert list(Delivery.objects.values_list("attempts", flat=True)) == [0, 0, 0]
 
 
-def lease_ends() -> dict[bytes, float]:
-    ends: list[tuple[bytes, float]] = default_backlog().client.zrange(leases_key(), 0, -1, withscores=True)
-    return dict(ends)
-
-
-def leases_key() -> str:
-    return f"{Lane(Subscription.objects.get().pk, 'local').root}:l"
-
-
-def let_leases_lapse(*, besides: int) -> None:
-    """End all leases now but the last ones, as if their time had passed."""
-    default_backlog().client.zadd(leases_key(), dict.fromkeys(list(lease_ends())[:-besides], 1))
-
-
 def test_leases_are_extended_until_the_batch_is_acknowledged(
     open_stream: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,7 +239,7 @@ def test_a_killed_driver_loses_no_message(worker: str, server: GrpcServer, open_
     reader = open_stream()
     end, parts = next_batch(reader, reader.initialOffset())
     assert texts_of(parts) == ["2"]
-    let_leases_lapse(besides=1)
+    end_leases(besides=1)
     texts: list[str] = []
     while len(texts) < 2:
         end, parts = next_batch(reader, end)
