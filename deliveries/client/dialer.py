@@ -63,12 +63,16 @@ class Dialer:
 
     async def dial(self, origin: Origin, factory: Callable[[], ConnectionT]) -> ConnectionT:
         """Open a connection to the origin and return its protocol object, made by `factory`. Raises DialFailed."""
-        sock = await self._connect(await self._vetted(origin), origin.port)
+        sock = await self.connect(origin)
         try:
             return await self._start(sock, origin, factory)
         except BaseException:
             sock.close()
             raise
+
+    async def connect(self, origin: Origin) -> socket.socket:
+        """Return a non-blocking socket that is connected to an address of the origin. Raises DialFailed."""
+        return await self._connect(await self._vetted(origin), origin.port)
 
     async def _vetted(self, origin: Origin) -> list[str]:
         host = origin.host

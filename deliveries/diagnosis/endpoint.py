@@ -70,7 +70,8 @@ def endpoint_steps(origin: Origin, options: ClientOptions) -> Iterator[Step]:
 async def _connected(origin: Origin, options: ClientOptions, context: ResumingContext) -> socket.socket | Reason:
     """Return a connection to the first address that takes one, or how a push ends."""
     try:
-        return await Dialer(asyncio.get_running_loop(), options=options, context=context).connect(origin)
+        loop = asyncio.get_running_loop()
+        return await Dialer(loop, options=options, context=context, clock=loop.time).connect(origin)
     except DialFailed as failure:
         return failure.reason
 

@@ -62,8 +62,10 @@ class BackgroundThread:
 
     def start_once(self) -> None:
         """Start the thread, unless it was started or stopped before. Any thread may call this."""
+        if self._thread.ident is not None:
+            return
         with self._starting:
-            if self.ident is None and not self.stopping.is_set():
+            if self._thread.ident is None and not self.stopping.is_set():
                 self.start()
 
     def stop(self, timeout: float = STOP_SECONDS) -> None:

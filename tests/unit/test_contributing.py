@@ -17,7 +17,14 @@ ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 NAMED = re.compile(
     r"`(?P<path>(?:\.ci|bench|deliveries|docs|pushhub|subscriptions|tests)/[\w./-]+)(?:::(?P<test>\w+))?`"
 )
-SECTIONS = ("Add a field to a resource", "Add a metric", "Add a nack reason", "Add a verb to the command line")
+SECTIONS = (
+    "Add a field to a resource",
+    "Add a metric",
+    "Add a nack reason",
+    "Add a verb to the command line",
+    "Add a method to the API",
+    "Add a verb in Lua",
+)
 
 
 def missing(text: str) -> list[str]:

@@ -121,8 +121,7 @@ class Journal:
         self._count += count
         if not self._ready.is_set():
             self._ready.set()
-        if self._thread.ident is None:
-            self._thread.start_once()
+        self._thread.start_once()
 
     def close(self, timeout: float = 10.0) -> None:
         """Write the queue and stop the thread."""

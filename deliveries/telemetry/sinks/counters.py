@@ -105,8 +105,7 @@ class Counters:
         """Add values by field."""
         with self._lock:
             self._counts.update(counts)
-        if self._thread.ident is None:
-            self._thread.start_once()
+        self._thread.start_once()
         self._ready.set()
 
     def close(self, timeout: float = 5.0) -> None:

@@ -77,7 +77,7 @@ def application(db: None) -> Iterator[WSGIHandler]:
 
 
 @pytest.fixture
-def shop(api: Api) -> None:
+def shop(api: Api, redis_url: str) -> None:
     """Create the resources of IDS."""
     api.create("topics/orders")
     api.create("subscriptions/sub", {"topic": "projects/shop/topics/orders"})
