@@ -86,7 +86,6 @@ class PushClient:
 
     @property
     def connections(self) -> int:
-        """The number of open connections."""
         return sum(pool.connections for pool in self._pools.values())
 
     def prepare(self, url: str, *, headers: Headers = ()) -> Endpoint:

@@ -57,7 +57,6 @@ def parse_leases(subscription: Subscription, ack_ids: Sequence[str]) -> list[Ack
 
 
 def ack_ids_of(leases: Iterable[AckId]) -> list[str]:
-    """Return the ack id of each lease."""
     secret = _secret()
     return [ack_id_text(lease, secret=secret) for lease in leases]
 

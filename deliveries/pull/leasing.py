@@ -195,7 +195,6 @@ def _give_back(lane: Lane, leases: Leases, deliveries: Iterable[tuple[int, int]]
 
 
 def _received(leased: Sequence[Leased], push_settings: PushSettings, *, ends_ms: int) -> list[Received]:
-    """Return what the puller gets of leased messages."""
     ack_ids = ack_ids_of(lease for lease, _, _ in leased)
     shows_attempts = push_settings.shows_attempts
     return [

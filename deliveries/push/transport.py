@@ -112,7 +112,6 @@ class Channel(BaseChannel):  # type: ignore[misc]
 
     @property
     def _served(self) -> list[str]:
-        """Return the regions to fetch for."""
         adopted = self.fetcher.adopted if self.fetcher is not None else ()
         others = (region for region in adopted if region not in self._regions)
         return [region for region in (*self._regions, *others) if holds_now(region)]

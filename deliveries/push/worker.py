@@ -151,7 +151,6 @@ class PushWorker:
         return work_key(self.name), batch, room, settings.BACKLOG_LIMIT, lease.name
 
     def room(self) -> int:
-        """Return how many messages the worker takes now."""
         room = settings.WORKER_OUTSTANDING - len(self.stages.outstanding)
         self._was_full = room <= 0
         return max(min(room, FETCH_SIZE), 0)
@@ -229,7 +228,6 @@ class PushWorker:
         self.stages.accept(self._arrival)
 
     def undecodable(self, message: bytes) -> None:
-        """Reject a message that cannot be decoded."""
         reject(repr(message)[:4096], reason="not JSON")
 
     def _refresh(self, epoch: int, *, cell: int) -> None:
@@ -265,7 +263,6 @@ class PushWorker:
         return Take(work_key(self.name, cell=cell), region, batch, most, lease.name, cell)
 
     def taken(self, taken: Taken) -> None:
-        """Push the messages of a batch."""
         arrival = self._arrived(taken.batch, taken.messages, cell=taken.cell)
         if taken.epoch != self._epochs[taken.cell]:
             self._refresh(taken.epoch, cell=taken.cell)

@@ -26,7 +26,6 @@ def upper_bound(bucket: int, *, scale: int = SCALE) -> float:
 
 
 def merged(histograms: Iterable[Buckets]) -> dict[int, int]:
-    """Return the histogram of all values."""
     counts: dict[int, int] = {}
     for buckets in histograms:
         for bucket, count in buckets.items():

@@ -52,7 +52,6 @@ class KeptAnswers:
 
 @cache
 def kept_answers() -> KeptAnswers:
-    """Return the counts of this process."""
     return KeptAnswers()
 
 
