@@ -221,7 +221,8 @@ class Stream:
     async def _look(self) -> None:
         """Ask Redis which leases are gone: they may have lapsed, or been acknowledged through another process."""
         self._looked_at = time.monotonic()
-        self._changed(list(await in_thread(_gone, self.subscription, self._outstanding.oldest())), 0)
+        oldest = self._outstanding.oldest()
+        self._changed(list(await in_thread(ack_ids_ended, subscription=self.subscription, ack_ids=oldest)), 0)
 
     def _answers_of(self, received: Sequence[Received]) -> list[Any]:
         """Return responses of moderate size with all of the messages."""
@@ -366,10 +367,6 @@ def _lost_by(change: Callable[..., object], **arguments: object) -> set[str]:
             raise
         return set(error.details[0]["metadata"])
     return set()
-
-
-def _gone(subscription: Subscription, ack_ids: list[str]) -> set[str]:
-    return ack_ids_ended(subscription=subscription, ack_ids=ack_ids) if ack_ids else set()
 
 
 SUBSCRIBER: dict[str, Method] = {"StreamingPull": Bidirectional(Request, Response, streaming_pull)}
