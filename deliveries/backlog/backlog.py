@@ -191,7 +191,6 @@ class Backlog(WorkerVerbs):
         return int(self.scripts.repair(keys=[lane.root], args=[self.limit, generation, *message_ids]))
 
     def lanes(self) -> list[Lane]:
-        """Return all lanes that Redis knows."""
         # "*" stands for the numbers of all cells.
         keys = self.client.scan_iter(match=f"{cell_prefix('*')}*:s", count=SCANNED)
         return [Lane.parse(key.removesuffix(b":s").split(b":", 1)[1]) for key in keys]

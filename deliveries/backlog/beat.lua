@@ -46,6 +46,10 @@ local newest = redis.call('ZRANGE', leases, -1, -1, 'WITHSCORES')
 local still_ms = now - (tonumber(newest[2]) or now)
 if still_ms > STILL_MS then
   for _, lease in ipairs(redis.call('ZRANGE', leases, 0, -1)) do redis.call('ZINCRBY', leases, still_ms, lease) end
+  -- A worker that has just begun doesn't know whether the others are dead, and what they had must not wait for long.
+  if ARGV[4] ~= '' and ARGV[5] ~= '1' then
+    for _, worker in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do redis.call('ZINCRBY', KEYS[1], still_ms, worker) end
+  end
 end
 local holds = ARGV[4] ~= '' and (ARGV[5] == '1' or redis.call('ZSCORE', leases, ARGV[4]))
 if holds then redis.call('ZADD', leases, now, ARGV[4]) end

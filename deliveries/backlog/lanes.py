@@ -69,14 +69,16 @@ def lane_configuration(lane: Lane, settings: PushSettings, *, action: Action, fr
 
 
 def lanes_of(subscription_id: int) -> list[Lane]:
-    """Return the lanes of a subscription in the regions that this one holds.
+    """Return the lanes that may have messages of a subscription, and others that Redis knows, of regions held here."""
+    lanes = pull_lanes(subscription_id)
+    others = [Lane(subscription_id, region) for region in django_settings.REGIONS if holds(region)]
+    return [*lanes, *default_backlog().summaries_of([lane for lane in others if lane not in lanes])]
 
-    They are its own region's, those in which messages wait, and others that Redis knows.
-    """
+
+def pull_lanes(subscription_id: int) -> set[Lane]:
+    """Return the lanes that may have messages of a subscription: those of all regions that are held here."""
     regions = {django_settings.REGION, *lanerows.lanes_waiting(subscription_id)}
-    others = [Lane(subscription_id, region) for region in django_settings.REGIONS if region not in regions]
-    lanes = [*(Lane(subscription_id, region) for region in regions), *default_backlog().summaries_of(others)]
-    return [lane for lane in lanes if holds(lane.region)]
+    return {Lane(subscription_id, region) for region in regions if holds(region)}
 
 
 def configure_lanes(subscription_id: int, *, action: Action) -> None:

@@ -46,7 +46,6 @@ def cell_key(cell: int, name: str) -> str:
 
 
 def cell_of_key(key: str) -> int:
-    """Return the cell to which a key belongs."""
     tag = key.partition("{")[2].partition("}")[0]
     return int(tag) if tag else 0
 

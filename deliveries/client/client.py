@@ -86,7 +86,6 @@ class PushClient:
 
     @property
     def connections(self) -> int:
-        """The number of open connections."""
         return sum(pool.connections for pool in self._pools.values())
 
     def prepare(self, url: str, *, headers: Headers = ()) -> Endpoint:
@@ -118,12 +117,9 @@ class PushClient:
         lines = endpoint.headers + header_lines(headers) if headers else endpoint.headers
         now = self._clock()
         answer = bytearray() if keeps_answer and self._shared.kept < MAX_KEPT else None
-        if len(body) > LARGE_BODY_BYTES:
-            payload = b"%b%d\r\n%b\r\n" % (endpoint.head, len(body), lines)
-            request = Request(payload, body, now, now + timeout_s, on_done, may_begin, answer)
-        else:
-            payload = b"%b%d\r\n%b\r\n%b" % (endpoint.head, len(body), lines, body)
-            request = Request(payload, b"", now, now + timeout_s, on_done, may_begin, answer)
+        large_body = body if len(body) > LARGE_BODY_BYTES else b""
+        payload = b"%b%d\r\n%b\r\n%b" % (endpoint.head, len(body), lines, b"" if large_body else body)
+        request = Request(payload, large_body, now, now + timeout_s, on_done, may_begin, answer)
         self._shared.outstanding += 1
         self._shared.kept += answer is not None
         if self._closing:

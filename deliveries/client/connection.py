@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
+from datetime import UTC, datetime
 from typing import Protocol, cast
 
 from httptools import HttpParserError, HttpResponseParser
 
 from deliveries.client.answer import RAW_BYTES
-from deliveries.client.head import HeadScan, retry_after_of
 from deliveries.client.request import Request, Shared
 from deliveries.client.wheel import NEVER
 from deliveries.rules.outcome import Reason
-from deliveries.rules.retry import RETRY_AFTER_STATUSES
+from deliveries.rules.retry import RETRY_AFTER_STATUSES, retry_after_seconds
 
 _VERSION = b"HTTP/1."
 _END_OF_HEAD = b"\r\n\r\n"
@@ -28,6 +29,49 @@ _FINAL = 200
 _REDIRECT = 300
 #: Interim responses to one request; more than that is an attack.
 _MAX_INTERIM = 16
+
+_FRAMING = re.compile(rb"\r\n(?:content-length|transfer-encoding):", re.IGNORECASE)
+_RETRY_AFTER = re.compile(rb"\r\nretry-after:([^\r\n]{0,64})", re.IGNORECASE)
+#: The longest part of a piece that may be the beginning of a match, or of the end of the head.
+_OVERLAP = len(b"\r\ntransfer-encoding:") - 1
+
+
+def retry_after_of(piece: bytes, interim_heads: int) -> float:
+    """Return the seconds that the final head in this piece asks the client to wait, or 0.
+
+    `interim_heads` is the number of 1xx heads that end before it in the piece. Heads hardly ever arrive in several
+    pieces, and a missed Retry-After does no harm, so only this piece is searched.
+    """
+    start = 0
+    for _ in range(interim_heads):
+        start = piece.find(_END_OF_HEAD, start) + len(_END_OF_HEAD)
+    end = piece.find(_END_OF_HEAD, start)
+    match = _RETRY_AFTER.search(piece, start, end if end >= 0 else len(piece))
+    return retry_after_seconds(match[1].decode("ascii", "replace").strip(), now=datetime.now(UTC)) if match else 0.0
+
+
+class HeadScan:
+    """Finds out whether a head that comes in pieces declares a length, which the parser does not report.
+
+    A body that ends with the connection is complete if no length was declared, and incomplete otherwise. Reading every
+    header in Python would slow down all ordinary responses, and would buffer heads. This keeps 19 bytes.
+    """
+
+    def __init__(self) -> None:
+        self.has_length = False
+        self._tail = b""
+
+    def feed(self, piece: bytes, interim_heads: int) -> None:
+        """Read a piece; `interim_heads` is the number of 1xx heads that end in it."""
+        window = self._tail + piece
+        start = 0
+        for _ in range(interim_heads):
+            start = window.index(_END_OF_HEAD, start) + len(_END_OF_HEAD)
+            self.has_length = False
+        end = window.find(_END_OF_HEAD, start)
+        if _FRAMING.search(window, start, end if end >= 0 else len(window)):
+            self.has_length = True
+        self._tail = window[max(start, len(window) - _OVERLAP) :]
 
 
 class _Hostile(Exception):

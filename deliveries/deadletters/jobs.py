@@ -83,7 +83,6 @@ def begin_job(
 
 
 def _ordered(letters: QuerySet[DeadLetter], chosen_ids: Sequence[int] | None) -> QuerySet[DeadLetter]:
-    """Return those dead letters that an order is for."""
     return letters if chosen_ids is None else letters.filter(message_id__in=chosen_ids)
 
 

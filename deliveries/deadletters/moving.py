@@ -111,7 +111,6 @@ def check_redrivable(source: Subscription) -> None:
 def _publish_back(
     source: Subscription, letters: Sequence[DeadLetter], payloads: Mapping[int, Message]
 ) -> list[Callable[[], object]]:
-    """Publish dead letters to the subscription that they came from."""
     check_redrivable(source)
     assert source.topic is not None
     announce: list[Callable[[], object]] = []

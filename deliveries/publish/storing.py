@@ -51,7 +51,6 @@ _message_ids = MessageIds(node=_draw_node())
 
 
 def take_message_ids(count: int) -> list[int]:
-    """Return ids of messages that are published now."""
     return _message_ids.take(count, now_ms=time.time_ns() // 1_000_000)
 
 

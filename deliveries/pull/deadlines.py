@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.lanes import pull_lanes
 from deliveries.deadletters.forwarding import is_spent
 from deliveries.pull.leases import (
     countdown_bounds_ms,
@@ -13,7 +14,6 @@ from deliveries.pull.leases import (
     leases_by_origin,
     leases_ended,
     parse_leases,
-    pull_lanes,
     read_ack_ids,
     require_settings,
 )

@@ -14,8 +14,6 @@ from deliveries.backlog.backlog import Backlog
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import Lane, grouped
 from deliveries.rules.ackids import AckId, ack_id_text, parse_ack_id
-from deliveries.store import lanerows
-from deliveries.store.regionholds import holds
 from pushhub.common.errors import FailedPrecondition, InvalidArgument, clipped
 from subscriptions.models import Subscription
 from subscriptions.selectors import PushSettings, push_settings_of, resource_missing
@@ -57,7 +55,6 @@ def parse_leases(subscription: Subscription, ack_ids: Sequence[str]) -> list[Ack
 
 
 def ack_ids_of(leases: Iterable[AckId]) -> list[str]:
-    """Return the ack id of each lease."""
     secret = _secret()
     return [ack_id_text(lease, secret=secret) for lease in leases]
 
@@ -108,12 +105,6 @@ def leases_by_origin(leases: Iterable[AckId]) -> dict[Origin, list[AckId]]:
     return {
         Origin(Lane(pk, region), generation, seek): group for (pk, region, generation, seek), group in groups.items()
     }
-
-
-def pull_lanes(subscription_id: int) -> set[Lane]:
-    """Return the lanes that may have messages of a subscription: those of all regions that are held here."""
-    regions = {settings.REGION, *lanerows.lanes_waiting(subscription_id)}
-    return {Lane(subscription_id, region) for region in regions if holds(region)}
 
 
 def require_settings(subscription: Subscription) -> PushSettings:

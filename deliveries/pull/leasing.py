@@ -15,11 +15,11 @@ from django.db import Error
 
 from deliveries.activity import note_activity
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.lanes import configure_lane
+from deliveries.backlog.lanes import configure_lane, pull_lanes
 from deliveries.backlog.paging import page_in
 from deliveries.backlog.records import Lane, Leases, grouped
 from deliveries.deadletters.forwarding import is_spent
-from deliveries.pull.leases import Leased, Origin, ack_ids_of, countdown_bounds_ms, pull_lanes, require_settings
+from deliveries.pull.leases import Leased, Origin, ack_ids_of, countdown_bounds_ms, require_settings
 from deliveries.pull.reporting import PULL, STREAMING_PULL
 from deliveries.pull.settling import dead_letter_deliveries, forget_deliveries
 from deliveries.pull.transforms import TRANSFORM_SECONDS, transform_leased
@@ -195,7 +195,6 @@ def _give_back(lane: Lane, leases: Leases, deliveries: Iterable[tuple[int, int]]
 
 
 def _received(leased: Sequence[Leased], push_settings: PushSettings, *, ends_ms: int) -> list[Received]:
-    """Return what the puller gets of leased messages."""
     ack_ids = ack_ids_of(lease for lease, _, _ in leased)
     shows_attempts = push_settings.shows_attempts
     return [

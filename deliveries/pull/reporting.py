@@ -47,9 +47,9 @@ def count_modacks(leases: Iterable[AckId]) -> None:
 
 
 def _ages_ms(leases: Sequence[AckId]) -> list[int]:
-    """Return how long ago leases began. Those of an older version don't tell."""
+    """Return how long ago leases began."""
     now_ms = int(time.time() * 1000)
-    return [max(now_ms - lease.leased_ms, 0) for lease in leases if lease.leased_ms]
+    return [max(now_ms - lease.leased_ms, 0) for lease in leases]
 
 
 def _delivery_type(is_streamed: bool) -> str:

@@ -40,16 +40,16 @@ Extension = Callable[..., Any]
 def install() -> None:
     """Extend Celery's own commands by what a push worker does. Some have an older name too."""
     extensions: dict[tuple[str, ...], Extension] = {
-        ("active", "dump_active"): _listing(partial(_outstanding, has_begun=True)),
-        ("reserved", "dump_reserved"): _listing(partial(_outstanding, has_begun=False)),
-        ("scheduled", "dump_schedule"): _listing(_scheduled),
+        ("active", "dump_active"): partial(_list, partial(_outstanding, has_begun=True)),
+        ("reserved", "dump_reserved"): partial(_list, partial(_outstanding, has_begun=False)),
+        ("scheduled", "dump_schedule"): partial(_list, _scheduled),
         ("query_task",): _query,
-        ("rate_limit",): _refusing(NO_RATE_LIMIT),
-        ("time_limit",): _refusing(NO_TIME_LIMIT),
+        ("rate_limit",): partial(_refuse, NO_RATE_LIMIT),
+        ("time_limit",): partial(_refuse, NO_TIME_LIMIT),
         ("revoke",): _revoke,
         ("terminate",): _terminate,
-        ("enable_events",): _switching(is_on=True),
-        ("disable_events",): _switching(is_on=False),
+        ("enable_events",): partial(_switch, is_on=True),
+        ("disable_events",): partial(_switch, is_on=False),
     }
     for names, extend in extensions.items():
         command = _for_push_workers(Panel.data[names[0]], extend)
@@ -76,11 +76,10 @@ def _for_push_workers(original: Command, extend: Extension) -> Command:
     return command
 
 
-def _listing(rows: Callable[[PushWorker, str], list[Row]]) -> Extension:
-    def extend(original: Command, state: Any, push_worker: PushWorker, **kwargs: Any) -> list[Row]:
-        return [*original(state, **kwargs), *rows(push_worker, state.hostname)]
-
-    return extend
+def _list(
+    rows: Callable[[PushWorker, str], list[Row]], original: Command, state: Any, push_worker: PushWorker, **kwargs: Any
+) -> list[Row]:
+    return [*original(state, **kwargs), *rows(push_worker, state.hostname)]
 
 
 def _outstanding(push_worker: PushWorker, hostname: str, *, has_begun: bool) -> list[Row]:
@@ -144,12 +143,9 @@ def _query(original: Command, state: Any, push_worker: PushWorker, *, ids: Seque
     return {**original(state, ids=ids, **kwargs), **pushes}
 
 
-def _refusing(reason: str) -> Extension:
-    def extend(original: Command, state: Any, push_worker: PushWorker, **kwargs: Any) -> Any:
-        # Celery shows such a reply as an error.
-        return {"error": reason} if kwargs.get("task_name") == TASK_NAME else original(state, **kwargs)
-
-    return extend
+def _refuse(reason: str, original: Command, state: Any, push_worker: PushWorker, **kwargs: Any) -> Any:
+    # Celery shows such a reply as an error.
+    return {"error": reason} if kwargs.get("task_name") == TASK_NAME else original(state, **kwargs)
 
 
 def _revoke(
@@ -173,12 +169,9 @@ def _terminate(original: Command, state: Any, push_worker: PushWorker, **kwargs:
     return Panel.data["revoke"](state, terminate=True, **kwargs)
 
 
-def _switching(*, is_on: bool) -> Extension:
-    def extend(original: Command, state: Any, push_worker: PushWorker, **kwargs: Any) -> Any:
-        push_worker.stages.flower.is_on = is_on
-        return original(state, **kwargs)
-
-    return extend
+def _switch(original: Command, state: Any, push_worker: PushWorker, *, is_on: bool, **kwargs: Any) -> Any:
+    push_worker.stages.flower.is_on = is_on
+    return original(state, **kwargs)
 
 
 def _delivery_rows(deliveries: Iterable[PushDelivery], push_worker: PushWorker, hostname: str) -> list[Row]:

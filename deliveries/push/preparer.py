@@ -84,7 +84,9 @@ class Preparer:
         self._take_step(deliveries, lambda deliveries: self._engine.accept(with_payloads(deliveries)))
 
     def _prepare(self, deliveries: Sequence[PushDelivery]) -> None:
-        make_plans(self._engine, deliveries)
+        now, plans = time.monotonic(), self._engine.plans
+        ids = {delivery.task.subscription_id for delivery in deliveries}
+        plans.load(id_ for id_ in ids if plans.get(id_, now=now) is None)
         unread = [delivery for delivery in deliveries if delivery.task.is_reference]
         sizes = statements.payload_sizes([delivery.message_id for delivery in unread])
         # A push body holds the data in base64. A message that is gone from the database needs next to no memory.
@@ -113,13 +115,6 @@ class Preparer:
             middle = len(deliveries) // 2
             self._take_step(deliveries[:middle], step)
             self._take_step(deliveries[middle:], step)
-
-
-def make_plans(engine: Engine, deliveries: Sequence[PushDelivery]) -> None:
-    """Make the plans that these deliveries lack."""
-    now = time.monotonic()
-    ids = {delivery.task.subscription_id for delivery in deliveries}
-    engine.plans.load(subscription_id for subscription_id in ids if engine.plans.get(subscription_id, now=now) is None)
 
 
 def with_payloads(deliveries: Sequence[PushDelivery]) -> list[PushDelivery]:

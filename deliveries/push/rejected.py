@@ -31,5 +31,4 @@ def reject(text: str, *, reason: str) -> None:
 
 
 def rejected(limit: int = 100) -> list[dict[str, object]]:
-    """Return the newest rejected messages, for the console."""
     return [orjson.loads(row) for row in impatient_backlog().shared.lrange(REJECTED_KEY, 0, limit - 1)]

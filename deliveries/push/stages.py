@@ -134,7 +134,6 @@ class Stages:
         return lane
 
     def accept(self, arrival: Arrival) -> None:
-        """Send the fetched messages on their way."""
         if arrival.deliveries:
             inline = [(delivery, size) for delivery, size in arrival.deliveries if not delivery.by_reference]
             references = [delivery for delivery, _ in arrival.deliveries if delivery.by_reference]

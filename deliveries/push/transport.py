@@ -55,9 +55,8 @@ class _Fetch:
     cell: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Sleep:
-    """The channel waits for a bell."""
+#: In its place, while the channel waits for a bell.
+_SLEEP = _Fetch("", "", 0)
 
 
 class QoS(BaseQoS):  # type: ignore[misc]
@@ -93,7 +92,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
         #: When to look at every cell, where there are several.
         self._look_at = 0.0
         #: The request that the next reply answers, whatever has been cancelled since.
-        self._awaited: _Fetch | _Sleep | None = None
+        self._awaited: _Fetch | None = None
         self._fetch_function = library().function("fetch")
 
     def _get_pool(self, asynchronous: bool = False) -> Any:
@@ -112,7 +111,6 @@ class Channel(BaseChannel):  # type: ignore[misc]
 
     @property
     def _served(self) -> list[str]:
-        """Return the regions to fetch for."""
         adopted = self.fetcher.adopted if self.fetcher is not None else ()
         others = (region for region in adopted if region not in self._regions)
         return [region for region in (*self._regions, *others) if holds_now(region)]
@@ -149,7 +147,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
         """Close without kombu's wait for an outstanding reply if that reply would only end a sleep."""
         if self._alarm is not None:
             self._alarm.cancel()
-        if self._in_poll and isinstance(self._awaited, _Sleep):
+        if self._in_poll and self._awaited is _SLEEP:
             self.client.connection.disconnect()
             self._in_poll = None
         super().close()
@@ -172,7 +170,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
             self._send_full_sleep(fetcher)
 
     def _send_sleep(self, seconds: float = MAX_SLEEP_SECONDS) -> None:
-        self._awaited = _Sleep()
+        self._awaited = _SLEEP
         self._quiet.clear()
         # A worker that serves no region now sleeps on a bell that nobody rings: BRPOP wants a key.
         bells = [bell_key(region) for region in self._served or ([self.fetcher.name] if self.fetcher else [])]
@@ -185,7 +183,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
         The region's bell is left to other workers. They also take care of lanes that become due, at the end of their
         sleep at the latest.
         """
-        self._awaited = _Sleep()
+        self._awaited = _SLEEP
         self.client.connection.send_command("BRPOP", bell_key(fetcher.name), f"{MAX_SLEEP_SECONDS:.3f}")
 
     def _brpop_read(self, **options: Any) -> Any:
@@ -197,7 +195,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
         finally:
             self._in_poll = None
             self._flush_brpop_reauth()
-        if isinstance(awaited, _Sleep):
+        if awaited is _SLEEP:
             return self._woken(fetcher, reply)
         if reply is not None:
             self._deliver_batch(fetcher, awaited, Fetched.parse(reply))

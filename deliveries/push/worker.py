@@ -12,6 +12,7 @@ import itertools
 import logging
 import os
 import secrets
+import time
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
@@ -21,8 +22,7 @@ from django.conf import settings
 from deliveries.backlog.connection import beside_an_outage
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.records import PageRequest, Take, Taken, all_cells, bell_key, work_key
-from deliveries.backlog.workerverbs import CHANGES_KEPT, Fetched, WorkerLease
-from deliveries.push.batchrequests import BatchRequests
+from deliveries.backlog.workerverbs import CHANGES_KEPT, LOST_LEASE, Fetched, WorkerLease
 from deliveries.push.heart import Heart
 from deliveries.push.pager import Pager
 from deliveries.push.regionkeeper import RegionKeeper
@@ -43,6 +43,49 @@ FETCH_SIZE = 300
 #: The option of mallopt for the size from which a block gets its own mapping, and that size.
 M_MMAP_THRESHOLD = -3
 OWN_MEMORY_BYTES = 256 * 1024
+
+#: A batch that was requested so long ago and has not arrived is lost with its reply. Redis may still run the request
+#: later, so the worker looks for the batch until it is this much older.
+LOST_SECONDS = 15.0
+FORGOTTEN_SECONDS = 600.0
+
+
+class BatchRequests:
+    """The batches that the worker has requested, until they arrive. Its methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        #: The times of the requests (time.monotonic), the worker's lease at that time, and its cell.
+        self._requested: dict[str, tuple[float, WorkerLease, int]] = {}
+
+    def add(self, lease: WorkerLease, *, cell: int) -> str:
+        """Return the name of a batch that is requested now from a cell."""
+        batch = self.unused()
+        self._requested[batch] = time.monotonic(), lease, cell
+        return batch
+
+    def unused(self) -> str:
+        """Return a name for a batch that will not come."""
+        return str(next(self._numbers))
+
+    def arrived(self, batch: str, *, lease: WorkerLease) -> WorkerLease:
+        """Return the lease with which a batch was requested, or `lease` for one that has been forgotten."""
+        return self._requested.pop(batch, (0.0, lease, 0))[1]
+
+    def lost(self) -> dict[int, list[str]]:
+        """Return the batches of each cell whose replies must have been lost, for instance with a connection to Redis.
+
+        Their messages go to others. A reply that comes all the same is one of a lost lease.
+        """
+        now = time.monotonic()
+        lost: dict[int, list[str]] = {}
+        for batch, (at, _, cell) in self._requested.copy().items():
+            if now - at > FORGOTTEN_SECONDS:
+                self._requested.pop(batch, None)
+            elif now - at > LOST_SECONDS and batch in self._requested:
+                self._requested[batch] = at, LOST_LEASE, cell
+                lost.setdefault(cell, []).append(batch)
+        return lost
 
 
 class PushWorker:
@@ -108,7 +151,6 @@ class PushWorker:
         return work_key(self.name), batch, room, settings.BACKLOG_LIMIT, lease.name
 
     def room(self) -> int:
-        """Return how many messages the worker takes now."""
         room = settings.WORKER_OUTSTANDING - len(self.stages.outstanding)
         self._was_full = room <= 0
         return max(min(room, FETCH_SIZE), 0)
@@ -186,7 +228,6 @@ class PushWorker:
         self.stages.accept(self._arrival)
 
     def undecodable(self, message: bytes) -> None:
-        """Reject a message that cannot be decoded."""
         reject(repr(message)[:4096], reason="not JSON")
 
     def _refresh(self, epoch: int, *, cell: int) -> None:
@@ -222,7 +263,6 @@ class PushWorker:
         return Take(work_key(self.name, cell=cell), region, batch, most, lease.name, cell)
 
     def taken(self, taken: Taken) -> None:
-        """Push the messages of a batch."""
         arrival = self._arrived(taken.batch, taken.messages, cell=taken.cell)
         if taken.epoch != self._epochs[taken.cell]:
             self._refresh(taken.epoch, cell=taken.cell)

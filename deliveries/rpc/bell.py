@@ -216,7 +216,6 @@ def _due(lanes: Sequence[Lane]) -> list[Lane]:
 
 
 def bell() -> Bell:
-    """Return the bell of the running event loop."""
     return _bell_of(asyncio.get_running_loop())
 
 

@@ -40,7 +40,6 @@ class Outstanding:
             self._bytes -= self._held.pop(ack_id, 0)
 
     def oldest(self) -> list[str]:
-        """Return the ack ids of the messages that were sent first."""
         return list(islice(self._held, MOST_LOOKED_AT))
 
     def touched(self, ack_ids: Iterable[str]) -> None:

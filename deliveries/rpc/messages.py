@@ -17,8 +17,7 @@ from deliveries.publish.writer import SmallPublish, publish_writer_of
 from deliveries.pull import deadlines, leasing, settling
 from deliveries.pull.leasing import Received
 from deliveries.rpc.bell import bell
-from deliveries.rpc.endings import give_back_later
-from deliveries.rpc.streams import leases_changed
+from deliveries.rpc.streams import give_back_later, leases_changed
 from deliveries.rules.ids import publish_time_ms
 from deliveries.telemetry import kinds
 from deliveries.telemetry.sinks.requests import request_counted

@@ -27,10 +27,9 @@ from deliveries.pull.leases import ack_ids_ended
 from deliveries.pull.leasing import Received, pull_messages
 from deliveries.pull.settling import acknowledge_messages
 from deliveries.rpc.bell import Rings, bell
-from deliveries.rpc.endings import give_back_later
 from deliveries.rpc.flow import Outstanding
 from deliveries.rpc.messages import RESPONSE_BYTES, add_received_message
-from deliveries.rpc.streams import listening
+from deliveries.rpc.streams import give_back_later, listening
 from deliveries.telemetry import kinds
 from deliveries.telemetry.series import openstreams
 from deliveries.telemetry.sinks.requests import count_request
@@ -222,7 +221,8 @@ class Stream:
     async def _look(self) -> None:
         """Ask Redis which leases are gone: they may have lapsed, or been acknowledged through another process."""
         self._looked_at = time.monotonic()
-        self._changed(list(await in_thread(_gone, self.subscription, self._outstanding.oldest())), 0)
+        oldest = self._outstanding.oldest()
+        self._changed(list(await in_thread(ack_ids_ended, subscription=self.subscription, ack_ids=oldest)), 0)
 
     def _answers_of(self, received: Sequence[Received]) -> list[Any]:
         """Return responses of moderate size with all of the messages."""
@@ -367,10 +367,6 @@ def _lost_by(change: Callable[..., object], **arguments: object) -> set[str]:
             raise
         return set(error.details[0]["metadata"])
     return set()
-
-
-def _gone(subscription: Subscription, ack_ids: list[str]) -> set[str]:
-    return ack_ids_ended(subscription=subscription, ack_ids=ack_ids) if ack_ids else set()
 
 
 SUBSCRIBER: dict[str, Method] = {"StreamingPull": Bidirectional(Request, Response, streaming_pull)}

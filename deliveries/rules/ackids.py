@@ -13,8 +13,8 @@ MAC_BYTES = 12
 TO_URL_SAFE, FROM_URL_SAFE = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/")
 #: Ack ids of PushHub have about 100 characters.
 MAX_CHARACTERS = 400
-#: What ack ids of older versions lack: `leased_ms` and the fields behind it.
-MISSING = ("0", "0", "", "0")
+#: What ack ids of the release before lack: the generation and the seek.
+MISSING = ("", "0")
 
 
 class AckId(NamedTuple):
@@ -28,10 +28,10 @@ class AckId(NamedTuple):
     message_id: int
     times: int
     attempt: int
-    #: When it began, in ms since 1970; 0 in ack ids of older versions.
+    #: When it began, in ms since 1970.
     leased_ms: int = 0
     is_streamed: bool = False
-    #: "" in ack ids of older versions, which suit each generation.
+    #: "" in ack ids of the release before, which suit each generation.
     generation: str = ""
     #: The last seek before it that made the subscription owe the message, or 0.
     seek: int = 0
@@ -57,9 +57,9 @@ def parse_ack_id(text: str, *, secret: bytes) -> AckId | None:
     plain, mac = raw[:-MAC_BYTES], raw[-MAC_BYTES:]
     if not hmac.compare_digest(mac, _mac(plain, secret)):
         return None
-    subscription_id, region, message_id, times, attempt, *rest = plain.decode().split(".")
-    leased_ms, is_streamed, generation, seek = [*rest, *MISSING[len(rest) :]]
-    lease = int(subscription_id), region, int(message_id), int(times), int(attempt)
+    fields = [*plain.decode().split("."), *MISSING][: len(AckId._fields)]
+    pk, region, message_id, times, attempt, leased_ms, is_streamed, generation, seek = fields
+    lease = int(pk), region, int(message_id), int(times), int(attempt)
     return AckId(*lease, int(leased_ms), is_streamed == "1", generation, int(seek))
 
 

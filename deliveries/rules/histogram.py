@@ -7,6 +7,7 @@ by at most 1.1 %. A histogram maps buckets to counts; merging adds the counts, i
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 SCALE = 5
@@ -26,29 +27,26 @@ def upper_bound(bucket: int, *, scale: int = SCALE) -> float:
 
 
 def merged(histograms: Iterable[Buckets]) -> dict[int, int]:
-    """Return the histogram of all values."""
-    counts: dict[int, int] = {}
+    counts: Counter[int] = Counter()
     for buckets in histograms:
-        for bucket, count in buckets.items():
-            counts[bucket] = counts.get(bucket, 0) + count
+        counts.update(buckets)
     return counts
 
 
 def coarser(buckets: Buckets) -> dict[int, int]:
     """Return the histogram of the same values one scale down, where two buckets become one."""
-    counts: dict[int, int] = {}
+    counts: Counter[int] = Counter()
     for bucket, count in buckets.items():
-        half = -(-bucket // 2)
-        counts[half] = counts.get(half, 0) + count
+        counts[-(-bucket // 2)] += count
     return counts
 
 
-def quantile(buckets: Buckets, q: float, *, scale: int = SCALE) -> float:
+def quantile(buckets: Buckets, q: float) -> float:
     """Return the middle of the bucket below which a share `q` of the values lies; 0 without values."""
     total = sum(buckets.values())
     rank, seen = q * total, 0
     for bucket in sorted(buckets):
         seen += buckets[bucket]
         if seen >= rank:
-            return (upper_bound(bucket - 1, scale=scale) + upper_bound(bucket, scale=scale)) / 2
+            return (upper_bound(bucket - 1) + upper_bound(bucket)) / 2
     return 0.0

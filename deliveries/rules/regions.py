@@ -16,7 +16,6 @@ StoragePolicy = Mapping[str, Any] | None
 
 
 def is_region_allowed(policy: StoragePolicy, region: str) -> bool:
-    """Return whether messages may be stored in this region."""
     return policy is None or region in policy.get("allowedPersistenceRegions", ())
 
 

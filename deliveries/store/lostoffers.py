@@ -83,7 +83,6 @@ def forget_lost(keys: Sequence[int]) -> None:
 
 
 def lost_of(region: str) -> list[LostOffer]:
-    """Return what was lost of the lanes of a region."""
     return list(LostOffer.objects.filter(region=region).order_by("pk"))
 
 

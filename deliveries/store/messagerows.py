@@ -58,7 +58,6 @@ def messages_range_end(*, after_id: int, before_id: int, size: int) -> int | Non
 
 
 def topics_in_range(*, after_id: int, to_id: int) -> list[int]:
-    """Return the topics of the messages in a range."""
     return fetch_ids("SELECT DISTINCT topic_id FROM deliveries_message WHERE id > %s AND id <= %s", [after_id, to_id])
 
 
@@ -135,11 +134,10 @@ def insert_existing_archived(message_ids: Sequence[int]) -> int:
 
 def messages_of_topic(*, topic_id: int, after_id: int, limit: int) -> list[tuple[int, str, str]]:
     """Return the next messages of a topic, in publish order: id, region and attributes."""
-    rows = fetch_rows(
+    return fetch_rows(
         "SELECT id, region, attributes FROM deliveries_message WHERE topic_id = %s AND id > %s ORDER BY id LIMIT %s",
         [topic_id, after_id, limit],
     )
-    return [(row[0], row[1], row[2]) for row in rows]
 
 
 def backlog_bytes(*, subscription_id: int, region: str, limit: int) -> tuple[int, int]:
@@ -249,9 +247,8 @@ def delete_expired_deliveries(
     *, subscription_id: int, region: str, before_id: int, limit: int
 ) -> list[tuple[int, int]]:
     """Delete deliveries of a lane that are past their retention; return the message id and the attempts of each."""
-    rows = fetch_rows(
+    return fetch_rows(
         "DELETE FROM deliveries_delivery WHERE id IN (SELECT id FROM deliveries_delivery"
         " WHERE subscription_id = %s AND region = %s AND message_id < %s LIMIT %s) RETURNING message_id, attempts",
         [subscription_id, region, before_id, limit],
     )
-    return [(message_id, attempts) for message_id, attempts in rows]

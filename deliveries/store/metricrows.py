@@ -11,6 +11,7 @@ from django.db import connection
 from django.db.models import Q
 from django.db.models.expressions import RawSQL
 
+from deliveries.rules.histogram import merged
 from deliveries.store.sql import insert_by_arrays, is_postgresql
 
 METRIC_KEY = "resource, event, at, response_class, response_code, host"
@@ -73,7 +74,4 @@ def write_metrics(table: str, rows: Sequence[MetricRow], *, add: bool) -> None:
 
 
 def _buckets_merged(first: str, second: str) -> str:
-    buckets: dict[str, int] = orjson.loads(first)
-    for bucket, count in orjson.loads(second).items():
-        buckets[bucket] = buckets.get(bucket, 0) + count
-    return orjson.dumps(buckets).decode()
+    return orjson.dumps(merged(map(orjson.loads, (first, second)))).decode()

@@ -108,5 +108,4 @@ def pass_hold(hold: Hold, to: str, *, silent_seconds: float = 0.0) -> bool:
 
 
 def ask_for_hold(region: str) -> None:
-    """Ask the holder of a region to give it back."""
     execute("UPDATE deliveries_regionhold SET wanted_at = now() WHERE region = %s", [region])

@@ -40,7 +40,6 @@ def columns_of(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
 
 
 def fetch_rows(text: str, parameters: Sequence[Any] = ()) -> list[Any]:
-    """Return the rows of a query."""
     with connection.cursor() as cursor:
         cursor.execute(text, parameters)
         rows: list[Any] = cursor.fetchall()
@@ -48,7 +47,6 @@ def fetch_rows(text: str, parameters: Sequence[Any] = ()) -> list[Any]:
 
 
 def fetch_ids(text: str, parameters: Sequence[Any] = ()) -> list[int]:
-    """Return the first column of a query."""
     return [row[0] for row in fetch_rows(text, parameters)]
 
 

@@ -107,7 +107,7 @@ def tls_context(cert: str, key: str) -> ssl.SSLContext | None:
 async def serving(listening: socket.socket) -> AsyncIterator[None]:
     """Answer calls during the block; then finish the current ones and end the streams as unavailable."""
     from deliveries.publish.writer import publish_writer
-    from deliveries.rpc.endings import leases_given_back
+    from deliveries.rpc.streams import leases_given_back
     from pushhub.runtime.httpserver.limits import read_limits
     from pushhub.runtime.multiplexer import PortMultiplexer
     from subscriptions.rpc import calls

@@ -142,7 +142,7 @@ def limits_lost() -> None:
     def configuration_without(lane: Any, settings: Any, **more: Any) -> Any:
         return configuration(lane, replace(settings, attributes={}), **more)
 
-    reconcile.lane_configuration = configuration_without
+    lanes.lane_configuration = reconcile.lane_configuration = configuration_without
     reconcile.lane_agrees = lambda state, settings: state is not None
     offering.lane_offered = lambda lane, settings: offered(lane, settings)._replace(limits=NO_LIMITS)
 

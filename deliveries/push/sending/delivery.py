@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum, auto
+from functools import cache
 from typing import Any
 
 from deliveries.backlog.records import Lane
 from deliveries.backlog.workerverbs import WorkerLease
-from deliveries.push.sending.answers import kept_answers
 from deliveries.push.sending.httpclient import PushResult
 from deliveries.push.sending.plans import PushPlan
 from deliveries.rules.outcome import Verdict, verdict
@@ -19,6 +19,40 @@ from deliveries.rules.taskmessage import DeliverTask, generation_of, reference, 
 from deliveries.store.regionholds import holds_now
 from pushhub.common.tracing import TraceContext
 from subscriptions.transforms.functions import Function
+
+#: Characters of endpoints' failing answers that a process keeps in each period, if subscriptions ask for it: of all of
+#: them, and of one, so that none takes it all.
+PERIOD_SECONDS, ALL, ONE = 60.0, 1_000_000, 100_000
+#: What the journal has instead of a further one.
+NOT_KEPT = "(not kept: too many answers of this minute were)"
+
+
+class KeptAnswers:
+    """Counts what is kept in the present minute. Only one thread may use it."""
+
+    def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._began = monotonic()
+        self._kept: dict[int, int] = {}
+        self._all = 0
+
+    def keep(self, subscription_id: int, answer: str) -> str:
+        """Return the answer if it may be kept, else NOT_KEPT."""
+        now = self._monotonic()
+        if now - self._began >= PERIOD_SECONDS:
+            self._began, self._all = now, 0
+            self._kept.clear()
+        kept = self._kept.get(subscription_id, 0)
+        if self._all + len(answer) > ALL or kept + len(answer) > ONE:
+            return NOT_KEPT
+        self._all += len(answer)
+        self._kept[subscription_id] = kept + len(answer)
+        return answer
+
+
+@cache
+def kept_answers() -> KeptAnswers:
+    return KeptAnswers()
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -13,21 +13,11 @@ from typing import Any, Protocol
 
 from django.conf import settings
 
-from deliveries.client.client import ClientOptions, Endpoint, PushClient, PushResult
-from deliveries.client.headers import Headers
+from deliveries.client.client import ClientOptions as ClientOptions
+from deliveries.client.client import PushClient as PushClient
+from deliveries.client.client import PushResult as PushResult
+from deliveries.client.headers import Headers as Headers
 from pushhub.common.pushurls import Origin
-
-__all__ = [
-    "Client",
-    "ClientOptions",
-    "Endpoint",
-    "Headers",
-    "PushClient",
-    "PushResult",
-    "blocking_client",
-    "client_options",
-    "push_client",
-]
 
 #: Open files reserved for Redis, the database and logs, and the share of the others for one origin.
 RESERVED_FILES = 200
@@ -60,7 +50,6 @@ class Client(Protocol):
 
 
 def push_client(loop: asyncio.AbstractEventLoop) -> PushClient:
-    """Return a client with the options of the settings."""
     return PushClient(loop, options=client_options())
 
 
@@ -72,7 +61,6 @@ def blocking_client() -> Client:
 
 
 def client_options() -> ClientOptions:
-    """Return the options of the settings."""
     return ClientOptions(
         allow_http=settings.ALLOW_HTTP,
         allow_private=settings.ALLOW_PRIVATE,

@@ -124,7 +124,7 @@ class PlanBook:
         ids = set(subscription_ids)
         plans = [plan for plan in map(self._plans.get, ids) if plan is not None and plan.right is not None]
         self._renew_rights({plan.settings.service_account_email for plan in plans if plan.settings}, now=now)
-        self._make_all({id_ for id_ in ids if not self._is_good(id_, until=now + RENEWED_SECONDS)})
+        self._make_all({id_ for id_ in ids if self.get(id_, now=now + RENEWED_SECONDS) is None})
         self._renewing -= ids
 
     def _follow_clock(self) -> None:
@@ -134,10 +134,6 @@ class PlanBook:
             self._clock_ahead += step
             self._tokens.clear()
             self.forget_all()
-
-    def _is_good(self, subscription_id: int, *, until: float) -> bool:
-        plan = self._plans.get(subscription_id)
-        return plan is not None and plan.ends_at > until
 
     def _renew_rights(self, emails: Iterable[str], *, now: float) -> None:
         """Look up accounts whose rights have ended or end soon."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from deliveries.push.sending.answers import KEEP_ANSWERS
 from deliveries.push.sending.delivery import PushDelivery
 from deliveries.push.sending.httpclient import Client
 from deliveries.push.sending.plans import PushPlan
@@ -11,6 +10,8 @@ from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.outcome import Verdict
 from deliveries.store.regionholds import is_alone
 from pushhub.common import tracing
+
+KEEP_ANSWERS = "x-pushhub-keep-answers"
 
 
 def send(client: Client, delivery: PushDelivery, plan: PushPlan, now_ms: int) -> None:

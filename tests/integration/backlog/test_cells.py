@@ -182,7 +182,7 @@ def test_a_frozen_worker_loses_its_lease_in_the_cell_that_missed_it(backlog: Bac
     assert all(health.holds_lease for health in healths.values())
     backlog.client.zincrby(cell_key(CELL, "leases"), -workerverbs.LEASE_MS - 1, f"frozen/{CELL}")
     backlog.beat("other", lease="other/1")
-    leases = [lease._replace(is_new=False) for lease in leases]
+    leases = [WorkerLease(lease.name, is_new=False) for lease in leases]
     healths = backlog.beats("frozen", oldest_job_seconds=0, leases=leases, regions=["here"])
     assert [cell for cell, health in healths.items() if not health.holds_lease] == [CELL]
 

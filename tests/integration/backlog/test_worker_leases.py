@@ -251,16 +251,25 @@ def test_the_time_in_which_everything_stood_still_does_not_count(backlog: Backlo
     assert beat(backlog, OTHER).put_back == 2
 
 
-def test_a_worker_that_is_dead_has_no_lease_although_everything_stood_still(backlog: Backlog) -> None:
-    # Given a Redis that stood still for so long that workers count as dead
+@pytest.fixture
+def after_an_outage(backlog: Backlog) -> Backlog:
+    """A worker with messages, and another one; Redis was away for so long that both count as dead."""
     fetch(backlog, FROZEN)
     for worker, lease in (("frozen", FROZEN), ("other", OTHER)):
         backlog.client.zincrby("ph:leases", -DEAD_AFTER_MS - 1, lease)
         backlog.client.zincrby("ph:workers", -DEAD_AFTER_MS - 1, worker)
-    # When one of them is heard of again, and pushes what the other had
-    assert beat(backlog, OTHER).put_back == 3
-    # Then the other one does not push it too
-    assert not beat(backlog, FROZEN).holds_lease
+    return backlog
+
+
+def test_after_an_outage_of_redis_living_workers_keep_what_they_have(after_an_outage: Backlog) -> None:
+    assert beat(after_an_outage, OTHER).put_back == 0
+    assert beat(after_an_outage, FROZEN).holds_lease
+
+
+def test_a_worker_that_begins_when_the_others_are_dead_gets_what_they_had(after_an_outage: Backlog) -> None:
+    assert beat(after_an_outage, "third/1", is_new=True).put_back == 3
+    # Then a worker that was only frozen does not push it too
+    assert not beat(after_an_outage, FROZEN).holds_lease
 
 
 def test_a_wipe_ends_all_leases(backlog: Backlog) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import redis
 
-from deliveries.backlog import reconcile
+from deliveries.backlog import lanes, reconcile
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
@@ -340,14 +340,14 @@ def test_a_change_during_a_rebuild_is_the_last_word(
     api.put("topics/orders", {})
     api.put("subscriptions/push", {"topic": TOPIC})
     publish(1)
-    configuration = reconcile.lane_configuration
+    configuration = lanes.lane_configuration
 
     def configure_late(lane: Lane, settings: Any, **how: Any) -> Any:
         if not settings.is_push:
             api.post("subscriptions/push:modifyPushConfig", {"pushConfig": {"pushEndpoint": receiver.url}})
         return configuration(lane, settings, **how)
 
-    monkeypatch.setattr(reconcile, "lane_configuration", configure_late)
+    monkeypatch.setattr(lanes, "lane_configuration", configure_late)
 
     assert reconcile.rebuild() == 1
 

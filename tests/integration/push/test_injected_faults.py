@@ -25,7 +25,7 @@ from deliveries.backlog.records import Lane, work_key
 from deliveries.backlog.scripts import load_library
 from deliveries.models import Delivery, Message
 from deliveries.publish.service import publish_message
-from deliveries.push import batchrequests, heart, worker
+from deliveries.push import heart, worker
 from deliveries.push.sending import plans
 from deliveries.push.worker import PushWorker
 from deliveries.rules.payload import NewMessage
@@ -290,7 +290,7 @@ def test_a_batch_whose_reply_is_lost_is_fetched_again(
 
     wait_for(is_lost, what="a batch to lose")
     # When the worker takes the reply for lost, every message arrives
-    monkeypatch.setattr(batchrequests, "LOST_SECONDS", 0.0)
+    monkeypatch.setattr(worker, "LOST_SECONDS", 0.0)
     wait_for(lambda: stand.fetch() or not Delivery.objects.exists(), what="every ack")
     # And no record of a batch is left
     wait_for(lambda: not default_backlog().client.exists(work_key(stand.worker.name)), what="the end of the records")
@@ -358,7 +358,7 @@ def test_the_next_message_of_a_key_whose_reply_is_lost_arrives_later(
 
     monkeypatch.setattr(Backlog, "settle_and_take", lose_first_batch)
     wait_for(lambda: lost or not waits("keyed"), what="a lost reply")
-    monkeypatch.setattr(batchrequests, "LOST_SECONDS", 0.0)
+    monkeypatch.setattr(worker, "LOST_SECONDS", 0.0)
     wait_for(lambda: stand.fetch() or not waits("keyed"), what="every ack")
     assert [request.json["message"]["messageId"] for request in receiver.requests] == keyed
 
@@ -374,9 +374,9 @@ def test_a_worker_takes_messages_only_of_regions_that_it_serves(stand: Stand, mo
 
 def test_a_batch_that_was_requested_long_ago_is_forgotten(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     stand.request()
-    monkeypatch.setattr(batchrequests, "LOST_SECONDS", 0.0)
+    monkeypatch.setattr(worker, "LOST_SECONDS", 0.0)
     assert stand.worker.requests.lost() == {0: ["1"]}
-    monkeypatch.setattr(batchrequests, "FORGOTTEN_SECONDS", 0.0)
+    monkeypatch.setattr(worker, "FORGOTTEN_SECONDS", 0.0)
     stand.worker.requests.lost()
     assert stand.worker.requests.lost() == {}
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from deliveries.client.connection import Connection, PlainConnection
-from deliveries.client.head import HeadScan
+from deliveries.client.connection import Connection, HeadScan, PlainConnection
 from deliveries.client.options import ClientOptions
 from deliveries.client.request import PushResult, Request, Shared
 from deliveries.client.wheel import Wheel

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deliveries.push.sending.answers import ALL, NOT_KEPT, ONE, KeptAnswers
+from deliveries.push.sending.delivery import ALL, NOT_KEPT, ONE, KeptAnswers
 
 
 def test_a_subscription_gets_its_part_and_all_of_them_the_whole() -> None:
