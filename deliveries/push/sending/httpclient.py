@@ -1,7 +1,7 @@
 """The adapter to the HTTP client, and the only module that imports it.
 
 The worker uses `prepare`, `post` and `close` of a client, the `origin` of an endpoint, and the fields of a result. The
-diagnosis of an endpoint uses the options and the TLS context as well.
+diagnosis of an endpoint uses the options, the dialer, the resolver and the TLS context as well.
 """
 
 from __future__ import annotations
@@ -14,17 +14,25 @@ from typing import Any, Protocol
 from django.conf import settings
 
 from deliveries.client.client import ClientOptions, Endpoint, PushClient, PushResult
+from deliveries.client.dialer import Dialer, DialFailed
 from deliveries.client.headers import Headers
+from deliveries.client.resolver import Resolver
+from deliveries.client.tls import ResumingContext, client_context
 from pushhub.common.pushurls import Origin
 
 __all__ = [
     "Client",
     "ClientOptions",
+    "DialFailed",
+    "Dialer",
     "Endpoint",
     "Headers",
     "PushClient",
     "PushResult",
+    "Resolver",
+    "ResumingContext",
     "blocking_client",
+    "client_context",
     "client_options",
     "push_client",
 ]
