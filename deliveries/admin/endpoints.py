@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from django.contrib import admin
 from django.utils.translation import gettext as _
 
-from deliveries.client.resolver import Resolver
+from deliveries.push.sending.httpclient import Resolver
 from pushhub.common.pushurls import BadEndpoint, parse_push_url
 from subscriptions.resources.subscriptions import guard_address
 

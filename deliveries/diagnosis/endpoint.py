@@ -16,13 +16,18 @@ from collections.abc import Iterator
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from deliveries.client.dialer import Dialer, DialFailed
-from deliveries.client.tls import ResumingContext, client_context
 from deliveries.diagnosis.steps import Step, StepName, failed, ok
 from deliveries.inspection.texts import result_advice, result_text
-from deliveries.push.sending.httpclient import ClientOptions, PushResult
+from deliveries.push.sending.httpclient import (
+    ClientOptions,
+    Dialer,
+    DialFailed,
+    PushResult,
+    ResumingContext,
+    client_context,
+)
 from deliveries.rules.outcome import ACK_STATUSES, Reason
-from pushhub.common.pushurls import Origin
+from pushhub.common.pushurls import BadEndpoint, Origin, parse_push_url
 
 _UNKNOWN_AUTHORITY = (
     gettext_lazy("comes from an unknown authority, or its chain is incomplete"),
@@ -46,8 +51,15 @@ CERTIFICATE_FAULTS = {
 }
 
 
-def endpoint_steps(origin: Origin, options: ClientOptions) -> Iterator[Step]:
-    """Yield the steps up to the certificate, as a push takes them, until one fails."""
+def endpoint_steps(url: str, options: ClientOptions) -> Iterator[Step]:
+    """Yield the steps from the URL to the certificate, as a push takes them, until one fails."""
+    try:
+        origin = parse_push_url(url, allow_http=options.allow_http, allowed_ports=options.allowed_ports).origin
+    except BadEndpoint as error:
+        text = _("The endpoint's URL cannot be pushed to: %(fault)s.") % {"fault": _(error.template) % error.values}
+        yield failed(StepName.URL, text, result=Reason.INVALID_ENDPOINT)
+        return
+    yield ok(StepName.URL, _("The endpoint's URL can be pushed to."))
     context = client_context(ca_file=options.ca_file, verify=options.tls_verify)
     connected = asyncio.run(_connected(origin, options, context))
     if connected is Reason.DNS_FAILED:

@@ -26,7 +26,6 @@ from deliveries.telemetry.export.readiness import push_workers
 from pushhub.common.clock import duration_text, utcnow
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
-from pushhub.common.pushurls import BadEndpoint, parse_push_url
 from pushhub.common.tenantpool import step_aside_or_refuse
 from subscriptions.iam import access
 from subscriptions.iam.roles import ACT_AS
@@ -134,22 +133,13 @@ def _outside(
     send_probe: bool,
 ) -> Iterator[Step]:
     """Yield what is to be checked outside PushHub."""
-    try:
-        origin = parse_push_url(
-            push_settings.endpoint, allow_http=settings.ALLOW_HTTP, allowed_ports=frozenset(settings.ALLOWED_PORTS)
-        ).origin
-    except BadEndpoint as error:
-        fault = _(error.template) % error.values
-        text = _("The endpoint's URL cannot be pushed to: %(fault)s.")
-        yield failed(StepName.URL, text % {"fault": fault}, result=Reason.INVALID_ENDPOINT)
-        return
-    yield ok(StepName.URL, _("The endpoint's URL can be pushed to."))
-    token = _token(push_settings, caller)
-    yield token
-    for step in endpoint_steps(origin, client_options()):
+    for step in endpoint_steps(push_settings.endpoint, client_options()):
         yield step
         if step.status == StepStatus.FAILED:
             return
+        if step.name == StepName.URL:
+            token = _token(push_settings, caller)
+            yield token
     if send_probe and token.status != StepStatus.FAILED:
         result = probe.send_probe(subscription, data=b"", attribute=PROBE_ATTRIBUTE)
         yield answer_step(result, token=_token_text(push_settings))

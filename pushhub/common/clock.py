@@ -33,4 +33,4 @@ def duration_text(milliseconds: float) -> str:
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{int(seconds // size)} {unit}"
-    return f"{seconds:.2g} s" if seconds < 9.5 else f"{round(seconds)} s"
+    return f"{seconds:.2g} s" if seconds < 10 else f"{round(seconds)} s"

@@ -15,8 +15,7 @@ from deliveries.telemetry.export.probes import Component, Status
 from deliveries.telemetry.export.readiness import CHECKS, probes
 from deliveries.telemetry.series.coverage import counting
 from pushhub.common.clock import utcnow
-from pushhub.common.pushurls import BadEndpoint, parse_push_url
-from pushhub.doctor.finding import Finding, Level, failed, ok
+from pushhub.doctor.finding import Finding, Level, ok
 from subscriptions.models import Project
 
 LEVELS = {Status.OK: Level.OK, Status.DEGRADED: Level.WARNING, Status.UNAVAILABLE: Level.FAILED}
@@ -76,12 +75,5 @@ def capacity(results: Mapping[str, Component]) -> Iterator[Finding]:
 
 def endpoint(url: str) -> Iterator[Finding]:
     """Try the way to a push endpoint up to its certificate; nothing is sent to it."""
-    try:
-        origin = parse_push_url(
-            url, allow_http=settings.ALLOW_HTTP, allowed_ports=frozenset(settings.ALLOWED_PORTS)
-        ).origin
-    except BadEndpoint as error:
-        yield failed("endpoint", f"the URL cannot be pushed to: {error.template % error.values}", "Give another URL.")
-        return
-    for step in endpoint_steps(origin, client_options()):
+    for step in endpoint_steps(url, client_options()):
         yield Finding("endpoint", STEP_LEVELS.get(step.status, Level.FAILED), step.message, step.advice)

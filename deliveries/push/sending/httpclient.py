@@ -1,7 +1,7 @@
 """The adapter to the HTTP client, and the only module that imports it.
 
 The worker uses `prepare`, `post` and `close` of a client, the `origin` of an endpoint, and the fields of a result. The
-diagnosis of an endpoint uses the options and the TLS context as well.
+diagnosis of an endpoint uses the options, the dialer, the resolver and the TLS context as well.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ from django.conf import settings
 from deliveries.client.client import ClientOptions as ClientOptions
 from deliveries.client.client import PushClient as PushClient
 from deliveries.client.client import PushResult as PushResult
+from deliveries.client.dialer import Dialer as Dialer
+from deliveries.client.dialer import DialFailed as DialFailed
 from deliveries.client.headers import Headers as Headers
+from deliveries.client.resolver import Resolver as Resolver
+from deliveries.client.tls import ResumingContext as ResumingContext
+from deliveries.client.tls import client_context as client_context
 from pushhub.common.pushurls import Origin
 
 #: Open files reserved for Redis, the database and logs, and the share of the others for one origin.

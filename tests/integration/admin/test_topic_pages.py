@@ -39,7 +39,7 @@ def topic(redis_url: str) -> Topic:
 
 def test_a_topic_shows_its_subscriptions_and_how_they_fare(client: Client, topic: Topic) -> None:
     context = client.get(f"/admin/subscriptions/topic/{topic.pk}/overview/").context
-    rows = {one["name"]: (one["row"].condition.value, one["row"].filter) for one in context["subscriptions"]}
+    rows = {one["name"]: (one["row"].condition.label, one["row"].filter) for one in context["subscriptions"]}
     assert rows == {"europe": ("idle", ""), "america": ("paused", "attributes:us")}
     assert (context["rate"], context["more"]) == ("5.0 / s", 0)
     assert [re.findall(r"[\d.]+ / s|>-<", one["rate"]) for one in context["subscriptions"]] == [[">-<"], ["2.0 / s"]]
