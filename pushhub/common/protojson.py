@@ -263,11 +263,8 @@ class Struct(Kind):
 
     has_presence = True
 
-    def __init__(self, *, max_values: int = 1000, max_depth: int = 16) -> None:
-        self.max_values = max_values
-        self.max_depth = max_depth
-        self.key = String(256)
-        self.text = String()
+    max_values, max_depth = 1000, 16
+    key, text = String(256), String()
 
     def read(self, value: object, path: str) -> dict[str, Any]:
         if not isinstance(value, Mapping):
