@@ -77,7 +77,7 @@ def test_a_number_beyond_its_bounds_is_refused(monkeypatch: pytest.MonkeyPatch, 
     [
         (lambda name: env.words(name, env.port), "80,443", ["80 443", "²", "0"]),
         (lambda name: env.words(name, ip_network), "10.0.0.0/8,::1", ["10.0.0.1/8", "10.0.0.0/33", "intranet"]),
-        (env.host_patterns, ".example.com,web_1,10.0.0.1,[::1],*", ["http://x", "x:80", "x y", "[x]"]),
+        (lambda name: env.words(name, env.check_host), ".example.com,web_1,10.0.0.1,[::1],*", ["http://x", "x:80", "x y", "[x]"]),
         (env.pairs, "a=b,c=", ["a", "=b"]),
         (lambda name: env.web_url(name, "http://x"), "https://x:1/y", ["x", "ftp://x", "https://", "http://[::1", "http://x:y"]),
         (lambda name: env.store(name, local=False), "gs://x/y", ["x", "ftp://x", "s3://", "s3://key:secret@x"]),
