@@ -332,7 +332,9 @@ class Message(Kind):
 
     def read(self, value: object, path: str = "") -> dict[str, Any]:
         if not isinstance(value, Mapping):
-            self._refuse_shape(value, path)
+            if path:
+                self.refuse(value, path)
+            raise InvalidArgument("Invalid JSON payload received. The body must be a JSON object.", field="body")
         result: dict[str, Any] = {}
         spellings: dict[str, str] = {}
         for spelling, item in value.items():
@@ -377,11 +379,6 @@ class Message(Kind):
                     f"Cannot set '{members_set[1]}'",
                     field=f"{path}.{members_set[1]}" if path else members_set[1],
                 )
-
-    def _refuse_shape(self, value: object, path: str) -> NoReturn:
-        if path:
-            self.refuse(value, path)
-        raise InvalidArgument("Invalid JSON payload received. The body must be a JSON object.", field="body")
 
 
 def unknown_field(name: str, *, path: str = "") -> InvalidArgument:
