@@ -117,7 +117,7 @@ PUBLIC_URL = env.web_url("PUBLIC_URL", env.url(HTTP_ADDRESS))
 #: Never "*" by default: DNS rebinding would let a web page call the API of a PushHub with an anonymous principal.
 NAMED_HOSTS = [
     *dict.fromkeys(["127.0.0.1", "localhost", "[::1]", urlsplit(PUBLIC_URL).hostname or ""]),
-    *env.host_patterns("ALLOWED_HOSTS"),
+    *env.words("ALLOWED_HOSTS", env.check_host, "host names without scheme and port,"),
 ]
 #: Containers reach an emulator by names that aren't known here. The middleware OtherSites tells these from web sites.
 ALLOWED_HOSTS = NAMED_HOSTS if EMULATOR == "OFF" else ["*"]

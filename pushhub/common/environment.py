@@ -177,12 +177,8 @@ def words(name: str, parse: Callable[[str], object] = str, what: str = "") -> li
     return listed
 
 
-def host_patterns(name: str) -> list[str]:
-    """Return a list of host names as Django's ALLOWED_HOSTS has them: `.example.com` has subdomains too, `*` is all."""
-    return words(name, _host_pattern, "host names without scheme and port,")
-
-
-def _host_pattern(word: str) -> None:
+def check_host(word: str) -> None:
+    """Raise ValueError unless Django's ALLOWED_HOSTS takes it: `.example.com` has subdomains too, `*` is all."""
     if word.startswith("["):
         _bracketed(word)
     elif word != "*" and not HOST_PATTERN.fullmatch(word.removeprefix(".")):

@@ -263,11 +263,8 @@ class Struct(Kind):
 
     has_presence = True
 
-    def __init__(self, *, max_values: int = 1000, max_depth: int = 16) -> None:
-        self.max_values = max_values
-        self.max_depth = max_depth
-        self.key = String(256)
-        self.text = String()
+    max_values, max_depth = 1000, 16
+    key, text = String(256), String()
 
     def read(self, value: object, path: str) -> dict[str, Any]:
         if not isinstance(value, Mapping):
@@ -335,7 +332,9 @@ class Message(Kind):
 
     def read(self, value: object, path: str = "") -> dict[str, Any]:
         if not isinstance(value, Mapping):
-            self._refuse_shape(value, path)
+            if path:
+                self.refuse(value, path)
+            raise InvalidArgument("Invalid JSON payload received. The body must be a JSON object.", field="body")
         result: dict[str, Any] = {}
         spellings: dict[str, str] = {}
         for spelling, item in value.items():
@@ -380,11 +379,6 @@ class Message(Kind):
                     f"Cannot set '{members_set[1]}'",
                     field=f"{path}.{members_set[1]}" if path else members_set[1],
                 )
-
-    def _refuse_shape(self, value: object, path: str) -> NoReturn:
-        if path:
-            self.refuse(value, path)
-        raise InvalidArgument("Invalid JSON payload received. The body must be a JSON object.", field="body")
 
 
 def unknown_field(name: str, *, path: str = "") -> InvalidArgument:

@@ -70,21 +70,16 @@ def connect_to_redis(url: str, *, seconds: float, **options: Any) -> redis.Redis
 def connect_to_redis_in_loop(url: str) -> redis.asyncio.Redis:
     """Return a client for the running event loop."""
     if is_cluster(url):
-        return cast(redis.asyncio.Redis, _connect_to_cluster_in_loop(url))
+        nodes, options = _parse_nodes(url)
+        options |= {"require_full_coverage": False, "max_connections": MAX_CONNECTIONS}
+        startup_nodes = [redis.asyncio.cluster.ClusterNode(*node) for node in nodes]
+        return cast(redis.asyncio.Redis, redis.asyncio.cluster.RedisCluster(startup_nodes=startup_nodes, **options))
     if not url.startswith(SENTINEL_SCHEMES):
         return redis.asyncio.Redis.from_url(url, max_connections=MAX_CONNECTIONS)
     client: redis.asyncio.Redis = _connect_to_primary(
         url, redis.asyncio.sentinel.Sentinel, max_connections=MAX_CONNECTIONS
     )
     return client
-
-
-def _connect_to_cluster_in_loop(url: str) -> redis.asyncio.cluster.RedisCluster:
-    nodes, options = _parse_nodes(url)
-    startup_nodes = [redis.asyncio.cluster.ClusterNode(*node) for node in nodes]
-    return redis.asyncio.cluster.RedisCluster(
-        startup_nodes=startup_nodes, require_full_coverage=False, max_connections=MAX_CONNECTIONS, **options
-    )
 
 
 def _parse_nodes(url: str) -> tuple[list[tuple[str, int]], dict[str, Any]]:

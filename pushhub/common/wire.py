@@ -85,7 +85,8 @@ class _Count:
         data = self._data
         inside = self._known.get(kind)
         if inside is None:
-            inside = self._known[kind] = _inside_of(kind)
+            fields = ((field.number, _inside(field)) for field in kind.fields)
+            inside = self._known[kind] = {number: what for number, what in fields if what is not None}
         while at < end:
             left -= 1
             if left < 0:
@@ -138,12 +139,8 @@ def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     raise _Malformed
 
 
-def _inside_of(kind: Any) -> dict[int, Any]:
-    """Return, by field number, what length-delimited fields contain: another message or packed numbers."""
-    return {field.number: what for field in kind.fields if (what := _inside(field)) is not None}
-
-
 def _inside(field: Any) -> Any:
+    """Return what a field with a length contains: another message, or packed numbers; None for anything else."""
     if field.message_type is None:
         return PACKED_SIZES.get(field.type, 0) if field.is_packed else None
     kind = field.message_type

@@ -57,8 +57,11 @@ def main(arguments: Sequence[str]) -> int:
         findings = [finding for name, check in _checks(options.endpoint) for finding in run(name, check)]
     finally:
         logging.disable(logging.NOTSET)
-    write = _write_json if options.format == "json" else _write_lines
-    write(findings)
+    if options.format == "json":
+        document = {"version": __version__, "findings": [asdict(finding) for finding in findings]}
+        sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    else:
+        _write_lines(findings)
     return int(any(finding.level == Level.FAILED for finding in findings))
 
 
@@ -99,8 +102,3 @@ def _write_lines(findings: Sequence[Finding]) -> None:
         sys.stdout.write(f"{finding.level:<8} {finding.check:<13} {text}\n")
     counts = {level: sum(finding.level == level for finding in findings) for level in Level}
     sys.stdout.write(f"{counts[Level.FAILED]} failed, {counts[Level.WARNING]} warnings, {counts[Level.OK]} ok\n")
-
-
-def _write_json(findings: Sequence[Finding]) -> None:
-    document = {"version": __version__, "findings": [asdict(finding) for finding in findings]}
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import logging
 import os
 import socket
 import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import django
@@ -22,11 +22,10 @@ from django.db import connections
 from pushhub.common import environment as env
 from pushhub.common.datafolder import data_folder
 from pushhub.common.environment import StartError
+from pushhub.common.errors import first_line
 from pushhub.common.servers import run_loop
 from pushhub.emulator.resources import StartResources, create_resources
 from pushhub.runtime import embedded
-
-logger = logging.getLogger(__name__)
 
 REDIS_SECONDS = 20.0
 SERVERS_SECONDS = 60.0
@@ -43,11 +42,9 @@ class Emulator:
         """`signals` gets those that ask to stop, until the worker takes them."""
         self._resources, self._signals = resources, signals
         self._grpc, self._http = grpc, http
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop: asyncio.Event | None = None
-        self._is_stopping = False
-        self._serving = threading.Event()
-        self._error: BaseException | None = None
+        self._serving: Future[None] = Future()
+        #: A pipe. The servers stop when something is written into it.
+        self._end, self._ending = os.pipe()
 
     def run(self) -> int:
         """Run until SIGTERM or Ctrl-C. Return the exit status."""
@@ -77,12 +74,17 @@ class Emulator:
         servers = threading.Thread(target=self._serve, name="servers")
         servers.start()
         try:
-            self._wait_for_servers()
+            try:
+                self._serving.result(SERVERS_SECONDS)
+            except BaseException as error:
+                raise StartError(f"REST and gRPC do not answer: {first_line(error)}") from None
             self._go_on()
             return self._work()
         finally:
-            self._stop_servers()
+            os.write(self._ending, b"x")
             servers.join()
+            os.close(self._ending)
+            os.close(self._end)
 
     def _prepare_database(self) -> None:
         """Create the tables. A temporary database gets them directly, without the migrations."""
@@ -99,30 +101,17 @@ class Emulator:
         try:
             run_loop(self._serve_all())
         except BaseException as error:
-            self._error = error
-            self._serving.set()
+            if not self._serving.done():
+                self._serving.set_exception(error)
 
     async def _serve_all(self) -> None:
         from pushhub.runtime import grpcserver, webserver
 
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        if self._is_stopping:  # since before there was a loop to tell
-            return
+        stop = asyncio.Event()
+        asyncio.get_running_loop().add_reader(self._end, stop.set)
         async with webserver.serving(self._http, grace_seconds=GRACE_SECONDS), grpcserver.serving(self._grpc):
-            self._serving.set()
-            await self._stop.wait()
-
-    def _wait_for_servers(self) -> None:
-        if not self._serving.wait(SERVERS_SECONDS):
-            raise StartError("REST and gRPC do not answer")
-        if self._error is not None:
-            raise StartError(f"REST and gRPC do not answer: {self._error}")
-
-    def _stop_servers(self) -> None:
-        self._is_stopping = True
-        if self._loop is not None and self._stop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended by itself
-                self._loop.call_soon_threadsafe(self._stop.set)
+            self._serving.set_result(None)
+            await stop.wait()
 
     def _work(self) -> int:
         """Run the worker of pushes and timed tasks, which also takes the signals."""

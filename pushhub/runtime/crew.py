@@ -200,7 +200,9 @@ class Crew:
             error = os.read(member.probe.output, READ_BYTES).decode(errors="replace").strip()
             status, member.probe = member.probe.wait_for_exit(), None
             if status == 0:
-                self._note_ready(member)
+                again = " again" if member.was_ever_ready else ""
+                member.is_ready = member.was_ever_ready = True
+                self.say(f"ready{again}: {member.process.title} {member.process.where}")
                 return
             last = error.rpartition("\n")[2]
             member.probe_error = f"does not answer ({last})" if last else "does not answer"
@@ -208,11 +210,6 @@ class Crew:
             member.probe_at = time.monotonic() + member.probe_pause
         elif member.child and not member.is_ready and not member.probe and member.probe_at <= time.monotonic():
             member.probe = fork_and_call(lambda: int(not member.process.is_ready()))
-
-    def _note_ready(self, member: Member) -> None:
-        again = " again" if member.was_ever_ready else ""
-        member.is_ready = member.was_ever_ready = True
-        self.say(f"ready{again}: {member.process.title} {member.process.where}")
 
     def _note_end(self, member: Member, status: int) -> None:
         member.failures = 1 if member.is_ready else member.failures + 1

@@ -12,7 +12,6 @@ import ast
 import base64
 import copy
 import hashlib
-import logging
 import os
 import re
 import sys
@@ -36,8 +35,6 @@ from pushhub.common.clock import Clock, time_text, utcnow
 from pushhub.common.environment import is_loopback
 from pushhub.contentpolicy import policy
 from pushhub.runtime.monitorguard import Guard, Refusal, console_url
-
-logger = logging.getLogger(__name__)
 
 #: The only inline script of Flower's pages, in its two forms (templates/workers.html).
 INLINE_SCRIPTS = tuple(f"\nvar autorefresh = {value};\n" for value in (0, 1))
