@@ -24,6 +24,7 @@ from pushhub.common.protojson import Message, snake_case
 from subscriptions.api.base import ApiView, caller_of
 from subscriptions.api.openapi import EMPTY, PAGING, body, message
 from subscriptions.paging import Page
+from subscriptions.resources.table import drop_falsy
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
@@ -171,8 +172,8 @@ def list_patterns(*modules: ModuleType) -> list[URLPattern]:
     """
     views: dict[str, list[Route]] = {}
     for module in modules:
-        for function in vars(module).values():
-            for route in getattr(function, "routes", ()):
+        for function in filter(inspect.isfunction, vars(module).values()):
+            for route in vars(function).get("routes", ()):
                 views.setdefault(route.address, []).append(route)
     addresses = sorted(views, key=lambda address: not re.search(r":\w+$", address))
     return [re_path(_expression(address), _view(views[address]).as_view()) for address in addresses]
@@ -189,9 +190,4 @@ def _view(routes: Sequence[Route]) -> type[ApiView]:
 
 def listed(collection: str, items: list[Any], token: str) -> dict[str, object]:
     """Return the response of a list, in which empty fields are left out."""
-    answer: dict[str, object] = {}
-    if items:
-        answer[collection] = items
-    if token:
-        answer["nextPageToken"] = token
-    return answer
+    return drop_falsy({collection: items, "nextPageToken": token})
