@@ -99,7 +99,7 @@ def serve(
 
     def decorate(handler: Handler) -> Handler:
         wanted = list(inspect.signature(handler).parameters)
-        #: The form of a body that the function doesn't read: what it lacks is refused.
+        # The form of a body that the function doesn't read: what it lacks is refused.
         checked_body = takes if isinstance(takes, Message) and {"body", "request"}.isdisjoint(wanted) else None
         described_parameters = [*(PAGING if "page" in wanted else ()), *parameters]
         own = [*(parameter.name for parameter in described_parameters), *body_fields]
