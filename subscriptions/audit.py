@@ -146,15 +146,7 @@ def _without_query(text: str) -> str:
     return before + mark + HIDDEN if "://" in before and mark else text
 
 
-def _store(
-    *,
-    action: str,
-    kind: str,
-    resource: str,
-    before: Mapping[str, Any] | None = None,
-    after: Mapping[str, Any] | None = None,
-    outcome: str = AuditEntry.Outcome.DONE,
-) -> None:
+def _store(*, action: str, resource: str, **columns: Any) -> None:
     who = _origin.get()
     AuditEntry.objects.create(
         caller=who.caller[:MAX_CALLER],
@@ -162,9 +154,6 @@ def _store(
         surface=who.surface,
         method=who.method[:200],
         action=action[:100],
-        kind=kind,
         resource=resource[:700].replace("\0", ""),  # strangers choose it, and PostgreSQL holds none
-        before=before,
-        after=after,
-        outcome=outcome,
+        **columns,
     )

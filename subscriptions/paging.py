@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from django.db.models import Model, Q, QuerySet, TextField
@@ -57,7 +58,8 @@ def paged(
         _complete(page_rows, large)
     if len(page_rows) == len(found):
         return page_rows, ""
-    return page_rows, write_token([_value(page_rows[-1], key) for key in keys], scope)
+    last = (attrgetter(key.replace("__", "."))(page_rows[-1]) for key in keys)
+    return page_rows, write_token([str(value) for value in last], scope)
 
 
 def _fitting(rows: Sequence[Any]) -> int:
@@ -82,9 +84,3 @@ def _after(keys: tuple[str, ...], last: list[str]) -> Q:
         after |= equal & Q(**{f"{key}__gt": value})
         equal &= Q(**{key: value})
     return after
-
-
-def _value(row: object, key: str) -> str:
-    for part in key.split("__"):
-        row = getattr(row, part)
-    return str(row)

@@ -76,7 +76,7 @@ def audited_models() -> list[type[Model]]:
 
 
 def note_before(sender: type[Model], *, instance: Any, **_: Any) -> None:
-    """Return the stored row, to compare the new one with."""
+    """Keep a picture of the stored row, to compare the new one with."""
     stored = row_or_none(sender._default_manager.filter(pk=instance.pk)) if instance.pk is not None else None
     instance._audit_before = audit.picture(stored) if stored is not None else None
 

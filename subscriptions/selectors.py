@@ -231,13 +231,9 @@ def snapshots_of_topic(topic: Topic) -> QuerySet[Snapshot]:
 
 def get_service_account(*, name: str, lock: bool = False) -> ServiceAccount:
     """Return the account of a full name. `-` may replace the project, and the unique id may replace the email."""
-    project, identifier = names.parse_service_account(name)
-    rows = ServiceAccount.objects.select_for_update(of=("self",)) if lock else ServiceAccount.objects.all()
-    accounts = rows.select_related("project").filter(Q(email=identifier) | Q(unique_id=identifier), deleted_at=None)
-    account = row_or_none(accounts if project == "-" else accounts.filter(_of_project(project)))
-    if account is None:
-        raise NotFound(f"Service account {clipped(name)} does not exist.")
-    return account
+    identifier = names.parse_service_account(name)[1]
+    rows = ServiceAccount.objects.filter(Q(email=identifier) | Q(unique_id=identifier), deleted_at=None)
+    return _account(rows, name, lock=lock, otherwise="does not exist")
 
 
 def find_deleted_service_account(*, unique_id: str) -> ServiceAccount | None:
@@ -246,13 +242,17 @@ def find_deleted_service_account(*, unique_id: str) -> ServiceAccount | None:
 
 
 def get_deleted_service_account(*, name: str) -> ServiceAccount:
-    """Return a deleted account that can be undeleted, by the full name with its unique id."""
-    project, unique_id = names.parse_service_account(name)
-    rows = ServiceAccount.objects.select_for_update(of=("self",)).select_related("project")
-    accounts = rows.filter(unique_id=unique_id).exclude(deleted_at=None)
-    account = row_or_none(accounts if project == "-" else accounts.filter(_of_project(project)))
+    """Return a deleted account that can be undeleted, locked, by the full name with its unique id."""
+    rows = ServiceAccount.objects.filter(unique_id=names.parse_service_account(name)[1]).exclude(deleted_at=None)
+    return _account(rows, name, lock=True, otherwise="is not among those that can be undeleted")
+
+
+def _account(rows: QuerySet[ServiceAccount], name: str, *, lock: bool, otherwise: str) -> ServiceAccount:
+    project = names.parse_service_account(name)[0]
+    rows = (rows.select_for_update(of=("self",)) if lock else rows).select_related("project")
+    account = row_or_none(rows if project == "-" else rows.filter(_of_project(project)))
     if account is None:
-        raise NotFound(f"Service account {clipped(name)} is not among those that can be undeleted.")
+        raise NotFound(f"Service account {clipped(name)} {otherwise}.")
     return account
 
 

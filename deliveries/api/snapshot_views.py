@@ -9,9 +9,9 @@ from deliveries.retention.snapshots import create_snapshot as take_snapshot
 from pushhub.common import names
 from pushhub.common.principals import Principal
 from subscriptions import selectors
-from subscriptions.api.openapi import list_of, list_of_names
+from subscriptions.api.openapi import list_of
 from subscriptions.api.routes import PROJECT, SUBSCRIPTION, TOPIC, listed, serve
-from subscriptions.iam.methods import SUBSCRIBER
+from subscriptions.iam.methods import PUBLISHER, SUBSCRIBER
 from subscriptions.paging import Page, paged
 from subscriptions.resources import fields
 from subscriptions.resources.render import snapshot_resource
@@ -54,7 +54,7 @@ def list_snapshots(name: str, page: Page, caller: Principal) -> Any:
     return listed("snapshots", [snapshot_resource(row) for row in rows], token)
 
 
-@serve("GET", TOPIC + "/snapshots", "google.pubsub.v1.Publisher.", gives=list_of_names("snapshots"), tag="snapshots")
+@serve("GET", TOPIC + "/snapshots", PUBLISHER, gives=list_of("snapshots", fields.NAME), tag="snapshots")
 def list_topic_snapshots(name: str, page: Page) -> Any:
     """Return the names of a topic's snapshots. They may belong to other projects."""
     topic = selectors.get_topic(name=name)

@@ -29,14 +29,6 @@ from subscriptions.models import Organization, Project, Subscription, Topic
 from subscriptions.models.iam import Policy, RoleResource
 
 
-class ResourceForm(forms.Form):
-    """A form for the name of the resource whose policy to show."""
-
-    resource = forms.CharField(
-        label=gettext_lazy("Resource"), widget=forms.TextInput(attrs={"size": 60, "placeholder": "projects/shop"})
-    )
-
-
 class GrantForm(forms.Form):
     """A form that binds one more member to a role."""
 

@@ -17,12 +17,13 @@ from pushhub.common.errors import PushHubError
 from subscriptions.admin import transform_fields
 from subscriptions.admin.policies import link_permissions
 from subscriptions.console.base import ConsoleAdmin, caller_of
-from subscriptions.console.navigation import chosen_project, projects_visible
+from subscriptions.console.navigation import chosen_project
 from subscriptions.console.tabs import tabs_of
 from subscriptions.console.texts import error_text
 from subscriptions.iam.methods import GET_POLICY, authorize_row
 from subscriptions.iam.visible import rows_callable
 from subscriptions.models import Subscription, Topic
+from subscriptions.services.projects import projects_visible
 
 MAY_GET_POLICY = {"may_get_policy": GET_POLICY}
 
@@ -60,7 +61,9 @@ class ServiceAdmin(ConsoleAdmin):
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         """Return the actions without those that call a method which the reader may call nowhere."""
         actions = super().get_actions(request).items()
-        return {verb: row for verb, row in actions if verb not in self.methods or self.may_somewhere(request, verb)}
+        return {
+            verb: action for verb, action in actions if verb not in self.methods or self.may_somewhere(request, verb)
+        }
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
         if self.fields:

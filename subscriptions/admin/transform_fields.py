@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -15,8 +15,8 @@ from django.utils.translation import gettext_lazy
 from subscriptions.admin.resource_forms import Fields, Section, ServiceForm
 from subscriptions.console.texts import TextField
 from subscriptions.resources.fields import TRANSFORMS
+from subscriptions.resources.table import drop_falsy
 from subscriptions.services.transforms import check_transforms
-from subscriptions.transforms.functions import Function
 
 FIELD_NAMES = ("transform_1", "transform_2", "transform_3", "transform_4", "transform_5")
 TRANSFORMS_SECTION = Section(gettext_lazy("Message transforms"), FIELD_NAMES, "collapse")
@@ -28,11 +28,10 @@ PATH = re.compile(r"messageTransforms\[(\d+)\]")
 
 @dataclass(frozen=True, slots=True)
 class EnteredTransform:
-    """A function as a form has it. Functions are applied in the order of their positions."""
+    """A transform of the API in a form. Functions are applied in the order of their positions."""
 
-    function: Function
+    transform: Fields
     position: int
-    is_disabled: bool = False
 
 
 class TransformWidget(forms.MultiWidget):
@@ -57,7 +56,8 @@ class TransformWidget(forms.MultiWidget):
     def decompress(self, value: EnteredTransform | None) -> list[Any]:
         if value is None:
             return ["", "", self._position, False, False]
-        return [value.function.name, value.function.code, value.position, value.is_disabled, False]
+        function = value.transform["javascriptUdf"]
+        return [function["functionName"], function["code"], value.position, "disabled" in value.transform, False]
 
 
 class TransformField(forms.MultiValueField):
@@ -82,7 +82,8 @@ class TransformField(forms.MultiValueField):
         name, code, position, is_disabled, is_removed = data_list
         if is_removed or not (name or code.strip()):
             return None
-        return EnteredTransform(Function(name, code), self._position if position is None else position, is_disabled)
+        transform = {"javascriptUdf": {"functionName": name, "code": code}, "disabled": is_disabled}
+        return EnteredTransform(drop_falsy(transform), self._position if position is None else position)
 
 
 class TransformsForm(ServiceForm):
@@ -98,7 +99,10 @@ class TransformsForm(ServiceForm):
 
     @classmethod
     def initial_of(cls, resource: Fields) -> Fields:
-        return super().initial_of(resource) | transforms_initial(resource.get("messageTransforms"))
+        stored = enumerate(resource.get("messageTransforms", ()))
+        return super().initial_of(resource) | {
+            FIELD_NAMES[index]: EnteredTransform(transform, index + 1) for index, transform in stored
+        }
 
     def transforms_entered(self) -> dict[str, EnteredTransform]:
         """Return the functions by field, in the order in which they are applied."""
@@ -107,13 +111,7 @@ class TransformsForm(ServiceForm):
 
     def transforms(self) -> list[Fields]:
         """Return the functions as the API has them."""
-        return [
-            {
-                "javascriptUdf": {"functionName": entered.function.name, "code": entered.function.code},
-                **({"disabled": True} if entered.is_disabled else {}),
-            }
-            for entered in self.transforms_entered().values()
-        ]
+        return [entered.transform for entered in self.transforms_entered().values()]
 
     def _project(self) -> Any:
         """Return the project, unless it is not chosen yet."""
@@ -133,15 +131,3 @@ class TransformsForm(ServiceForm):
         if match and int(match[1]) < len(fields):
             return fields[int(match[1])]
         return super()._place_of(path)
-
-
-def transforms_initial(transforms: Sequence[Mapping[str, Any]] | None) -> Fields:
-    """Return the stored transforms as the form's fields show them."""
-    return {
-        field: EnteredTransform(
-            Function(transform["javascriptUdf"]["functionName"], transform["javascriptUdf"]["code"]),
-            position,
-            bool(transform.get("disabled")),
-        )
-        for position, (field, transform) in enumerate(zip(FIELD_NAMES, transforms or (), strict=False), start=1)
-    }

@@ -66,7 +66,7 @@ def read_selection(text: str) -> Selection:
     words = TOKENS.findall(text)
     if len(text) > MAX_FIELDS_CHARACTERS or "".join(words) != text:
         raise _invalid(text)
-    #: The selections from the whole answer to the last name, and how many of them are around each open parenthesis.
+    # The selections from the whole answer to the last name, and how many of them are around each open parenthesis.
     path = [Selection(is_whole=not text)]
     around = [1]
     before = ","

@@ -117,21 +117,12 @@ def body(kind: protojson.Message) -> Any:
     return {"application/json": kind_schema(kind)}
 
 
-def list_of(collection: str, kind: protojson.Message) -> Any:
-    return _responses(_list_schema(collection, kind_schema(kind)))
-
-
-def list_of_names(collection: str) -> Any:
-    return _responses(_list_schema(collection, {"type": "string"}))
-
-
-def _list_schema(collection: str, item: Schema) -> Schema:
-    properties = {collection: {"type": "array", "items": item}, "nextPageToken": {"type": "string"}}
-    return {"type": "object", "properties": properties}
+def list_of(collection: str, kind: protojson.Kind) -> Any:
+    properties = {collection: {"type": "array", "items": kind_schema(kind)}, "nextPageToken": {"type": "string"}}
+    return _responses({"type": "object", "properties": properties})
 
 
 EMPTY = _responses({"type": "object"})
-ANY_OBJECT = EMPTY
 OAUTH_OBJECT = {200: {"type": "object"}, "default": OpenApiResponse(OAUTH_ERROR, description="OAuthError")}
 
 

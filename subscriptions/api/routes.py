@@ -24,6 +24,7 @@ from pushhub.common.protojson import Message, snake_case
 from subscriptions.api.base import ApiView, caller_of
 from subscriptions.api.openapi import EMPTY, PAGING, body, message
 from subscriptions.paging import Page
+from subscriptions.resources.table import drop_falsy
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
@@ -98,7 +99,7 @@ def serve(
 
     def decorate(handler: Handler) -> Handler:
         wanted = list(inspect.signature(handler).parameters)
-        #: The form of a body that the function doesn't read: what it lacks is refused.
+        # The form of a body that the function doesn't read: what it lacks is refused.
         checked_body = takes if isinstance(takes, Message) and {"body", "request"}.isdisjoint(wanted) else None
         described_parameters = [*(PAGING if "page" in wanted else ()), *parameters]
         own = [*(parameter.name for parameter in described_parameters), *body_fields]
@@ -189,9 +190,4 @@ def _view(routes: Sequence[Route]) -> type[ApiView]:
 
 def listed(collection: str, items: list[Any], token: str) -> dict[str, object]:
     """Return the response of a list, in which empty fields are left out."""
-    answer: dict[str, object] = {}
-    if items:
-        answer[collection] = items
-    if token:
-        answer["nextPageToken"] = token
-    return answer
+    return drop_falsy({collection: items, "nextPageToken": token})

@@ -9,14 +9,10 @@ from pushhub.common.principals import Principal
 from subscriptions import selectors
 from subscriptions.api.openapi import list_of
 from subscriptions.api.routes import PROJECT, SUBSCRIPTION, listed, serve
-from subscriptions.iam.methods import SUBSCRIBER
+from subscriptions.iam.methods import PUBLISHER, SUBSCRIBER
 from subscriptions.paging import Page, paged
 from subscriptions.resources import fields
-from subscriptions.resources.subscriptions import (
-    subscription_described,
-    subscription_resource,
-    subscription_resource_updated,
-)
+from subscriptions.resources.subscriptions import subscription_described, subscription_resource
 from subscriptions.services import subscriptions
 from subscriptions.services.projects import ensure_project
 from subscriptions.services.rows import check_name
@@ -39,7 +35,9 @@ def get_subscription(name: str) -> Any:
 @serve("PATCH", SUBSCRIPTION, SUBSCRIBER, takes=fields.UPDATE_SUBSCRIPTION, gives=fields.SUBSCRIPTION)
 def update_subscription(name: str, body: object, caller: Principal) -> Any:
     """Change the fields of a subscription that the mask names."""
-    return subscription_resource_updated(subscriptions.update_subscription(name=name, request=body, caller=caller))
+    resource = subscription_resource(subscriptions.update_subscription(name=name, request=body, caller=caller))
+    resource.pop("detached", None)  # as production does
+    return resource
 
 
 @serve("GET", PROJECT + "/subscriptions", SUBSCRIBER, gives=list_of("subscriptions", fields.SUBSCRIPTION))
@@ -57,7 +55,7 @@ def modify_push_config(name: str, body: object, caller: Principal) -> None:
     subscriptions.modify_push_config(name=name, request=body, caller=caller)
 
 
-@serve("POST", SUBSCRIPTION + ":detach", "google.pubsub.v1.Publisher.", takes=fields.DETACH_SUBSCRIPTION)
+@serve("POST", SUBSCRIPTION + ":detach", PUBLISHER, takes=fields.DETACH_SUBSCRIPTION)
 def detach_subscription(name: str, body: object) -> None:
     """Detach a subscription from its topic permanently."""
     check_name(fields.DETACH_SUBSCRIPTION.read(body), name, field="subscription")

@@ -7,7 +7,7 @@ from typing import Any
 from pushhub.common import names
 from pushhub.common.principals import Principal
 from subscriptions import selectors
-from subscriptions.api.openapi import list_of, list_of_names
+from subscriptions.api.openapi import list_of
 from subscriptions.api.routes import PROJECT, TOPIC, listed, serve
 from subscriptions.iam.methods import PUBLISHER
 from subscriptions.paging import Page, paged
@@ -48,7 +48,7 @@ def list_topics(name: str, page: Page, caller: Principal) -> Any:
     return listed("topics", [topic_resource(row) for row in rows], token)
 
 
-@serve("GET", TOPIC + "/subscriptions", PUBLISHER, gives=list_of_names("subscriptions"))
+@serve("GET", TOPIC + "/subscriptions", PUBLISHER, gives=list_of("subscriptions", fields.NAME))
 def list_topic_subscriptions(name: str, page: Page) -> Any:
     """Return the names of the subscriptions attached to a topic. They may belong to other projects."""
     topic = selectors.get_topic(name=name)

@@ -20,13 +20,7 @@ def validate_message_transform(project: str, body: object, caller: Principal) ->
     validate_transform(project=owner.project_id, request=body)
 
 
-@serve(
-    "POST",
-    PROJECT + ":testMessageTransforms",
-    SERVICE,
-    takes=fields.TEST_TRANSFORMS,
-    gives=fields.TEST_RESPONSE,
-)
+@serve("POST", PROJECT + ":testMessageTransforms", SERVICE, takes=fields.TEST_TRANSFORMS, gives=fields.TEST_RESPONSE)
 def test_message_transforms(project: str, body: object, caller: Principal) -> Any:
     """Return what message transforms make of a message."""
     owner = ensure_project(project=project, caller=caller)

@@ -38,6 +38,7 @@ from subscriptions.console.texts import denied_text
 from subscriptions.iam import access, tree
 from subscriptions.iam.methods import METHODS, authorize
 from subscriptions.iam.visible import rows_callable
+from subscriptions.services.projects import projects_visible
 
 #: The suffixes that a list's filters add to a field's name in the query string.
 FILTER_SUFFIXES = ("", "__exact", "__isnull", "__id__exact")
@@ -304,7 +305,7 @@ class ConsoleSite(admin.AdminSite):
     def choose_project(self, request: HttpRequest) -> HttpResponse:
         """Limit the lists of this session to one project, or show all projects again."""
         chosen = request.POST.get("project", "")
-        if chosen and not navigation.projects_visible(caller_of(request)).filter(project_id=chosen).exists():
+        if chosen and not projects_visible(caller_of(request)).filter(project_id=chosen).exists():
             raise Http404
         request.session[navigation.PROJECT_KEY] = chosen
         back = request.POST.get("next", "")

@@ -15,14 +15,12 @@ from django.utils.translation import gettext_lazy as _
 
 from pushhub.common.principals import Principal
 from subscriptions.iam import access
-from subscriptions.iam.visible import rows_callable
-from subscriptions.models import Project
+from subscriptions.services.projects import projects_visible
 
 #: The session's key of the chosen project's id.
 PROJECT_KEY = "project"
 #: Projects that the switcher offers; a deployment with more reaches the others from the list of projects.
 OFFERED_PROJECTS = 100
-GET_PROJECT = "google.cloudresourcemanager.v1.GetProject"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +123,6 @@ def project_switcher(request: HttpRequest, caller: Principal) -> Mapping[str, An
     """Return the chosen project and the projects to choose from."""
     offered = [project.project_id for project in projects_visible(caller)[:OFFERED_PROJECTS]]
     return {"chosen": chosen_project(request), "offered": offered}
-
-
-def projects_visible(caller: Principal) -> Any:
-    return rows_callable(caller, GET_PROJECT, Project.objects.all())
 
 
 def chosen_project(request: HttpRequest) -> str:

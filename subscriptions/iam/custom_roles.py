@@ -17,6 +17,7 @@ from subscriptions.iam.roles import PERMISSIONS, PREDEFINED, Role
 from subscriptions.models import Organization, Project
 from subscriptions.models.iam import RoleResource
 from subscriptions.resources.masks import mask_words
+from subscriptions.resources.table import drop_falsy
 
 ROLE_ID_PATTERN = re.compile(r"[a-zA-Z0-9_.]{3,64}", re.ASCII)
 MUTABLE = frozenset({"title", "description", "includedPermissions", "stage"})
@@ -97,7 +98,7 @@ def role_resource(role: RoleResource | Role, *, full: bool = True) -> dict[str, 
         answer |= {"stage": "GA", "etag": "AA=="}
     if full:
         answer["includedPermissions"] = sorted(role.permissions)
-    return {field: value for field, value in answer.items() if value}
+    return drop_falsy(answer)
 
 
 def _owned_by(owner: Owner) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from subscriptions.iam.roles import OWNER, SERVICE_AGENT
 from subscriptions.models import Organization, Project, ServiceAccount
 from subscriptions.models.iam import Group, GroupMember, Policy
 from subscriptions.resources.masks import mask_words
+from subscriptions.resources.table import drop_falsy
 
 MAX_TESTED_PERMISSIONS = 100
 #: Callers may ask for permissions of services that PushHub doesn't have, which nobody holds. Wildcards are refused.
@@ -47,7 +48,8 @@ def set_policy(resource: tree.Resource, request: object, *, caller: Principal = 
     policy = parsed.get("policy")
     if policy is None:
         raise InvalidArgument("You have not specified a policy in the request.", field="policy")
-    mask = _mask(parsed.get("updateMask", ""))
+    named = parsed.get("updateMask", "")
+    mask = frozenset(mask_words(named, known=MASK_FIELDS)) if named.strip() else DEFAULT_MASK
     policies.check_version(policy.get("version", 0), field="policy.version")
     bindings = policies.normalise_bindings(policy.get("bindings", []), kind=tree.kind_of(resource).word)
     etag = policy.get("etag", "") if "etag" in mask else ""
@@ -184,18 +186,8 @@ def _store(row: Policy) -> None:
 
 
 def _policy_resource(row: Policy) -> dict[str, Any]:
-    answer: dict[str, Any] = {"etag": policies.format_etag(row.generation)}
-    if row.generation:
-        answer["version"] = 1
-    if row.bindings:
-        answer["bindings"] = row.bindings
-    if row.audit_configs:
-        answer["auditConfigs"] = row.audit_configs
-    return answer
-
-
-def _mask(mask: str) -> frozenset[str]:
-    return frozenset(mask_words(mask, known=MASK_FIELDS)) if mask.strip() else DEFAULT_MASK
+    etag, version = policies.format_etag(row.generation), 1 if row.generation else 0
+    return drop_falsy({"etag": etag, "version": version, "bindings": row.bindings, "auditConfigs": row.audit_configs})
 
 
 def _check_new(

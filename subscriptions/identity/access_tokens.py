@@ -39,17 +39,15 @@ class IssuedToken:
         return f"IssuedToken({self.row})"
 
 
-def create_access_token(
-    *, member: str, lifetime: timedelta = LIFETIME, scopes: Sequence[str] = (CLOUD_PLATFORM,)
-) -> IssuedToken:
+def create_access_token(*, member: str, lifetime: timedelta = LIFETIME) -> IssuedToken:
     """Create a token for `user:...` or for `serviceAccount:...`, which must exist."""
     member = members.parse_member(member, field="member")
     kind, _, email = member.partition(":")
     if kind == "serviceAccount":
-        return create_account_token(account=_account(email), lifetime=lifetime, scopes=scopes)
+        return create_account_token(account=_account(email), lifetime=lifetime)
     if kind != "user":
         raise InvalidArgument("A token is for a user: or a serviceAccount:, and no other member.", field="member")
-    return _create(AccessToken(member=member), lifetime, scopes)
+    return _create(AccessToken(member=member), lifetime, [CLOUD_PLATFORM])
 
 
 def create_account_token(

@@ -6,7 +6,6 @@ import base64
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -129,15 +128,22 @@ def delete_service_account_key(*, name: str) -> None:
     forget_callers()
 
 
-def disable_service_account_key(*, name: str, disabled: bool = True) -> None:
+def disable_service_account_key(*, name: str) -> None:
+    """Disable a key: its signatures aren't accepted until it is enabled again."""
+    _set_disabled(name, True)
+
+
+def enable_service_account_key(*, name: str) -> None:
+    """Enable a key again."""
+    _set_disabled(name, False)
+
+
+def _set_disabled(name: str, disabled: bool) -> None:
     with transaction.atomic():
         key = get_service_account_key(name=name)
         key.disabled = disabled
         key.save(update_fields=["disabled"])
     forget_callers()
-
-
-enable_service_account_key = partial(disable_service_account_key, disabled=False)
 
 
 def key_file(row: ServiceAccountKey, private_key: str) -> bytes:

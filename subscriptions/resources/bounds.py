@@ -144,9 +144,9 @@ def delivery_attempts(value: int | None) -> int:
 
 def labels(values: Mapping[str, str] | None) -> dict[str, str]:
     for key, value in (values or {}).items():
-        if not key or not _is_label_text(key, 63) or not _is_letter(key[0]):
+        if not key or not _is_label_text(key) or not _is_letter(key[0]):
             raise _bad_label("key", key, LABEL_KEY, key)
-        if not _is_label_text(value, 63):
+        if not _is_label_text(value):
             raise _bad_label("value", value, LABEL_VALUE, key)
     return dict(values or {})
 
@@ -162,8 +162,8 @@ def _is_letter(character: str) -> bool:
     return unicodedata.category(character) in ("Ll", "Lo")
 
 
-def _is_label_text(text: str, max_characters: int) -> bool:
-    return len(text) <= max_characters and all(
+def _is_label_text(text: str) -> bool:
+    return len(text) <= 63 and all(
         character in "_-" or _is_letter(character) or unicodedata.category(character).startswith("N")
         for character in text
     )

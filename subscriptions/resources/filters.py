@@ -80,16 +80,12 @@ def matcher(text: str) -> Matcher:
             f"length is {MAX_FILTER_BYTES} bytes.",
             field="filter",
         )
-    return read_filter(text, Predicates()) if text.strip() else _everything
+    return read_filter(text, Predicates()) if text.strip() else lambda attributes: True
 
 
 def read_filter(text: str, algebra: Algebra[T]) -> T:
     """Return a filter, which isn't empty, in terms of `algebra`. Errors name the position of the fault."""
     return _Parser(text, algebra).whole()
-
-
-def _everything(_attributes: Attributes) -> bool:
-    return True
 
 
 class _Parser(Generic[T]):

@@ -89,28 +89,19 @@ def _unknown(word: str, message: Message) -> InvalidArgument:
 
 def _take(target: dict[str, Any], source: Mapping[str, Any], path: Path, message: Message) -> None:
     name, rest = path[0], path[1:]
-    if not rest:
-        _take_whole(target, source, name, message)
-        return
-    inside = message.fields[name]
-    assert isinstance(inside, Message)
     # Clearing a field inside a message that isn't there must not create the message.
-    if name not in target and not _holds(source, path):
+    if not _holds(source, path) and not (rest and name in target):
+        target.pop(name, None)
         return
     for sibling in message.siblings(name):
         target.pop(sibling, None)
-    _take(target.setdefault(name, {}), source.get(name, {}), rest, inside)
+    inside = message.fields[name]
+    if rest and isinstance(inside, Message):
+        _take(target.setdefault(name, {}), source.get(name, {}), rest, inside)
+    else:
+        target[name] = deepcopy(source[name])
 
 
 def _holds(source: Mapping[str, Any], path: Path) -> bool:
     name, rest = path[0], path[1:]
     return name in source and (not rest or _holds(source[name], rest))
-
-
-def _take_whole(target: dict[str, Any], source: Mapping[str, Any], name: str, message: Message) -> None:
-    if name not in source:
-        target.pop(name, None)
-        return
-    for sibling in message.siblings(name):
-        target.pop(sibling, None)
-    target[name] = deepcopy(source[name])

@@ -52,19 +52,15 @@ def pause_resource(pause: selectors.Pause | None) -> dict[str, Any]:
     return {"paused": {"by": pause.by, "since": format_timestamp(pause.since)}} if pause is not None else {}
 
 
-def subscription_resource_updated(subscription: Subscription) -> dict[str, Any]:
-    """The answer to an update. Production leaves `detached` out of it."""
-    resource = subscription_resource(subscription)
-    resource.pop("detached", None)
-    return resource
-
-
 def _store_push_config(subscription: Subscription, values: Values) -> None:
     """Set the columns of a PushConfig. An empty one makes the subscription a pull subscription."""
     config = values.get("pushConfig", {})
     endpoint = config.get("pushEndpoint", "")
     if endpoint:
-        _check_endpoint(endpoint)
+        allowed_ports = frozenset(settings.ALLOWED_PORTS)
+        endpoints.push_endpoint(
+            endpoint, allow_http=settings.ALLOW_HTTP, allowed_ports=allowed_ports, guard=guard_address()
+        )
     subscription.push_endpoint = endpoint
     subscription.push_attributes = bounds.push_attributes(config.get("attributes", {}))
     oidc_token = config.get("oidcToken")
@@ -116,13 +112,6 @@ def guard_address() -> AddressGuard:
         allow_private=settings.ALLOW_PRIVATE,
         allowed_networks=settings.ALLOWED_NETWORKS,
         own_listeners=(settings.HTTP_ADDRESS, settings.GRPC_ADDRESS, settings.FLOWER_ADDRESS),
-    )
-
-
-def _check_endpoint(endpoint: str) -> None:
-    allowed_ports = frozenset(settings.ALLOWED_PORTS)
-    endpoints.push_endpoint(
-        endpoint, allow_http=settings.ALLOW_HTTP, allowed_ports=allowed_ports, guard=guard_address()
     )
 
 
@@ -226,11 +215,7 @@ FIELDS: Table[Subscription] = Table(
         Field("pushConfig", _store_push_config, show_push_config),
         Field("ackDeadlineSeconds", _store_ack_deadline, lambda subscription: subscription.ack_deadline_seconds),
         column("retainAckedMessages", "retain_acked_messages", bool),
-        Field(
-            "messageRetentionDuration",
-            _store_retention,
-            lambda subscription: show_duration(subscription, "message_retention"),
-        ),
+        Field("messageRetentionDuration", _store_retention, lambda row: show_duration(row, "message_retention")),
         column("labels", "labels", bounds.labels),
         column("enableMessageOrdering", "enable_message_ordering", bool, is_mutable=False),
         Field("expirationPolicy", _store_expiration, _show_expiration),

@@ -8,9 +8,7 @@ from typing import Any, TypeVar
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError, Message
 
-from pushhub.common import protojson
 from pushhub.common.errors import InvalidArgument
-from subscriptions.resources.masks import mask_of_snake_paths
 
 M = TypeVar("M", bound=Message)
 
@@ -34,9 +32,3 @@ def to_dict(message: Message) -> dict[str, Any]:
 def to_message(resource: Mapping[str, Any], kind: type[M]) -> M:
     """Return a resource as Google's message, which lacks the fields of PushHub's own that REST shows."""
     return json_format.ParseDict(dict(resource), kind(), ignore_unknown_fields=True)
-
-
-def update_request(message: Any, field: str, kind: protojson.Message) -> dict[str, Any]:
-    """Return an Update...Request as a dict; gRPC has the mask as snake_case paths (docs/spec.md#field-masks)."""
-    mask = mask_of_snake_paths(message.update_mask.paths, kind)
-    return {field: to_dict(getattr(message, field)), "updateMask": mask}

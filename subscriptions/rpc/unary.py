@@ -15,8 +15,9 @@ from pushhub.common import protojson
 from pushhub.common.pubsubtypes import POOL
 from subscriptions.iam.methods import METHODS
 from subscriptions.paging import Page
+from subscriptions.resources.masks import mask_of_snake_paths
 from subscriptions.rpc.calls import REQUEST_BYTES, Call, Unary
-from subscriptions.rpc.protobuf import to_dict, to_message, update_request
+from subscriptions.rpc.protobuf import to_dict, to_message
 
 Body = Callable[[Any], dict[str, Any]]
 
@@ -66,8 +67,11 @@ def part(field: str) -> Body:
 
 
 def update(field: str, kind: protojson.Message) -> Body:
-    """Return what makes a body of an update request for the resource in `field`."""
-    return lambda request: update_request(request, field, kind)
+    """Return what makes a body of an update request for the resource in `field`. gRPC's mask has snake_case paths."""
+    return lambda request: {
+        field: to_dict(getattr(request, field)),
+        "updateMask": mask_of_snake_paths(request.update_mask.paths, kind),
+    }
 
 
 def _query(request: Any) -> dict[str, str]:

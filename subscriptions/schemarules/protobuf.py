@@ -13,21 +13,10 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
+from importlib import import_module
 from pathlib import Path
 
-from google.protobuf import (
-    any_pb2,
-    descriptor_pb2,
-    descriptor_pool,
-    duration_pb2,
-    empty_pb2,
-    field_mask_pb2,
-    json_format,
-    message_factory,
-    struct_pb2,
-    timestamp_pb2,
-    wrappers_pb2,
-)
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 from google.protobuf.message import DecodeError, Message
 
 from pushhub.common.elements import has_few_elements
@@ -49,18 +38,9 @@ sys.exit(protoc.main(sys.argv))
 """
 #: The files that any definition may import, as this program's library has them: it knows their types by name and reads
 #: their JSON in ways of their own, so that another definition of them would break it.
-WELL_KNOWN = {
-    module.DESCRIPTOR.name: module.DESCRIPTOR.serialized_pb
-    for module in (
-        any_pb2,
-        descriptor_pb2,
-        duration_pb2,
-        empty_pb2,
-        field_mask_pb2,
-        struct_pb2,
-        timestamp_pb2,
-        wrappers_pb2,
-    )
+WELL_KNOWN: dict[str, bytes] = {
+    f"google/protobuf/{name}.proto": import_module(f"google.protobuf.{name}_pb2").DESCRIPTOR.serialized_pb
+    for name in ("any", "descriptor", "duration", "empty", "field_mask", "struct", "timestamp", "wrappers")
 }
 WELL_KNOWN_PACKAGE = "google.protobuf"
 #: How many objects of JSON, times the fields of the widest type, a message may have: protobuf's parser goes through the

@@ -33,7 +33,8 @@ def create_folder(*, display_name: str, parent: Parent, caller: Principal = OPER
     """Create a folder below `parent`, owned by `caller`."""
     access.require(caller, "resourcemanager.folders.create", parent)
     row = Folder(display_name=_name(display_name), **parent_columns(parent))
-    check_depth(parent)
+    if sum(isinstance(above, Folder) for above in tree.lineage(parent)) >= MAX_FOLDER_DEPTH:
+        raise FailedPrecondition(f"Folders lie at most {MAX_FOLDER_DEPTH} deep.")
     with transaction.atomic():
         row.save(force_insert=True)
         grants.begin_policy(row, creator=caller)
@@ -54,12 +55,6 @@ def delete_parent(row: Parent) -> None:
         row.delete()
     except ProtectedError:
         raise FailedPrecondition(f"{row.name} cannot be deleted: folders or projects lie in it.") from None
-
-
-def check_depth(parent: Parent) -> None:
-    """Raise FailedPrecondition if no folder may be created below `parent`."""
-    if sum(isinstance(above, Folder) for above in tree.lineage(parent)) >= MAX_FOLDER_DEPTH:
-        raise FailedPrecondition(f"Folders lie at most {MAX_FOLDER_DEPTH} deep.")
 
 
 def get_parent(name: str, *, caller: Principal = OPERATOR, field: str = "parent") -> Parent | None:

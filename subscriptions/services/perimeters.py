@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pushhub.common.errors import PermissionDenied
-from subscriptions.models import Project, Subscription
+from subscriptions.models import Subscription
 from subscriptions.models.iam import Perimeter
 
 #: The two forms of a Cloud Run service's default address: `{service}-{hash}-{zone}.a.run.app` and
@@ -26,10 +26,6 @@ def is_run_app(endpoint: str) -> bool:
     return parts.scheme == "https" and RUN_APP_HOST.fullmatch(parts.netloc) is not None
 
 
-def is_protected(project: Project) -> bool:
-    return Perimeter.objects.filter(enabled=True, projects=project).exists()
-
-
 def check_push(subscription: Subscription, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
     """Raise PermissionDenied if a perimeter forbids creating or updating a subscription.
 
@@ -39,7 +35,7 @@ def check_push(subscription: Subscription, before: Mapping[str, Any], after: Map
     """
     endpoint = after.get("pushEndpoint", "")
     is_free = not before.get("pushEndpoint") and (not endpoint or is_run_app(endpoint))
-    if not is_free and is_protected(subscription.project):
+    if not is_free and Perimeter.objects.filter(enabled=True, projects=subscription.project).exists():
         raise PermissionDenied(
             PROHIBITED,
             details=[

@@ -24,6 +24,7 @@ from subscriptions.iam import access, grants, tree
 from subscriptions.iam.visible import rows_held
 from subscriptions.models import Folder, Organization, Project
 from subscriptions.resources import fields
+from subscriptions.resources.table import drop_falsy
 from subscriptions.services import hierarchy
 from subscriptions.services.rows import already_exists
 
@@ -46,20 +47,15 @@ def create_project(
     `created_at` can be in the past, because service agents of projects from before 2021-04-09 need a grant.
     """
     names.check_new_project(project_id, field="projectId")
-    may_create(caller, parent, name=names.project_name(project_id))
+    if parent is not None:
+        access.require(caller, hierarchy.CREATE_PROJECT, parent)
+    elif not access.is_root(caller):
+        raise access.denied(hierarchy.CREATE_PROJECT, names.project_name(project_id))
     with transaction.atomic():
         project, is_new = _create_project(project_id, parent, created_at or utcnow(), caller)
     if not is_new:
         raise already_exists(project_id)
     return project
-
-
-def may_create(caller: Principal, parent: Organization | Folder | None, *, name: str) -> None:
-    """Raise PermissionDenied unless `caller` may create the project `name` below `parent`."""
-    if parent is not None:
-        access.require(caller, hierarchy.CREATE_PROJECT, parent)
-    elif not access.is_root(caller):
-        raise access.denied(hierarchy.CREATE_PROJECT, name)
 
 
 def ensure_project(*, project: str, caller: Principal = OPERATOR) -> Project:
@@ -70,8 +66,7 @@ def ensure_project(*, project: str, caller: Principal = OPERATOR) -> Project:
         with transaction.atomic():
             return _create_project(project, None, utcnow(), caller)[0]
     row = selectors.get_project(project=project)
-    if row.delete_requested_at is not None:
-        raise FailedPrecondition(f"Project {row.project_id} has been deleted.")
+    _check_active(row)
     return row
 
 
@@ -150,19 +145,16 @@ def projects_visible(caller: Principal, *, filter: str = "") -> QuerySet[Project
 
 
 def project_resource(project: Project) -> dict[str, Any]:
-    parent = project.parent
-    resource: dict[str, Any] = {
+    resource = {
         "projectNumber": str(project.number),
         "projectId": project.project_id,
         "lifecycleState": "DELETE_REQUESTED" if project.delete_requested_at else "ACTIVE",
         "name": project.display_name or project.project_id,
         "createTime": format_timestamp(project.created_at),
+        "labels": project.labels,
+        "parent": resource_id(project.parent) if project.parent is not None else None,
     }
-    if project.labels:
-        resource["labels"] = project.labels
-    if parent is not None:
-        resource["parent"] = resource_id(parent)
-    return resource
+    return drop_falsy(resource)
 
 
 def resource_id(resource: tree.Resource) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import partial
 
 from django.db import IntegrityError, transaction
 
@@ -73,16 +72,22 @@ def update_service_account(*, name: str, request: object) -> ServiceAccount:
     return account
 
 
-def disable_service_account(*, name: str, disabled: bool = True) -> None:
-    """Disable an account at once. Push tokens that it already signed stay valid for up to one hour."""
+def disable_service_account(*, name: str) -> None:
+    """Disable an account: it gets no more tokens. Push tokens that it already signed stay valid for up to one hour."""
+    _set_disabled(name, True)
+
+
+def enable_service_account(*, name: str) -> None:
+    """Enable an account again."""
+    _set_disabled(name, False)
+
+
+def _set_disabled(name: str, disabled: bool) -> None:
     with transaction.atomic():
         account = selectors.get_service_account(name=name)
         account.disabled = disabled
         account.save(update_fields=["disabled", "updated_at"])
     forget_callers()
-
-
-enable_service_account = partial(disable_service_account, disabled=False)
 
 
 def delete_service_account(*, name: str) -> None:

@@ -5,7 +5,8 @@ A refused request changes nothing: everything is checked before anything is stor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from django.db import transaction
@@ -52,8 +53,7 @@ def update_subscription(*, name: str, request: object, caller: Principal = OPERA
     values, paths = update_request(request, name, fields.UPDATE_SUBSCRIPTION, "subscription", FIELDS.mutable)
     if ("messageTransforms",) in paths:
         check_transforms(project=project_id, transforms=values.get("messageTransforms", []))
-    with transaction.atomic():
-        row = selectors.get_subscription(name=name, lock=True)
+    with _changed(name) as row:
         before = show_push_config(row)
         merged = masks.masked(FIELDS.show(row), values, paths, fields.SUBSCRIPTION)
         if ("pushConfig",) in paths:
@@ -62,7 +62,6 @@ def update_subscription(*, name: str, request: object, caller: Principal = OPERA
         agents.check_references(row, merged, changed, caller=caller)
         FIELDS.store(row, merged, changed)
         perimeters.check_push(row, before, show_push_config(row))
-        _store_change(row)
     return row
 
 
@@ -76,47 +75,39 @@ def modify_push_config(*, name: str, request: object, caller: Principal = OPERAT
         raise InvalidArgument(
             "You have passed an invalid argument to the service (argument=push_config).", field="pushConfig"
         )
-    with transaction.atomic():
-        row = selectors.get_subscription(name=name, lock=True)
+    with _changed(name) as row:
         before = show_push_config(row)
         agents.check_references(row, parsed, {"pushConfig"}, caller=caller)
         config = _with_version_of(config, before) if config.get("pushEndpoint") else config
         FIELDS.store(row, {"pushConfig": config}, {"pushConfig"})
         perimeters.check_push(row, before, show_push_config(row))
-        _store_change(row)
     return row
 
 
 def detach_subscription(*, name: str) -> None:
     """Detach a subscription from its topic and drop its backlog."""
-    with transaction.atomic():
-        row = selectors.get_subscription(name=name, lock=True)
+    with _changed(name) as row:
         if row.detached:
             raise FailedPrecondition(f"Subscription is already detached (resource={row.subscription_id}).")
         row.detached = True
-        _store_change(row)
 
 
 def pause_subscription(*, name: str, caller: Principal = OPERATOR) -> None:
     """Stop pushing and keep the push configuration. Messages wait until somebody resumes the subscription."""
-    with transaction.atomic():
-        row = selectors.get_subscription(name=name, lock=True)
+    with _changed(name) as row:
         _check_modifiable(row, caller)
         if not row.push_endpoint or row.detached:
             raise FailedPrecondition(f"Only a push subscription can be paused (resource={row.subscription_id}).")
         row.paused = True
-        _store_change(row)
 
 
 def resume_subscription(*, name: str, caller: Principal = OPERATOR) -> None:
     """Push again, with the configuration from before the pause."""
-    with transaction.atomic():
-        row = selectors.get_subscription(name=name, lock=True)
+    with _changed(name) as row:
         _check_modifiable(row, caller)
         if not row.paused:
             raise FailedPrecondition(f"Subscription is not paused (resource={row.subscription_id}).")
         row.paused = False
-        _store_change(row)
 
 
 def delete_subscription(*, name: str) -> None:
@@ -153,7 +144,12 @@ def _with_version_of(config: Mapping[str, Any], current: Mapping[str, Any]) -> d
     return {**config, "attributes": {**attributes, "x-goog-version": version}}
 
 
-def _store_change(row: Subscription) -> None:
-    check_combination(row)
-    row.save()
-    signals.announce(signals.subscription_changed, subscription_id=row.pk, name=row.name)
+@contextmanager
+def _changed(name: str) -> Iterator[Subscription]:
+    """Yield a locked subscription, which is stored after the block; in one transaction."""
+    with transaction.atomic():
+        row = selectors.get_subscription(name=name, lock=True)
+        yield row
+        check_combination(row)
+        row.save()
+        signals.announce(signals.subscription_changed, subscription_id=row.pk, name=row.name)

@@ -13,7 +13,7 @@ from subscriptions import selectors
 from subscriptions.api.base import PublicView
 from subscriptions.api.identity.service_accounts import ACCOUNT, NO_STORE
 from subscriptions.api.openapi import list_of
-from subscriptions.api.routes import serve
+from subscriptions.api.routes import TAGS, listed, serve
 from subscriptions.iam.methods import IAM
 from subscriptions.identity import account_keys
 from subscriptions.resources import fields
@@ -21,21 +21,17 @@ from subscriptions.resources.render import service_account_key_resource
 
 KEYS = ACCOUNT + "/keys"
 KEY = KEYS + "/{key}"
+KEYS_TAG = TAGS["serviceAccounts_keys"]
+KEY_TYPES = OpenApiParameter("keyTypes", str, many=True, enum=["USER_MANAGED", "SYSTEM_MANAGED"])
+PUBLIC_KEY_TYPE = OpenApiParameter("publicKeyType", str, enum=["TYPE_X509_PEM_FILE", "TYPE_RAW_PUBLIC_KEY"])
 
 
-@serve(
-    "GET",
-    KEYS,
-    IAM,
-    gives=list_of("keys", fields.SERVICE_ACCOUNT_KEY),
-    parameters=[OpenApiParameter("keyTypes", str, many=True, enum=["USER_MANAGED", "SYSTEM_MANAGED"])],
-)
+@serve("GET", KEYS, IAM, gives=list_of("keys", fields.SERVICE_ACCOUNT_KEY), parameters=[KEY_TYPES])
 def list_service_account_keys(name: str, request: Request) -> Any:
     """Return the keys of a service account."""
     owner = selectors.get_service_account(name=name)
     rows = account_keys.service_account_keys_of(owner, kinds=request.query_params.getlist("keyTypes"))
-    keys = [service_account_key_resource(row) for row in rows]
-    return {"keys": keys} if keys else {}
+    return listed("keys", [service_account_key_resource(row) for row in rows], "")
 
 
 @serve("POST", KEYS, IAM, takes=fields.CREATE_SERVICE_ACCOUNT_KEY, gives=fields.SERVICE_ACCOUNT_KEY)
@@ -55,13 +51,7 @@ def upload_service_account_key(name: str, body: object) -> Any:
     return service_account_key_resource(account_keys.upload_service_account_key(name=name, request=body))
 
 
-@serve(
-    "GET",
-    KEY,
-    IAM,
-    gives=fields.SERVICE_ACCOUNT_KEY,
-    parameters=[OpenApiParameter("publicKeyType", str, enum=["TYPE_X509_PEM_FILE", "TYPE_RAW_PUBLIC_KEY"])],
-)
+@serve("GET", KEY, IAM, gives=fields.SERVICE_ACCOUNT_KEY, parameters=[PUBLIC_KEY_TYPE])
 def get_service_account_key(name: str, request: Request) -> Any:
     """Return a key, by its id."""
     key = account_keys.get_service_account_key(name=name)
@@ -70,28 +60,15 @@ def get_service_account_key(name: str, request: Request) -> Any:
 
 
 delete_service_account_key = serve("DELETE", KEY, IAM)(account_keys.delete_service_account_key)
-
-
-@serve("POST", KEY + ":disable", IAM, takes=fields.DISABLE_KEY)
-def disable_service_account_key(name: str) -> None:
-    """Disable a key: its signatures aren't accepted until it is enabled again."""
-    account_keys.disable_service_account_key(name=name)
-
-
-@serve("POST", KEY + ":enable", IAM, takes=fields.EMPTY)
-def enable_service_account_key(name: str) -> None:
-    """Enable a key again."""
-    account_keys.enable_service_account_key(name=name)
-
-
-@serve(
-    "GET",
-    "robot/v1/metadata/x509/{account}",
-    "",
-    operation_id="robot_certs",
-    tag="service account keys",
-    base=PublicView,
+disable_service_account_key = serve("POST", KEY + ":disable", IAM, takes=fields.DISABLE_KEY)(
+    account_keys.disable_service_account_key
 )
+enable_service_account_key = serve("POST", KEY + ":enable", IAM, takes=fields.EMPTY)(
+    account_keys.enable_service_account_key
+)
+
+
+@serve("GET", "robot/v1/metadata/x509/{account}", "", operation_id="robot_certs", tag=KEYS_TAG, base=PublicView)
 def list_certificates(account: str) -> Any:
     """Return the certificates of an account's keys, by key id: `client_x509_cert_url` in the key file."""
     return account_keys.certificates_of(account)

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from pushhub.common.errors import InvalidArgument
 from subscriptions.api.base import PublicView
-from subscriptions.api.openapi import ANY_OBJECT, OAUTH_OBJECT
+from subscriptions.api.openapi import EMPTY, OAUTH_OBJECT
 from subscriptions.api.routes import serve
 from subscriptions.identity import keys, tokens
 from subscriptions.identity.exchange import GRANT_TYPE
@@ -23,13 +23,13 @@ TAG = "tokens"
 TOKEN = OpenApiParameter("id_token", str, required=True)
 
 
-@serve("GET", "oauth2/v1/certs", "", operation_id="certs_v1", tag=TAG, gives=ANY_OBJECT, base=PublicView)
+@serve("GET", "oauth2/v1/certs", "", operation_id="certs_v1", tag=TAG, base=PublicView)
 def list_pem_certificates() -> Response:
     """Return X.509 certificates by key id."""
     return _cached({key.kid: key.certificate for key in keys.published_keys()})
 
 
-@serve("GET", "oauth2/v3/certs", "", operation_id="certs_v3", tag=TAG, gives=ANY_OBJECT, base=PublicView)
+@serve("GET", "oauth2/v3/certs", "", operation_id="certs_v3", tag=TAG, base=PublicView)
 def list_jwk_certificates() -> Response:
     """Return the same keys as a JWK set."""
     return _cached({"keys": [_jwk(key.kid, key.certificate) for key in keys.published_keys()]})
@@ -50,7 +50,7 @@ def get_token_info(query: Mapping[str, str]) -> Response:
 class OpenidConfiguration(PublicView):
     """OpenID Connect discovery."""
 
-    @extend_schema(operation_id="openid_configuration", tags=[TAG], responses=ANY_OBJECT)
+    @extend_schema(operation_id="openid_configuration", tags=[TAG], responses=EMPTY)
     def get(self, request: Request) -> Response:
         return _cached(
             {

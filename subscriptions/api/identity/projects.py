@@ -13,7 +13,6 @@ from subscriptions import selectors
 from subscriptions.api.openapi import PAGING, list_of
 from subscriptions.api.routes import PROJECT, listed, serve
 from subscriptions.iam import tree
-from subscriptions.models import Project
 from subscriptions.paging import Page, paged
 from subscriptions.resources import fields
 from subscriptions.services import projects
@@ -22,15 +21,10 @@ PROJECTS = "v1/projects"
 TYPES = "type.googleapis.com/google.cloudresourcemanager.v1"
 DEFAULT_PAGE, LARGEST_PAGE = 100, 300
 SERVICE = "google.cloudresourcemanager.v1."
+FILTER = OpenApiParameter("filter", str)
 
 
-@serve(
-    "GET",
-    PROJECTS,
-    SERVICE,
-    gives=list_of("projects", fields.PROJECT),
-    parameters=[*PAGING, OpenApiParameter("filter", str)],
-)
+@serve("GET", PROJECTS, SERVICE, gives=list_of("projects", fields.PROJECT), parameters=[*PAGING, FILTER])
 def list_projects(query: Mapping[str, str], caller: Principal) -> Any:
     """Return the projects that the caller may get."""
     page = Page.read(query, default=DEFAULT_PAGE, cap=LARGEST_PAGE)
@@ -42,7 +36,19 @@ def list_projects(query: Mapping[str, str], caller: Principal) -> Any:
 @serve("POST", PROJECTS, SERVICE, takes=fields.PROJECT, gives=fields.OPERATION)
 def create_project(body: object, caller: Principal) -> Any:
     """Create a project."""
-    return _creation(projects.create_project_request(request=body, caller=caller))
+    project = projects.create_project_request(request=body, caller=caller)
+    # A long-running operation that has finished.
+    return {
+        "name": f"operations/cp.{project.number}",
+        "metadata": {
+            "@type": f"{TYPES}.ProjectCreationStatus",
+            "createTime": format_timestamp(project.created_at),
+            "gettable": True,
+            "ready": True,
+        },
+        "done": True,
+        "response": {"@type": f"{TYPES}.Project", **projects.project_resource(project)},
+    }
 
 
 @serve("GET", PROJECT, SERVICE, gives=fields.PROJECT)
@@ -66,18 +72,3 @@ def get_ancestry(project: str) -> Any:
     """Return the project and the folders and organization above it, nearest first."""
     lineage = tree.lineage(selectors.get_project(project=project))
     return {"ancestor": [{"resourceId": projects.resource_id(resource)} for resource in lineage]}
-
-
-def _creation(project: Project) -> dict[str, Any]:
-    """Return a long-running operation that has finished."""
-    return {
-        "name": f"operations/cp.{project.number}",
-        "metadata": {
-            "@type": f"{TYPES}.ProjectCreationStatus",
-            "createTime": format_timestamp(project.created_at),
-            "gettable": True,
-            "ready": True,
-        },
-        "done": True,
-        "response": {"@type": f"{TYPES}.Project", **projects.project_resource(project)},
-    }

@@ -63,18 +63,12 @@ def update_service_account(name: str, body: object) -> Any:
 
 
 delete_service_account = serve("DELETE", ACCOUNT, IAM)(service_accounts.delete_service_account)
-
-
-@serve("POST", ACCOUNT + ":disable", IAM, takes=fields.EMPTY)
-def disable_service_account(name: str) -> None:
-    """Disable a service account: it gets no more tokens."""
-    service_accounts.disable_service_account(name=name)
-
-
-@serve("POST", ACCOUNT + ":enable", IAM, takes=fields.EMPTY)
-def enable_service_account(name: str) -> None:
-    """Enable a service account again."""
-    service_accounts.enable_service_account(name=name)
+disable_service_account = serve("POST", ACCOUNT + ":disable", IAM, takes=fields.EMPTY)(
+    service_accounts.disable_service_account
+)
+enable_service_account = serve("POST", ACCOUNT + ":enable", IAM, takes=fields.EMPTY)(
+    service_accounts.enable_service_account
+)
 
 
 class UndeleteView(ApiView):
