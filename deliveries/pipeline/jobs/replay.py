@@ -15,7 +15,6 @@ from deliveries.pipeline.archiving.files import require_listing
 from deliveries.pipeline.jobs.filters import check_filter, filter_column
 from deliveries.pipeline.publishing.parts import part_of_key, parts_for
 from deliveries.pipeline.publishing.publishjobs import Target, begin_job
-from deliveries.rules.ids import first_id_at
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
 from pushhub.common.stores import Store
 from subscriptions.selectors import get_subscription, get_topic
@@ -107,9 +106,7 @@ def chosen(session: SparkSession, spec: ReplaySpec, *, root: str | Path) -> Data
     register(session)
     options = {"topic": topic, "from": early.isoformat(), "to": late.isoformat(), "columns": ",".join(COLUMNS)}
     messages = session.read.format("pushhub").options(**options).load(store.address)
-    identified = messages.withColumn("id", f.col("message_id").cast("long"))
-    in_time = (f.col("id") >= _first_id(spec.since)) & (f.col("id") < _first_id(spec.until))
-    return identified.where(in_time & filter_column(spec.filter))
+    return messages.withColumn("id", f.col("message_id").cast("long")).where(filter_column(spec.filter))
 
 
 def plan(messages: DataFrame) -> Plan:
@@ -168,8 +165,3 @@ def frame_of(messages: DataFrame, job: PublishJob, *, in_order: bool) -> DataFra
     rows = left.select("part", f.col("id").alias("position"), "data", "attributes", "ordering_key")
     placed = rows.coalesce(1) if in_order else rows.repartitionById(len(parts), "part")
     return placed.sortWithinPartitions("position")
-
-
-def _first_id(moment: datetime) -> int:
-    """Return the first id of a time. The range of ids ends in the year 2089."""
-    return min(first_id_at(int(moment.timestamp() * 1000)), LAST_ID)

@@ -6,7 +6,6 @@ This process divides the work, shows the progress and collects the rejects. The 
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,13 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from django.db import connection, transaction
+from django.db import connections, transaction
 from django.db.models import Sum
 
 from deliveries.models import PublishJob, PublishPart, PublishReject
 from deliveries.pipeline.publishing.parts import Task, publish
 from deliveries.pipeline.service import Service
 from deliveries.telemetry.runs import Run, error_line
+from pushhub.common.background import BackgroundThread
 from pushhub.common.clock import time_text, utcnow
 from pushhub.common.databases import iterate_rows
 from pushhub.common.errors import FailedPrecondition, InvalidArgument, NotFound, clipped
@@ -197,18 +197,15 @@ def _slots(session: SparkSession) -> int:
 @contextmanager
 def _shown(job: PublishJob, show: Callable[[Progress], object]) -> Iterator[None]:
     """Show the progress while the block waits for Spark, and once more at its end."""
-    stopping = threading.Event()
 
     def watch() -> None:
-        while not stopping.wait(PROGRESS_SECONDS):
+        if not watcher.stopping.wait(PROGRESS_SECONDS):
             show(progress_of(job))
-        connection.close()
 
-    watcher = threading.Thread(target=watch, name="progress", daemon=True)
+    watcher = BackgroundThread("progress", watch, at_end=connections.close_all)
     watcher.start()
     try:
         yield
     finally:
-        stopping.set()
-        watcher.join()
+        watcher.stop(timeout=5.0)
     show(progress_of(job))
