@@ -71,8 +71,6 @@ CONFIGURED = frozenset(
     }
 )
 
-Answers = Callable[[HttpRequest, Subscription], str]
-
 
 @dataclass(frozen=True, slots=True)
 class Action:
@@ -80,7 +78,7 @@ class Action:
 
     label: Promise
     method: str
-    run: Answers
+    run: Callable[[HttpRequest, Subscription], str]
     for_push: bool = True
     #: Asked before something is destroyed; it may hold the number of undelivered messages.
     question: Promise | None = None
@@ -207,7 +205,7 @@ class SubscriptionPages:
             "detach_action": may(caller, ACTIONS["detach"], row) and not row.detached,
             "delete_action": may(caller, ACTIONS["delete"], row),
             "snapshots": _snapshots_of(row, caller),
-            "tabs": tabs_of(row, "overview", caller=caller_of(request)),
+            "tabs": tabs_of(row, "overview", caller=caller),
         }
         return self._render(request, "admin/deliveries/state.html", row, **context)
 

@@ -20,7 +20,7 @@ class Retry(NamedTuple):
 def next_retries(backlog: Backlog, *, regions: Container[str], limit: int) -> tuple[list[Retry], int]:
     """Return the pushes of these regions that are retried first, at most `limit`, and the number of all of them.
 
-    It takes five round trips, besides those of the list of lanes. May raise redis.RedisError.
+    It takes four round trips, besides those of the list of lanes. May raise redis.RedisError.
     """
     lanes = [lane for lane in backlog.lanes() if lane.region in regions]
     pipe = backlog.client.pipeline(transaction=False)
