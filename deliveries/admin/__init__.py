@@ -6,10 +6,10 @@ from deliveries.admin import (  # noqa: F401 - each registers its pages
     deadletters,
     endpoints,
     messages,
-    metrics,
     overview,
     pipeline,
     publishjobs,
+    segments,
     subscription_list,
     topic_pages,
 )

@@ -20,8 +20,8 @@ RANGES = {
     "7d": timedelta(days=7),
     "30d": timedelta(days=30),
 }
-#: The periods that are drawn: a chart has the shortest of them with which it has no more periods than this. A day has
-#: hours: its minutes are thousands of rows, each with a histogram.
+#: A chart has the shortest of the periods with which it has no more of them than this. So that of a day has hours: its
+#: minutes are thousands of rows, each with a histogram.
 MAX_PERIODS = 90
 PERIODS = (
     *(minutes * MINUTE for minutes in (1, 2, 5, 10)),
@@ -55,7 +55,7 @@ class ChartRange:
 
 
 def parse_range(fields: Mapping[str, str], *, now: datetime) -> ChartRange:
-    """Return the range that an address asks for; the last hour for anything that is none."""
+    """Return the range that an address asks for, or the last hour if it names none."""
     compares = fields.get("compare") == "week"
     start, end = _time(fields.get("start", "")), _time(fields.get("end", ""))
     if start is not None and end is not None and start < end:

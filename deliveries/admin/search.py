@@ -24,7 +24,7 @@ SHOWN = 50
 
 
 def search_page(request: HttpRequest) -> HttpResponse:
-    """Show what fits, of what the reader may see; a single find is opened at once."""
+    """Show what fits the text and the reader may see. If that is one page, open it."""
     text = request.GET.get("q", "").replace("\0", "").strip()[:SEARCHED_CHARACTERS]  # PostgreSQL takes no NUL
     subscriptions = _fitting(request, Subscription.objects.all(), GET_SUBSCRIPTION, "subscription_id", text)
     topics = _fitting(request, Topic.objects.all(), GET_TOPIC, "topic_id", text)

@@ -72,8 +72,6 @@ CONFIGURED = frozenset(
     }
 )
 
-Answers = Callable[[HttpRequest, Subscription], str]
-
 
 @dataclass(frozen=True, slots=True)
 class Action:
@@ -81,7 +79,7 @@ class Action:
 
     label: Promise
     method: str
-    run: Answers
+    run: Callable[[HttpRequest, Subscription], str]
     for_push: bool = True
     #: Asked before something is destroyed; it may hold the number of undelivered messages.
     question: Promise | None = None
@@ -203,7 +201,7 @@ class SubscriptionPages(ReadOnlyAdmin):
             "detach_action": may(caller, ACTIONS["detach"], row) and not row.detached,
             "delete_action": may(caller, ACTIONS["delete"], row),
             "snapshots": _snapshots_of(row, caller),
-            "tabs": tabs_of(row, "overview", caller=caller_of(request)),
+            "tabs": tabs_of(row, "overview", caller=caller),
         }
         return self._render(request, "admin/deliveries/state.html", row, **context)
 

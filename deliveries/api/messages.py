@@ -1,4 +1,4 @@
-"""Why a message is not delivered: its way to each subscription, also after the ack, and the diagnosis of one."""
+"""Why a message is not delivered: its way to each subscription, also after the ack, and a subscription's diagnosis."""
 
 from __future__ import annotations
 

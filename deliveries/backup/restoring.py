@@ -80,7 +80,7 @@ def _opened(path: Path) -> Iterator[tuple[zipfile.ZipFile, dict[str, Any]]]:
             if damaged := archive.testzip():
                 raise zipfile.BadZipFile(f"{damaged} is damaged")
             manifest = orjson.loads(archive.read(MANIFEST))
-            is_newer = manifest["format"] != FORMAT
+            is_newer = manifest["format"] > FORMAT
         except DAMAGED as error:
             raise InvalidArgument(f"{path} is no whole backup: {error}", field="file") from error
         if is_newer:

@@ -16,7 +16,7 @@ from subscriptions.transforms.functions import Function, functions_on
 from subscriptions.transforms.results import FILTERED, Failed, Input, Result
 from subscriptions.transforms.sandboxes import sandboxes
 
-#: The time limit of a test, which has at most five functions.
+#: The time limit of each function of a test.
 TEST_SECONDS = 5.0
 #: Valid functions that a process remembers. Each may have 20 kB of code.
 REMEMBERED_FUNCTIONS = 100

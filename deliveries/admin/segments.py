@@ -1,4 +1,4 @@
-"""The console's charts of a subscription, and the ledger of counted segments."""
+"""The list of segments, with alarms of journals and regions, and the address of a subscription's charts."""
 
 from __future__ import annotations
 
