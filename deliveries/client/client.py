@@ -43,7 +43,8 @@ class Endpoint:
     head: bytes
     #: The lines of the caller's headers.
     headers: bytes
-    pool: Pool
+    #: None if each client that posts to it has its own.
+    pool: Pool | None
 
 
 def parse_url(url: str, options: ClientOptions) -> tuple[Origin, bytes]:
@@ -125,7 +126,7 @@ class PushClient:
         if self._closing:
             self._loop.call_soon(self.abort, request)
         else:
-            endpoint.pool.submit(request)
+            (endpoint.pool or self._pool(endpoint.origin)).submit(request)
         return request
 
     def abort(self, request: Request) -> None:
