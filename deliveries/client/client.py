@@ -85,10 +85,6 @@ class PushClient:
         """The number of posts that have not been reported yet."""
         return self._shared.outstanding
 
-    @property
-    def connections(self) -> int:
-        return sum(pool.connections for pool in self._pools.values())
-
     def prepare(self, url: str, *, headers: Headers = ()) -> Endpoint:
         """Return an endpoint whose requests all carry these headers.
 

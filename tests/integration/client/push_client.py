@@ -47,6 +47,11 @@ async def client_of(*, clock: Callable[[], float] = time.monotonic, **options: A
         assert client.outstanding == 0
 
 
+def connections_of(client: PushClient) -> int:
+    """Return how many connections a client has open."""
+    return sum(len(pool._open) for pool in client._pools.values())
+
+
 class Results:
     """Posts and collects the results; fails if a request is reported twice."""
 
