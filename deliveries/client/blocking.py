@@ -14,8 +14,7 @@ from typing import Any
 import requests
 from requests.adapters import BaseAdapter
 
-from deliveries.client.client import Endpoint, PushClient, parse_url
-from deliveries.client.headers import Headers, header_lines
+from deliveries.client.client import Endpoint, Headers, PushClient, header_lines, parse_url
 from deliveries.client.options import ClientOptions
 from deliveries.client.request import PushResult
 from deliveries.client.tls import client_context

@@ -14,9 +14,9 @@ from django.conf import settings
 
 from deliveries.client.client import ClientOptions as ClientOptions
 from deliveries.client.client import Endpoint as Endpoint
+from deliveries.client.client import Headers as Headers
 from deliveries.client.client import PushClient as PushClient
 from deliveries.client.client import PushResult as PushResult
-from deliveries.client.headers import Headers as Headers
 from deliveries.client.tls import client_context as client_context
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import Any
 
 import uvloop
 
-from deliveries.client.client import ClientOptions, PushClient, PushResult
-from deliveries.client.headers import Headers
+from deliveries.client.client import ClientOptions, Headers, PushClient, PushResult
 from tests.misbehaving import NO_CONTENT, Peer
 
 JSON = [("Content-Type", "application/json")]
