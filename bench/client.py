@@ -129,7 +129,7 @@ async def measure(url: str, outstanding: int, seconds: float, options: ClientOpt
     await asyncio.sleep(seconds)
     acked, after, wall = load.acked - acked, os.times(), time.perf_counter() - started
     load.running = False
-    connections = client.connections
+    connections = sum(len(pool._open) for pool in client._pools.values())
     await client.close()
     return {
         "outstanding": outstanding,

@@ -28,20 +28,20 @@ class DeliverStrategyTask(Task[Any, Any]):
     """A task whose messages a push worker hands to its engine."""
 
     Strategy = "deliveries.push.strategy:deliver_strategy"
-    Request = "deliveries.push.stockevents:PushRequest"
+    Request = "deliveries.push.strategy:PushRequest"
 
 
 @shared_task(name=TASK_NAME, base=DeliverStrategyTask, bind=True, ignore_result=True, acks_late=True, throws=(Nack,))
 def deliver(self: Task[Any, Any], subscription_id: int, region: str, attempt: int, message: dict[str, Any]) -> str:
     """Push one message. A push worker never comes here (strategy.py); a stock worker does, one task at a time."""
-    from deliveries.push import single, stockevents, waker
+    from deliveries.push import single, strategy, waker
 
     task_id = task_id_of({"id": str(self.request.id), "lane": self.request.get("lane", "")})
     task = DeliverTask(subscription_id, region, attempt, message)
     generation = generation_of(task_id)  # "" if somebody has sent the task by hand
     if generation and waker.here is not None and not waker.here.may_begin(task, generation=generation):
         return "not this worker's any more"
-    return stockevents.end_task(single.deliver_one(task, task_id=task_id))
+    return strategy.end_task(single.deliver_one(task, task_id=task_id))
 
 
 @shared_task(name="deliveries.backlog_audit")

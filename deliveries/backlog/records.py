@@ -310,7 +310,7 @@ class Settlement:
     @property
     def arguments(self) -> list[str | int]:
         """The results as settle.lua takes them."""
-        ids, codes, latencies, *others = zip(*self.results, strict=True)
+        ids, codes, latencies, *others = zip(*self.results, strict=True) if self.results else [()] * len(Result._fields)
         return [",".join(ids), "".join(codes), ",".join(latencies), *map(_joined, others), *self.returned]
 
 

@@ -9,27 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple
+from typing import Any
 
 import requests
 from requests.adapters import BaseAdapter
 
-from deliveries.client.client import PushClient
-from deliveries.client.headers import Headers, header_lines
+from deliveries.client.client import Endpoint, Headers, PushClient, header_lines, parse_url
 from deliveries.client.options import ClientOptions
 from deliveries.client.request import PushResult
 from deliveries.client.tls import client_context
-from pushhub.common.pushurls import Origin, parse_push_url
-
-
-class BlockingEndpoint(NamedTuple):
-    """A URL with the headers that all its requests carry."""
-
-    origin: Origin
-    url: str
-    #: Where requests is told to send: it would spell the URL in another way.
-    root: str
-    headers: Headers
 
 
 class BlockingClient:
@@ -39,31 +27,26 @@ class BlockingClient:
         self._options = options
         self._context = client_context(ca_file=options.ca_file, verify=options.tls_verify)
 
-    def prepare(self, url: str, *, headers: Headers = ()) -> BlockingEndpoint:
+    def prepare(self, url: str, *, headers: Headers = ()) -> Endpoint:
         """Return an endpoint whose requests all carry these headers. Raises as PushClient does."""
-        parsed = parse_push_url(url, allow_http=self._options.allow_http, allowed_ports=self._options.allowed_ports)
-        header_lines(headers)
-        return BlockingEndpoint(parsed.origin, url, f"{parsed.origin.scheme}://{parsed.authority}/", headers)
+        origin, head = parse_url(url, self._options)
+        return Endpoint(origin, head=head, headers=header_lines(headers), pool=None)
 
-    def post(
-        self, endpoint: BlockingEndpoint, body: bytes, *, on_done: Callable[[PushResult], None], **options: Any
-    ) -> None:
+    def post(self, endpoint: Endpoint, body: bytes, *, on_done: Callable[[PushResult], None], **options: Any) -> None:
         """Send one POST and report its result; `options` are those of PushClient's."""
         adapter = _Adapter(lambda: self._push(endpoint, body, **options))
         with requests.Session() as session:
             session.trust_env = False
-            for scheme in ("http://", "https://"):
-                session.mount(scheme, adapter)
-            session.post(endpoint.root, allow_redirects=False)
+            session.mount("https://", adapter)
+            session.post("https://endpoint/", allow_redirects=False)  # the adapter knows where to
         on_done(adapter.result)
 
-    async def _push(self, endpoint: BlockingEndpoint, body: bytes, **options: Any) -> PushResult:
+    async def _push(self, endpoint: Endpoint, body: bytes, **options: Any) -> PushResult:
         loop = asyncio.get_running_loop()
         client = PushClient(loop, options=self._options, context=self._context)
         result: asyncio.Future[PushResult] = loop.create_future()
-        prepared = client.prepare(endpoint.url, headers=endpoint.headers)
         try:
-            client.post(prepared, body, on_done=result.set_result, **options)
+            client.post(endpoint, body, on_done=result.set_result, **options)
             return await result
         finally:
             await client.close()

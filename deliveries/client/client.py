@@ -11,13 +11,13 @@ Only opening a connection is a task. Proxies from the environment are not used, 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from deliveries.client.dialer import Dialer
-from deliveries.client.headers import Headers, header_lines
 from deliveries.client.options import ClientOptions
 from deliveries.client.pool import Pool
 from deliveries.client.request import PushResult, Request, Shared
@@ -27,6 +27,14 @@ from deliveries.rules.outcome import Reason
 from pushhub.common.pushurls import BadEndpoint, Origin, parse_push_url
 
 __all__ = ["BadEndpoint", "ClientOptions", "Endpoint", "PushClient", "PushResult"]
+
+#: Request headers in the client's interface; on the wire they are lines of bytes.
+Headers = Sequence[tuple[str, str]]
+
+#: Headers that the client writes itself, or that would change where a request ends.
+OWN_HEADERS = frozenset({"accept-encoding", "connection", "content-length", "host", "transfer-encoding", "user-agent"})
+_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 
 #: A larger body is written by itself; for a smaller one a copy and one write are cheaper than two writes.
 LARGE_BODY_BYTES = 64 * 1024
@@ -43,7 +51,19 @@ class Endpoint:
     head: bytes
     #: The lines of the caller's headers.
     headers: bytes
-    pool: Pool
+    #: None if each client that posts to it has its own.
+    pool: Pool | None
+
+
+def header_lines(headers: Headers) -> bytes:
+    """Return the lines of these headers, each with its CRLF.
+
+    Raises ValueError for a header that the client writes itself or that could break a request in two.
+    """
+    for name, value in headers:
+        if not _NAME.fullmatch(name) or name.lower() in OWN_HEADERS or not _VALUE.fullmatch(value):
+            raise ValueError(f"headers: {name!r} is not a header that a request may have")
+    return "".join(f"{name}: {value}\r\n" for name, value in headers).encode("ascii")
 
 
 def parse_url(url: str, options: ClientOptions) -> tuple[Origin, bytes]:
@@ -84,10 +104,6 @@ class PushClient:
         """The number of posts that have not been reported yet."""
         return self._shared.outstanding
 
-    @property
-    def connections(self) -> int:
-        return sum(pool.connections for pool in self._pools.values())
-
     def prepare(self, url: str, *, headers: Headers = ()) -> Endpoint:
         """Return an endpoint whose requests all carry these headers.
 
@@ -125,7 +141,7 @@ class PushClient:
         if self._closing:
             self._loop.call_soon(self.abort, request)
         else:
-            endpoint.pool.submit(request)
+            (endpoint.pool or self._pool(endpoint.origin)).submit(request)
         return request
 
     def abort(self, request: Request) -> None:

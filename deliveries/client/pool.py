@@ -43,10 +43,6 @@ class Pool:
         #: Whether the pace will call `_grow_on`.
         self._is_paced = False
 
-    @property
-    def connections(self) -> int:
-        return len(self._open)
-
     def submit(self, request: Request) -> None:
         if not self._idle:
             self._wait(request, self._waiting)

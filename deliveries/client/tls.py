@@ -20,7 +20,7 @@ class ResumingContext(ssl.SSLContext):
     session is kept under the host name that its certificate was checked for, and never offered to another host.
     """
 
-    _sessions: dict[str, ssl.SSLSession]
+    sessions: dict[str | bytes | None, ssl.SSLSession]
 
     def wrap_bio(
         self,
@@ -30,7 +30,7 @@ class ResumingContext(ssl.SSLContext):
         server_hostname: str | bytes | None = None,
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLObject:
-        last_session = self.__dict__.setdefault("_sessions", {}).get(server_hostname)
+        last_session = self.sessions.get(server_hostname)
         return super().wrap_bio(incoming, outgoing, server_side, server_hostname, last_session or session)
 
     def keep_session(self, host: str, session: ssl.SSLSession | None) -> None:
@@ -40,16 +40,16 @@ class ResumingContext(ssl.SSLContext):
         """
         if session is None or not session.has_ticket:
             return
-        sessions: dict[str, ssl.SSLSession] = self.__dict__.setdefault("_sessions", {})
-        sessions.pop(host, None)
-        if len(sessions) >= MAX_SESSIONS:
-            del sessions[next(iter(sessions))]
-        sessions[host] = session
+        self.sessions.pop(host, None)
+        if len(self.sessions) >= MAX_SESSIONS:
+            del self.sessions[next(iter(self.sessions))]
+        self.sessions[host] = session
 
 
 def client_context(*, ca_file: str, verify: bool) -> ResumingContext:
     """Return the TLS context of a client; `ca_file` names more certificate authorities."""
     context = ResumingContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.sessions = {}
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     if not verify:

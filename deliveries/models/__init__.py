@@ -5,8 +5,6 @@ Django expects the tables in this module.
 
 from __future__ import annotations
 
-from deliveries.models.deadletters import DeadLetter as DeadLetter
-from deliveries.models.deadletters import DeadLetterJob as DeadLetterJob
 from deliveries.models.jobs import ArchivedMessage as ArchivedMessage
 from deliveries.models.jobs import ArchiveFile as ArchiveFile
 from deliveries.models.jobs import ArchiveLeftover as ArchiveLeftover
@@ -15,6 +13,8 @@ from deliveries.models.jobs import PipelineRun as PipelineRun
 from deliveries.models.jobs import PublishJob as PublishJob
 from deliveries.models.jobs import PublishPart as PublishPart
 from deliveries.models.jobs import PublishReject as PublishReject
+from deliveries.models.messages import DeadLetter as DeadLetter
+from deliveries.models.messages import DeadLetterJob as DeadLetterJob
 from deliveries.models.messages import Delivery as Delivery
 from deliveries.models.messages import LostOffer as LostOffer
 from deliveries.models.messages import Message as Message

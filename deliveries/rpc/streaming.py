@@ -27,9 +27,8 @@ from deliveries.pull.leases import ack_ids_ended
 from deliveries.pull.leasing import Received, pull_messages
 from deliveries.pull.settling import acknowledge_messages
 from deliveries.rpc.bell import Rings, bell
-from deliveries.rpc.flow import Outstanding
 from deliveries.rpc.messages import RESPONSE_BYTES, add_received_message
-from deliveries.rpc.streams import give_back_later, listening
+from deliveries.rpc.streams import Outstanding, give_back_later, listening
 from deliveries.telemetry import kinds
 from deliveries.telemetry.series import openstreams
 from deliveries.telemetry.sinks.requests import count_request

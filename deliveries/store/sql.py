@@ -57,12 +57,6 @@ def execute(text: str, parameters: Sequence[Any]) -> int:
         return int(cursor.rowcount)
 
 
-def execute_if_any(statement: Statement) -> None:
-    """Execute a statement unless it would insert no rows."""
-    if statement[1]:
-        execute(*statement)
-
-
 def in_chunks(message_ids: Sequence[int]) -> Iterable[Sequence[int]]:
     for start in range(0, len(message_ids), IN_CHUNK):
         yield message_ids[start : start + IN_CHUNK]

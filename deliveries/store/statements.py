@@ -17,7 +17,6 @@ from deliveries.store.sql import (
     among,
     among_each,
     execute,
-    execute_if_any,
     fetch_ids,
     fetch_rows,
     insert_by_arrays,
@@ -74,17 +73,21 @@ class Nack(NamedTuple):
 
 
 def insert_messages(rows: Sequence[MessageRow]) -> None:
+    if not rows:
+        return
     if is_postgresql():
-        execute_if_any(_messages_by_arrays(rows))
-    elif rows:
+        execute(*_messages_by_arrays(rows))
+    else:
         with connection.cursor() as cursor:
             cursor.executemany(f"{_INSERT_MESSAGES} VALUES ({', '.join(['%s'] * len(_MESSAGE_CASTS))})", rows)
 
 
 def insert_deliveries(rows: Sequence[DeliveryRow]) -> None:
+    if not rows:
+        return
     if is_postgresql():
-        execute_if_any(_deliveries_by_arrays(rows))
-    elif rows:
+        execute(*_deliveries_by_arrays(rows))
+    else:
         _insert_as_json(rows)
 
 

@@ -8,57 +8,38 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from django.conf import settings
 
 from deliveries.client.client import ClientOptions as ClientOptions
+from deliveries.client.client import Endpoint as Endpoint
+from deliveries.client.client import Headers as Headers
 from deliveries.client.client import PushClient as PushClient
 from deliveries.client.client import PushResult as PushResult
 from deliveries.client.dialer import Dialer as Dialer
 from deliveries.client.dialer import DialFailed as DialFailed
-from deliveries.client.headers import Headers as Headers
 from deliveries.client.resolver import Resolver as Resolver
 from deliveries.client.tls import ResumingContext as ResumingContext
 from deliveries.client.tls import client_context as client_context
-from pushhub.common.pushurls import Origin
+
+if TYPE_CHECKING:
+    from deliveries.client.blocking import BlockingClient
 
 #: Open files reserved for Redis, the database and logs, and the share of the others for one origin.
 RESERVED_FILES = 200
 FILES_SHARE = 0.8
 
 
-class PreparedEndpoint(Protocol):
-    """What a client has prepared for a URL."""
-
-    @property
-    def origin(self) -> Origin: ...
-
-
-class Client(Protocol):
-    """PushClient or BlockingClient."""
-
-    def prepare(self, url: str, *, headers: Headers = ()) -> PreparedEndpoint: ...
-
-    def post(
-        self,
-        endpoint: Any,
-        body: bytes,
-        *,
-        headers: Headers = (),
-        timeout_s: float,
-        may_begin: Callable[[], bool] | None = None,
-        keeps_answer: bool = False,
-        on_done: Callable[[PushResult], None],
-    ) -> object: ...
+#: A client of a push worker, or of a stock worker.
+Client: TypeAlias = "PushClient | BlockingClient"
 
 
 def push_client(loop: asyncio.AbstractEventLoop) -> PushClient:
     return PushClient(loop, options=client_options())
 
 
-def blocking_client() -> Client:
+def blocking_client() -> BlockingClient:
     """Return a client that uses requests, which only the processes that push with it import."""
     from deliveries.client.blocking import BlockingClient
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from deliveries.push.sending.httpclient import Client, PreparedEndpoint
+from deliveries.push.sending.httpclient import Client, Endpoint
 from deliveries.rules.outcome import Reason
 from pushhub.common.errors import PushHubError
 from pushhub.common.repeats import Repeats
@@ -52,7 +52,7 @@ class PushPlan:
 
     settings: PushSettings | None
     #: The endpoint with the headers of all pushes; None if nothing is pushed.
-    endpoint: PreparedEndpoint | None
+    endpoint: Endpoint | None
     #: When the settings are read again, on the clock of `time.monotonic`.
     valid_until: float
     right: Right | None = None

@@ -56,14 +56,14 @@ def test_a_change_reaches_a_lane_in_which_nothing_waits(lane: Lane, api: Api) ->
 
 def test_of_two_changes_at_once_the_later_one_counts(lane: Lane, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a change whose settings were read, when another one is stored and passed on before they are passed on
-    configure_lane = lanes.configure_lane
+    configuration = lanes.lane_configuration
 
-    def configure_late(*args: Any, **more: Any) -> None:
-        monkeypatch.setattr(lanes, "configure_lane", configure_lane)
+    def configure_late(*args: Any, **more: Any) -> Any:
+        monkeypatch.setattr(lanes, "lane_configuration", configuration)
         assert api.post("subscriptions/push:modifyPushConfig", {"pushConfig": {}}).status == 200
-        configure_lane(*args, **more)
+        return configuration(*args, **more)
 
-    monkeypatch.setattr(lanes, "configure_lane", configure_late)
+    monkeypatch.setattr(lanes, "lane_configuration", configure_late)
     config = {"pushConfig": {"pushEndpoint": "https://shop.example/other"}}
     assert api.post("subscriptions/push:modifyPushConfig", config).status == 200
     # Then the lane has the settings of the later one

@@ -11,8 +11,7 @@ from typing import Any
 
 import uvloop
 
-from deliveries.client.client import ClientOptions, PushClient, PushResult
-from deliveries.client.headers import Headers
+from deliveries.client.client import ClientOptions, Headers, PushClient, PushResult
 from tests.misbehaving import NO_CONTENT, Peer
 
 JSON = [("Content-Type", "application/json")]
@@ -45,6 +44,11 @@ async def client_of(*, clock: Callable[[], float] = time.monotonic, **options: A
     finally:
         await client.close()
         assert client.outstanding == 0
+
+
+def connections_of(client: PushClient) -> int:
+    """Return how many connections a client has open."""
+    return sum(len(pool._open) for pool in client._pools.values())
 
 
 class Results:

@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from tests.integration.client.push_client import Gate, Results, client_of, eventually, on_uvloop, outcome
+from tests.integration.client.push_client import (
+    Gate,
+    Results,
+    client_of,
+    connections_of,
+    eventually,
+    on_uvloop,
+    outcome,
+)
 from tests.misbehaving import NO_CONTENT, Misbehaving, answering
 from tests.ports import free_port
 
@@ -146,7 +154,7 @@ async def test_a_listener_that_never_accepts() -> None:
             async with client_of(connect_timeout_s=0.05) as client:
                 url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
                 assert await outcome(client, url) == "connect_timeout"
-                assert client.connections == 0
+                assert connections_of(client) == 0
 
 
 @on_uvloop

@@ -14,7 +14,7 @@ import pytest
 
 from deliveries.client.client import PushClient
 from tests.certificates import Authority
-from tests.integration.client.push_client import Results, client_of, eventually, on_uvloop, outcome
+from tests.integration.client.push_client import Results, client_of, connections_of, eventually, on_uvloop, outcome
 from tests.misbehaving import NO_CONTENT, Misbehaving, Peer, answering
 
 CLOSING = b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"
@@ -66,7 +66,7 @@ async def test_an_invalid_certificate(authority: Authority, context_of: Any, tmp
     async with Misbehaving(answering(NO_CONTENT), context=context) as server:
         async with trusting(authority) as client:
             assert await outcome(client, f"https://localhost:{server.port}/") == "tls_failed"
-            assert client.connections == 0
+            assert connections_of(client) == 0
         assert not server.requests
         async with trusting(authority, tls_verify=False) as client:
             assert await outcome(client, f"https://localhost:{server.port}/") == 204
@@ -102,7 +102,7 @@ async def test_a_handshake_that_hangs(authority: Authority, said: bytes) -> None
 
     async with Misbehaving(script) as server, trusting(authority, tls_timeout_s=0.05) as client:
         assert await outcome(client, f"https://localhost:{server.port}/") == "tls_failed"
-        assert client.connections == 0
+        assert connections_of(client) == 0
 
 
 @on_uvloop

@@ -10,7 +10,7 @@ from deliveries.models import Delivery
 from deliveries.publish.service import publish_message
 from deliveries.pull.leasing import Received, pull_messages
 from deliveries.pull.settling import acknowledge_messages
-from deliveries.rpc.flow import MOST_AT_ONCE, NO_LIMIT, Outstanding
+from deliveries.rpc.streams import MOST_AT_ONCE, NO_LIMIT, Outstanding
 from deliveries.rules.payload import NewMessage, wire_message, wire_size
 from subscriptions.models import Subscription
 from subscriptions.selectors import get_topic

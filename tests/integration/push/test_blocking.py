@@ -10,8 +10,7 @@ import pytest
 import requests
 
 from deliveries.client.blocking import BlockingClient
-from deliveries.client.client import ClientOptions, PushResult
-from deliveries.client.headers import Headers
+from deliveries.client.client import ClientOptions, Headers, PushResult
 from tests.certificates import Authority
 from tests.integration.client.push_client import JSON, on_uvloop
 from tests.integration.push.test_answers import CLOSED, KEPT_OPEN, OK, V

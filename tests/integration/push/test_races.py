@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.client.push_client import Results, client_of, eventually, on_uvloop, outcome
+from tests.integration.client.push_client import Results, client_of, connections_of, eventually, on_uvloop, outcome
 from tests.misbehaving import NO_CONTENT, Misbehaving, Peer, answering
 
 
@@ -85,7 +85,7 @@ async def test_a_connection_that_comes_free_does_not_take_a_request_that_is_sent
 
         monkeypatch.setattr(client._dialer, "dial", slow_dial)
         results.post(b"3")
-        await eventually(lambda: client.connections == 1)
+        await eventually(lambda: connections_of(client) == 1)
         answer_second.set()
         await eventually(lambda: len(results.reported) == 2)
         dial_again.set()
@@ -131,4 +131,4 @@ async def test_a_connection_that_dies_before_its_first_use(monkeypatch: pytest.M
 
         monkeypatch.setattr(client._dialer, "dial", dial_and_lose)
         assert await outcome(client, server.url) == "reset"
-        assert client.connections == 0
+        assert connections_of(client) == 0
