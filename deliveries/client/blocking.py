@@ -34,11 +34,11 @@ class BlockingClient:
 
     def post(self, endpoint: Endpoint, body: bytes, *, on_done: Callable[[PushResult], None], **options: Any) -> None:
         """Send one POST and report its result; `options` are those of PushClient's."""
-        adapter = _Adapter(lambda: self._push(endpoint, body, **options))
+        adapter = _Adapter(lambda body: self._push(endpoint, body, **options))
         with requests.Session() as session:
             session.trust_env = False
             session.mount("https://", adapter)
-            session.post("https://endpoint/", allow_redirects=False)  # the adapter knows where to
+            session.post("https://endpoint/", data=body, allow_redirects=False)  # the adapter knows where to
         on_done(adapter.result)
 
     async def _push(self, endpoint: Endpoint, body: bytes, **options: Any) -> PushResult:
@@ -53,16 +53,17 @@ class BlockingClient:
 
 
 class _Adapter(BaseAdapter):
-    """Has a push made in the place of the request of a session, and keeps its result."""
+    """Sends the body of a session's request by a push, and keeps its result."""
 
     result: PushResult
 
-    def __init__(self, push: Callable[[], Coroutine[Any, Any, PushResult]]) -> None:
+    def __init__(self, push: Callable[[bytes], Coroutine[Any, Any, PushResult]]) -> None:
         super().__init__()
         self._push = push
 
     def send(self, request: requests.PreparedRequest, *_: Any, **__: Any) -> requests.Response:
-        self.result = asyncio.run(self._push())
+        body = request.body if isinstance(request.body, bytes) else b""  # requests has None for no bytes
+        self.result = asyncio.run(self._push(body))
         response = requests.Response()
         response.status_code = self.result.status
         return response

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +13,6 @@ MAX_FIELDS_CHARACTERS = 2048
 MAX_DEPTH = 16
 WORDS = {"true": True, "1": True, "false": False, "0": False}
 TOKENS = re.compile(r"[A-Za-z0-9_$.-]+|[*,/()]")
-#: What is no name: the tokens between names, and the end.
-SIGNS = (",", "/", "(", ")", "")
 
 
 @dataclass(slots=True)
@@ -63,31 +61,44 @@ PLAIN = AnswerForm(Selection(is_whole=True), is_pretty=False)
 
 def read_selection(text: str) -> Selection:
     """Read a field selector, for example `subscriptions(name,pushConfig/pushEndpoint),nextPageToken`."""
+    selection = Selection(is_whole=not text)
+    if not text:
+        return selection
     words = TOKENS.findall(text)
     if len(text) > MAX_FIELDS_CHARACTERS or "".join(words) != text:
         raise _invalid(text)
-    # The selections from the whole answer to the last name, and how many of them are around each open parenthesis.
-    path = [Selection(is_whole=not text)]
-    around = [1]
-    before = ","
-    for word in [*words, ""] if text else ():
-        is_name = word not in SIGNS
-        # A name follows these signs and the beginning, and nothing else does. Behind a parenthesis, a path has ended.
-        if is_name != (before in (",", "/", "(")) or (before == ")" and word in ("/", "(")):
+    tokens = iter([*words, ""])
+    if _read_list(tokens, selection, text, depth=1):
+        raise _invalid(text)
+    return selection
+
+
+def _read_list(tokens: Iterator[str], selection: Selection, text: str, *, depth: int) -> str:
+    """Read selectors up to a closing parenthesis or the end. Returns that token."""
+    while True:
+        end = _read_path(tokens, selection, text, depth=depth)
+        if end != ",":
+            return end
+
+
+def _read_path(tokens: Iterator[str], selection: Selection, text: str, *, depth: int) -> str:
+    """Read `a/b/c` or `a/b(...)`. Returns the token behind it: a comma, a closing parenthesis or the end."""
+    while True:
+        name = next(tokens)
+        if depth > MAX_DEPTH or name in ("", ",", "/", "(", ")"):
             raise _invalid(text)
-        if is_name:
-            path.append(path[-1].fields.setdefault(word, Selection()))
-        elif word == "(":
-            around.append(len(path))
-        elif word != "/":
-            path[-1].is_whole |= before != ")"
-            del path[around[-1] :]
-            if word == ")":
-                around.pop()
-        if len(path) > MAX_DEPTH + 1 or not around or (word == "" and len(around) > 1):
+        selection = selection.fields.setdefault(name, Selection())
+        depth += 1
+        end = next(tokens)
+        if end == "/":
+            continue
+        if end != "(":
+            selection.is_whole = True
+        elif _read_list(tokens, selection, text, depth=depth) == ")":
+            end = next(tokens)
+        if end not in (",", ")", ""):
             raise _invalid(text)
-        before = word
-    return path[0]
+        return end
 
 
 def _invalid(text: str) -> InvalidArgument:
