@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import cache
 from http.client import HTTPConnection
 
 import jwt
@@ -23,24 +24,28 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from tests.ports import free_port, wait_for
 from tests.unit.management.test_pushrequest import WRAPPED
 
-KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-FORGED = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 AUDIENCE = "the-audience"
 EMAIL = "pusher@demo.iam.gserviceaccount.com"
 
 
-def token(key: rsa.RSAPrivateKey = KEY, **changes: object) -> str:
+@cache
+def keys() -> dict[str, rsa.RSAPrivateKey]:
+    """Return two keys, made by the first test that needs them: every test process imports this module."""
+    return {owner: rsa.generate_private_key(public_exponent=65537, key_size=2048) for owner in ("pushhub", "forger")}
+
+
+def token(signer: str = "pushhub", **changes: object) -> str:
     now = int(time.time())
     claims = {
         "aud": AUDIENCE, "azp": "1", "sub": "1", "email": EMAIL, "email_verified": True,
         "iat": now - 5, "exp": now + 3600, "iss": "http://127.0.0.1",
     }  # fmt: skip
-    return jwt.encode({**claims, **changes}, key, algorithm="RS256", headers={"kid": "k1"})
+    return jwt.encode({**claims, **changes}, keys()[signer], algorithm="RS256", headers={"kid": "k1"})
 
 
 @pytest.fixture
 def certs_url() -> Iterator[str]:
-    jwk = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(KEY.public_key()))
+    jwk = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(keys()["pushhub"].public_key()))
     body = json.dumps({"keys": [{**jwk, "kid": "k1", "alg": "RS256", "use": "sig"}]}).encode()
 
     class Certificates(http.server.BaseHTTPRequestHandler):
@@ -110,7 +115,7 @@ def test_a_push_is_printed_and_the_connection_stays_open() -> None:
 
 def test_a_good_token_is_verified_and_others_are_answered_401(certs_url: str) -> None:
     refused = [
-        token(FORGED),
+        token("forger"),
         token(aud="another"),
         token(exp=int(time.time()) - 100),
         token(email_verified=False),

@@ -1,11 +1,13 @@
 """The OpenAPI document describes what the API does: schemathesis calls each operation and checks every answer.
 
-To import schemathesis takes a second, so only the process that runs these tests does.
+To import schemathesis takes a second, and to make the document a third of one, so only the process that runs these
+tests does either. The operations are listed by docs/api.md, which test_api_page.py compares with the document.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +19,7 @@ from drf_spectacular.generators import SchemaGenerator
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.docscripts import ROOT
 from tests.restapi import Api
 
 pytestmark = pytest.mark.any_database
@@ -52,17 +55,16 @@ def strict_document() -> Json:
     return document
 
 
-DOCUMENT = strict_document()
-OPERATION_IDS = sorted(operation["operationId"] for verbs in DOCUMENT["paths"].values() for operation in verbs.values())
+REQUESTS = re.findall(r"^\| `(\w+ \S+)` \|", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), re.M)
 
 
 @functools.cache
 def operations() -> dict[str, Any]:
-    """Return every operation of the document by its id."""
+    """Return every operation of the document by its method and path."""
     import schemathesis
 
-    results = [result.ok() for result in schemathesis.openapi.from_dict(DOCUMENT).get_all_operations()]
-    return {operation.definition.raw["operationId"]: operation for operation in results}
+    results = [result.ok() for result in schemathesis.openapi.from_dict(strict_document()).get_all_operations()]
+    return {f"{operation.method.upper()} {operation.path}": operation for operation in results}
 
 
 @pytest.fixture
@@ -84,16 +86,16 @@ def shop(api: Api, redis_url: str) -> None:
     api.post("serviceAccounts", {"accountId": "pusher"})
 
 
-@pytest.mark.parametrize("operation_id", OPERATION_IDS)
+@pytest.mark.parametrize("request_line", REQUESTS)
 @FEW
 @given(data=st.data())
 def test_every_answer_is_documented(
-    shop: None, application: WSGIHandler, operation_id: str, data: st.DataObject
+    shop: None, application: WSGIHandler, request_line: str, data: st.DataObject
 ) -> None:
     from schemathesis import GenerationMode
     from schemathesis.specs.openapi import checks
 
-    operation = operations()[operation_id]
+    operation = operations()[request_line]
     names = [parameter.name for parameter in operation.path_parameters]
     ids = {name: data.draw(st.sampled_from([IDS.get(name, "x1234567"), "missing-one"])) for name in names}
     mode = data.draw(st.sampled_from(GenerationMode))
