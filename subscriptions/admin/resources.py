@@ -69,6 +69,7 @@ class ProjectAdmin(ServiceAdmin):
     }
     refused = frozenset({"change", "delete"})
     fixed = ("project_id",)
+    shown = ("project_id", "number", "service_agent", "created_at")
     asked_per_row = MAY_GET_POLICY
     list_display = ("project_id", "number", "service_agent", "created_at", "permissions")
     search_fields = ("project_id",)
@@ -76,9 +77,6 @@ class ProjectAdmin(ServiceAdmin):
     @admin.display(description=_("Service agent"))
     def service_agent(self, row: Project) -> str:
         return row.service_agent
-
-    def shown(self) -> tuple[str, ...]:
-        return ("project_id", "number", "service_agent", "created_at")
 
 
 @admin.register(Topic)
@@ -93,7 +91,7 @@ class TopicAdmin(TransformsAdmin):
         "delete": PUBLISHER + "DeleteTopic",
     }
     services = {"delete": delete_topic}
-    fixed = ("project", "topic_id")
+    fixed = shown = ("project", "topic_id")
     asked_per_row = {**MAY_GET_POLICY, "may_publish": PUBLISHER + "Publish"}
     search_fields = ("topic_id", "project__project_id")
     list_select_related = ("project",)
@@ -120,13 +118,14 @@ class SubscriptionAdmin(TransformsAdmin):
     }
     services = {"delete": delete_subscription}
     fixed = ("project", "subscription_id", "topic", "new_topic", "enable_message_ordering", "filter")
+    shown = (
+        *("project", "subscription_id", "topic", "enable_message_ordering", "filter"),
+        *("agent", "forwarding", "detached", "created_at", "updated_at"),
+    )
     list_display_links = None
     search_fields = ("subscription_id", "project__project_id", "push_endpoint")
     list_select_related = ("project", "topic__project")
     actions = ("pause", "resume")
-
-    def shown(self) -> tuple[str, ...]:
-        return (*super().shown(), "agent", "forwarding", "detached", "created_at", "updated_at")
 
     class Media:
         js = ("subscriptions/forms.js",)
@@ -269,6 +268,7 @@ class ServiceAccountAdmin(ServiceAdmin):
         "enable": service_accounts.enable_service_account,
     }
     fixed = ("project", "account_id")
+    shown = ("email", "unique_id", "disabled", "can_agent_sign", "created_at")
     asked_per_row = MAY_GET_POLICY
     list_display = ("email", "unique_id", "display_name", "disabled", "can_agent_sign", "created_at", "permissions")
     search_fields = ("email", "unique_id", "display_name")
@@ -282,9 +282,6 @@ class ServiceAccountAdmin(ServiceAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[ServiceAccount]:
         """Return the accounts without the deleted ones, which only an undelete by their unique id brings back."""
         return super().get_queryset(request).filter(deleted_at=None)
-
-    def shown(self) -> tuple[str, ...]:
-        return ("email", "unique_id", "disabled", "can_agent_sign", "created_at")
 
     @admin.display(description=_("Service agent may sign"), boolean=True)
     def can_agent_sign(self, row: ServiceAccount) -> bool:

@@ -54,6 +54,7 @@ class SchemaAdmin(ServiceAdmin):
     refused = frozenset({"change"})
     services = {"delete": delete_schema}
     fixed = ("project", "schema_id", "type", "definition")
+    shown = ("name", "language", "created", "revisions")
     asked_per_row = MAY_GET_POLICY
     list_display = ("name", "language", "revision_count", "created", "permissions")
     search_fields = ("schema_id", "project__project_id")
@@ -62,9 +63,6 @@ class SchemaAdmin(ServiceAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Schema]:
         rows: QuerySet[Schema] = super().get_queryset(request).annotate(revision_total=Count("revisions"))
         return rows
-
-    def shown(self) -> tuple[str, ...]:
-        return ("name", "language", "created", "revisions")
 
     @admin.display(description=_("Type"), ordering="type")
     def language(self, row: Schema) -> str:

@@ -46,8 +46,9 @@ class ServiceAdmin(ConsoleAdmin):
     form: Any
     #: The services that take a row's name, by the verbs of `methods`.
     services: ClassVar[Mapping[str, Callable[..., object]]] = {}
-    #: Fields of the form that are shown as text once the row exists.
+    #: Fields of the form that don't change once the row exists, and what is shown as text from then on.
     fixed: ClassVar[tuple[str, ...]] = ()
+    shown: ClassVar[tuple[str, ...]] = ()
     #: The methods that the links of a row lead to, by the column that says whether the reader may call them.
     asked_per_row: ClassVar[Mapping[str, str]] = {}
     #: The fields that a page without a form shows.
@@ -73,8 +74,8 @@ class ServiceAdmin(ConsoleAdmin):
             return list(fields)
         changeable = [name for name in fields if name not in self.fixed]
         if not self.has_change_permission(request, obj):
-            return [*self.shown(), *(self.as_text(name, fields[name]) for name in changeable)]
-        return [*self.shown(), *changeable]
+            return [*self.shown, *(self.as_text(name, fields[name]) for name in changeable)]
+        return [*self.shown, *changeable]
 
     def as_text(self, name: str, field: forms.Field) -> Callable[[Any], Any]:
         """Return a column with a field's label and value, for a reader who may not change it."""
@@ -111,14 +112,10 @@ class ServiceAdmin(ConsoleAdmin):
         unusable: set[str] = self.form.unusable(caller_of(request)) if hasattr(self.form, "unusable") else set()
         return unusable
 
-    def shown(self) -> tuple[str, ...]:
-        """Return the read-only fields of a row that exists."""
-        return tuple(name for name in self.fixed if hasattr(self.model, name))
-
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         if self.fields:
             return self.fields
-        return () if obj is None else self.shown()
+        return () if obj is None else self.shown
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
         """Return the class's own form; Django would build one from the model's fields."""

@@ -66,9 +66,6 @@ class FolderForm(ServiceForm):
 class TreeAdmin(ServiceAdmin):
     """The base of the pages of organizations and folders, which contain projects."""
 
-    def shown(self) -> tuple[str, ...]:
-        return (*super().shown(), "number", "created_at")
-
     def delete_by_service(self, row: Any) -> None:
         hierarchy.delete_parent(row)
 
@@ -79,7 +76,8 @@ class OrganizationAdmin(TreeAdmin):
 
     form = OrganizationForm
     methods = {"view": "google.cloud.resourcemanager.v3.Organizations.GetOrganization"}
-    list_display = ("display_name", "number", "created_at")
+    shown = ("number", "created_at")
+    list_display = ("display_name", *shown)
 
 
 @admin.register(Folder)
@@ -92,6 +90,7 @@ class FolderAdmin(TreeAdmin):
         "delete": f"{FOLDERS}.DeleteFolder",
     }
     fixed = ("organization", "folder")
+    shown = (*fixed, "number", "created_at")
     list_display = ("display_name", "number", "organization", "folder")
     list_select_related = ("organization", "folder")
 

@@ -186,7 +186,8 @@ def test_the_files_of_a_folder_come_by_name(tmp_path: Path) -> None:
 
     assert files_of(str(tmp_path), form="csv") == [tmp_path / name for name in ("a.csv", "b.csv", "day=2/c.csv")]
     assert files_of(f"{tmp_path}/*.csv*", form="csv") == [tmp_path / name for name in ("a.csv", "b.csv")]
-    assert files_of(f"{tmp_path}/b.csv", form="csv") == [tmp_path / "b.csv"]
+    assert files_of(f"{tmp_path}/b.csv", form="csv") == files_of(f"{tmp_path}/b.csv", form="parquet")
+    assert files_of(f"{tmp_path}/b.csv", form="parquet") == [tmp_path / "b.csv"]
     with pytest.raises(InvalidArgument, match="no such file"):
         files_of(str(tmp_path / "none"), form="csv")
     with pytest.raises(InvalidArgument, match="There are no files at"):

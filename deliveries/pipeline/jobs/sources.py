@@ -52,7 +52,7 @@ def files_of(source: str, *, form: str) -> Sequence[AnyFile]:
 
 def _archived(source: str) -> Sequence[AnyFile]:
     """Return the files of an archive; none if the source is something else."""
-    if is_remote(source) and "*" in source:
+    if "*" in source if is_remote(source) else not Path(source).is_dir():
         return []
     store = Store(source)
     return sorted(file_of(f"{store}/{row.path}") for row in read_manifest(store))

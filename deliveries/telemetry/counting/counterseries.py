@@ -85,7 +85,9 @@ def _add(values: Sequence[CounterValue], samples: Mapping[str, int], names: Name
             sample = rows[value.field].value
             growth = value.value - sample if value.value >= sample else value.value
             project, name = names[value.resource]
-            key = (name, value.kind.sampled[0], at, _label(value), 0, "")
+            # The first label is stored as the response class.
+            label = value.labels[0] if value.kind.counter else ""
+            key = (name, value.kind.sampled[0], at, label, 0, "")
             _count(news.setdefault(key, Sums(project)), value, growth)
         add_sums(news)
         CounterSample.objects.bulk_create(
@@ -94,11 +96,6 @@ def _add(values: Sequence[CounterValue], samples: Mapping[str, int], names: Name
             unique_fields=["field"],
             update_fields=["value"],
         )
-
-
-def _label(value: CounterValue) -> str:
-    """Return the value of the first label, which is stored as the response class."""
-    return value.labels[0] if value.kind.counter else ""
 
 
 def _count(sums: Sums, value: CounterValue, growth: int) -> None:

@@ -96,12 +96,9 @@ class Counters:
         for event in events:
             _COUNTS[type(event)](counts, event)
         if counts:
-            self.add_all(counts)
+            self.add(counts)
 
-    def add(self, kind: Kind, resource_id: int, *labels: str, count: int = 1) -> None:
-        self.add_all({"|".join((kind.field, str(resource_id), *labels)): count})
-
-    def add_all(self, counts: Mapping[str, int]) -> None:
+    def add(self, counts: Mapping[str, int]) -> None:
         """Add values by field."""
         with self._lock:
             self._counts.update(counts)

@@ -77,7 +77,9 @@ class EndpointLog:
         entry = self._endpoints.get(pk)
         if entry is None and all(attempt.verdict is Verdict.ACK for attempt in event.attempts):
             return
-        attempts = [attempt for attempt in event.attempts if _is_of_endpoint(attempt)]
+        attempts = [
+            each for each in event.attempts if each.verdict in OUTCOMES and each.reason not in NOT_THE_ENDPOINTS
+        ]
         name, health = entry or (_short_name(event.source), EndpointHealth())
         change = health.observe(attempts)
         if change is not None:
@@ -161,10 +163,6 @@ class EndpointHealth:
         change = Change("", self._since, self._failed, now - self._since)
         self._reason, self._failed, self._recent = "", 0, 0
         return change
-
-
-def _is_of_endpoint(attempt: Attempt) -> bool:
-    return attempt.verdict in OUTCOMES and attempt.reason not in NOT_THE_ENDPOINTS
 
 
 def _report(name: str, change: Change, *, backoff_ms: float) -> None:

@@ -39,4 +39,4 @@ def count_request(kind: Kind, resource_id: int, *, code: str = "success") -> Non
     """Count one request, where metrics are on."""
     process_counters = counters()
     if process_counters is not None:
-        process_counters.add(kind, resource_id, code)
+        process_counters.add({f"{kind.field}|{resource_id}|{code}": 1})

@@ -19,7 +19,7 @@ from google.protobuf.json_format import ParseDict
 from deliveries.publish.service import publish_message
 from deliveries.pull.leasing import pull_messages
 from deliveries.retention import snapshots
-from deliveries.rpc import endings, streaming
+from deliveries.rpc import streaming, streams
 from deliveries.rules.payload import NewMessage
 from pushhub.common.outages import outage_of
 from pushhub.runtime.grpcserver import services
@@ -168,7 +168,7 @@ class Server:
                 received = self.answers[-1].received_messages
                 if received:
                     acks.put_nowait([message.ack_id for message in received])
-            await asyncio.gather(*endings._endings)
+            await asyncio.gather(*streams._endings)
 
         return self._status_of(call())
 

@@ -162,11 +162,16 @@ def test_only_the_first_addresses_are_kept_without_duplicates(monkeypatch: pytes
 
 def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_REMEMBERED", 10)
+    asked: list[str] = []
+
+    def lookup(name: str) -> tuple[str, ...]:
+        asked.append(name)
+        return ("192.0.2.1",)
 
     async def scenario() -> None:
-        resolver = resolver_with(lambda name: ("192.0.2.1",), clock=lambda: 0.0)
-        for i in range(100):
-            await resolver.resolve(f"name{i}")
-        assert len(resolver._remembered) <= 10
+        resolver = resolver_with(lookup, clock=lambda: 0.0)
+        for number in [*range(11), 0, 10]:
+            await resolver.resolve(f"name{number}")
 
     asyncio.run(scenario())
+    assert asked == [*(f"name{number}" for number in range(11)), "name0"]
