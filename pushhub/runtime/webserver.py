@@ -27,8 +27,8 @@ from django.conf import settings
 
 from pushhub.common import environment as env
 from pushhub.common.servers import STOP_SIGNALS, listen, raise_open_files, run_loop, serve
-from pushhub.runtime.httpserver.admission import Admission
 from pushhub.runtime.httpserver.limits import read_limits
+from pushhub.runtime.httpserver.requestthreads import RequestThreads
 from pushhub.runtime.httpserver.server import HttpServer
 
 #: How long current requests may go on after the server was asked to stop, and the time until workers are killed.
@@ -49,10 +49,10 @@ async def serving(listening: socket.socket, *, grace_seconds: float = GRACE_SECO
     from deliveries.api.direct import DirectPublish  # isort: skip
     from deliveries.publish.writer import publish_writer  # isort: skip
 
-    with Admission(settings.WEB_THREADS) as admission, publish_writer(asyncio.get_running_loop()) as writer:
+    with RequestThreads(settings.WEB_THREADS) as threads, publish_writer(asyncio.get_running_loop()) as writer:
         server = HttpServer(
             application,
-            admission=admission,
+            threads=threads,
             limits=read_limits(),
             files=raise_open_files(),
             direct=DirectPublish(writer, application),

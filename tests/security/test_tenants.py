@@ -14,7 +14,7 @@ import requests
 from deliveries.api import pull_views
 from deliveries.models import Message
 from deliveries.publish import service
-from pushhub.runtime.httpserver import admission
+from pushhub.runtime.httpserver import requestthreads
 from subscriptions.iam.grants import grant_role
 from subscriptions.identity.access_tokens import create_access_token
 from subscriptions.identity.tenants import tenant_of
@@ -100,7 +100,7 @@ def test_nine_projects_with_slow_functions_leave_the_threads_to_others(
 def test_a_publish_that_waits_for_functions_keeps_no_thread_and_is_charged_once(
     api: Api, clients: ThreadPoolExecutor, go_on: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admission, "MOST_ASIDE", 0)
+    monkeypatch.setattr(requestthreads, "MOST_ASIDE", 0)
     monkeypatch.setattr(sandboxes, "WAIT_SECONDS", 100.0)
     charges: list[int] = []
     monkeypatch.setattr(service, "charge_requests", lambda _topic, requests: charges.append(len(requests)))

@@ -91,7 +91,7 @@ class HttpConnection(RequestReader):
     def _admit(self, request: Request) -> None:
         """Have the application answer when it is the turn of the request's tenant."""
         try:
-            turn = self._server.admission.submit(
+            turn = self._server.threads.submit(
                 partial(self._run_application, request),
                 target=request.target,
                 headers=request.headers,

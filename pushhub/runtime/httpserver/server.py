@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from pushhub.common.servers import BACKLOG
-from pushhub.runtime.httpserver.admission import Admission
 from pushhub.runtime.httpserver.connection import HttpConnection
 from pushhub.runtime.httpserver.limits import ByteBudget, Connections, Limits
 from pushhub.runtime.httpserver.requests import Request
+from pushhub.runtime.httpserver.requestthreads import RequestThreads
 from pushhub.runtime.httpserver.responses import Direct, Response
 
 #: The memory for bodies of all clients, and of one address.
@@ -40,13 +40,13 @@ class HttpServer:
         self,
         application: Application,
         *,
-        admission: Admission,
+        threads: RequestThreads,
         limits: Limits,
         files: int,
         direct: Direct | None = None,
     ) -> None:
         self.limits = limits
-        self.admission = admission
+        self.threads = threads
         self.direct = direct
         self.bodies = ByteBudget(most=BODIES_BYTES, most_per_address=BODIES_BYTES_PER_ADDRESS)
         self.addresses = Connections(most_per_address=limits.connections, files=files)

@@ -14,8 +14,8 @@ import orjson
 from deliveries.api.direct import DirectPublish
 from deliveries.publish.writer import publish_writer
 from pushhub.common.servers import listen
-from pushhub.runtime.httpserver.admission import Admission
 from pushhub.runtime.httpserver.limits import Limits
+from pushhub.runtime.httpserver.requestthreads import RequestThreads
 from pushhub.runtime.httpserver.server import HttpServer
 from pushhub.wsgi import application
 from tests.restapi import Answer, Api
@@ -87,9 +87,9 @@ def direct_api(threads: int = 1) -> Iterator[DirectApi]:
     async def serve() -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
         ends.append(lambda: loop.call_soon_threadsafe(stop.set))
-        with Admission(threads) as admission, publish_writer(loop) as writer:
+        with RequestThreads(threads) as request_threads, publish_writer(loop) as writer:
             direct = _Watched(DirectPublish(writer, application), outcomes)
-            server = HttpServer(application, admission=admission, limits=LIMITS, files=1000, direct=direct)
+            server = HttpServer(application, threads=request_threads, limits=LIMITS, files=1000, direct=direct)
             await server.start(listening := listen(("127.0.0.1", 0)))
             addresses.append(listening.getsockname())
             started.set()

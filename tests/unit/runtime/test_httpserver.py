@@ -16,11 +16,11 @@ import pytest
 
 from pushhub.common.peers import client_of
 from pushhub.common.servers import listen
-from pushhub.runtime.httpserver import admission, reading, requests
 from pushhub.runtime.httpserver import connection as connections
+from pushhub.runtime.httpserver import reading, requests, requestthreads
 from pushhub.runtime.httpserver import server as servers
-from pushhub.runtime.httpserver.admission import Admission
 from pushhub.runtime.httpserver.limits import OTHER_FILES, ByteBudget, Connections, Limits, Reservation
+from pushhub.runtime.httpserver.requestthreads import RequestThreads
 from pushhub.runtime.httpserver.responses import Direct
 from pushhub.runtime.httpserver.server import Application, HttpServer
 from tests.httpforms import CHUNKED, ENDLESS, FORMS, TOO_LARGE
@@ -72,8 +72,8 @@ class Server(HttpServer):
 async def serving(
     application: Application, *, limits: Limits = LIMITS, threads: int = 1, direct: Direct | None = None
 ) -> AsyncIterator[Server]:
-    with Admission(threads) as threads_shared:
-        server = Server(application, admission=threads_shared, limits=limits, files=1000, direct=direct)
+    with RequestThreads(threads) as threads_shared:
+        server = Server(application, threads=threads_shared, limits=limits, files=1000, direct=direct)
         await server.start(server.listening)
         try:
             yield server
@@ -189,7 +189,7 @@ def test_a_request_before_nonsense_is_still_answered() -> None:
 def test_a_request_that_is_refused_before_nonsense_gets_its_answer(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(admission, "MOST_WAITING", 0)
+    monkeypatch.setattr(requestthreads, "MOST_WAITING", 0)
     answer = conversation(b"GET / HTTP/1.1\r\nHost: a\r\n\r\nNONSENSE\r\n\r\n")
     assert answer.count(b"HTTP/1.1 ") == answer.count(b"HTTP/1.1 429 ") == 1
     assert not caplog.records
@@ -331,7 +331,7 @@ async def test_the_room_of_a_body_comes_free_if_its_request_gets_no_thread(is_go
         busy, refused = await server.connect(), await server.connect()
         busy[1].write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         await until(application.begun.is_set)
-        threads = server.admission._requests
+        threads = server.threads._requests
         threads._wait_seconds = 0.0
         refused[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000)
         await until(lambda: threads._waiting)
@@ -370,8 +370,8 @@ async def test_a_client_that_takes_its_answer_slowly_but_steadily_gets_it_all(mo
 async def test_while_all_threads_are_busy_health_is_answered_and_too_many_requests_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(admission, "MOST_WAITING", 1)
-    submit, submitted = admission.Admission.submit, []
+    monkeypatch.setattr(requestthreads, "MOST_WAITING", 1)
+    submit, submitted = requestthreads.RequestThreads.submit, []
     application = Waiting()
 
     def submit_and_note(*args: Any, **kwargs: Any) -> Any:
@@ -379,7 +379,7 @@ async def test_while_all_threads_are_busy_health_is_answered_and_too_many_reques
         submitted.append(future)
         return future
 
-    monkeypatch.setattr(admission.Admission, "submit", submit_and_note)
+    monkeypatch.setattr(requestthreads.RequestThreads, "submit", submit_and_note)
 
     async with serving(application) as server:
         clients = [await server.connect() for _ in range(4)]

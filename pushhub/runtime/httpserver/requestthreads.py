@@ -21,7 +21,7 @@ WAIT_SECONDS = 20.0
 MONITORING = (b"/metrics", b"/readyz")
 
 
-class Admission:
+class RequestThreads:
     """The threads of a web server."""
 
     def __init__(self, threads: int) -> None:
