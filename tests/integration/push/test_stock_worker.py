@@ -39,7 +39,7 @@ def test_it_retries_on_quiet_lanes_in_order_and_dead_letters(redis_url: str, poo
     api = Api()
     for topic in ("orders", "letters"):
         api.create(f"topics/{topic}")
-    api.create("subscriptions/letters", {"topic": LETTERS})
+    api.create("subscriptions/letters", {"topic": LETTERS, "ackDeadlineSeconds": 600})  # none comes twice
     policy = {"deadLetterTopic": LETTERS, "maxDeliveryAttempts": 5}
     with Receiver(default=refuse_once) as receiver:
         ordered = {"pushConfig": {"pushEndpoint": receiver.url}, "enableMessageOrdering": True}
