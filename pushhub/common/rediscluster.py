@@ -30,7 +30,7 @@ NODE_SECONDS = 2.0
 AWAY_SECONDS = 1.0
 #: How often commands are sent again because of where their slots are, and the pause if a slot is on its way.
 ROUNDS, MOVING_SECONDS = 8, 0.03
-#: What a script says that touches a key which has left with its slot.
+#: What a script says that touches a key which has left with its slot, in lower case: Valkey's sentence begins with it.
 MOVING = "attempted to access a non local key"
 
 
@@ -207,5 +207,5 @@ def _read_reply(connection: Any) -> Any:
     except MovedError as error:
         return error
     except ResponseError as error:
-        is_moving = isinstance(error, AskError) or MOVING in str(error)
+        is_moving = isinstance(error, AskError) or MOVING in str(error).lower()
         return TryAgainError(str(error)) if is_moving else error

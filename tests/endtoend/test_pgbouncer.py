@@ -37,9 +37,9 @@ for entry in app.conf.beat_schedule.values():
 #: The locks of archives in buckets. The queries meanwhile move on to other connections.
 LOCKS = """
 from django.db import connection
-from deliveries.pipeline.archiving.locks import database_locked
+from pushhub.common.advisory import advisory_lock, advisory_lock_tried
 for number in range(1, 4):
-    with database_locked("an archive", shared=True), database_locked("an archive", shared=False) as is_locked:
+    with advisory_lock("an archive", shared=True), advisory_lock_tried("an archive") as is_locked:
         assert not is_locked
         for _ in range(number):
             connection.cursor().execute("SELECT 1")

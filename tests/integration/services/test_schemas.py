@@ -528,7 +528,7 @@ def test_compiled_definitions_are_bounded_by_their_bytes(api: Api, kept: SizedCa
         created(api, definition, schema_id=f"large-{number}")
         request = {"name": f"projects/shop/schemas/large-{number}", "message": encoded(b"{}"), "encoding": "JSON"}
         assert api.post("schemas:validateMessage", request).status == 200
-    assert len(kept) == schemas.KEPT_DEFINITION_BYTES // len(definition)
+    assert len(kept._entries) == schemas.KEPT_DEFINITION_BYTES // len(definition)
 
 
 @pytest.mark.django_db(transaction=True)
