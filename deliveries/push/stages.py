@@ -79,6 +79,7 @@ class Stages:
         #: The lanes whose endpoints acked within a second when they were settled last.
         self._prompt_lanes: set[Lane] = set()
         self.outstanding: dict[str, PushDelivery] = {}
+        # The steps call each other, so those that are made later are looked up when they are called.
         self.engine = Engine(
             unprepared=lambda deliveries: self.preparer.prepare(deliveries),
             transform=lambda deliveries: self.transformer.take_on(deliveries),

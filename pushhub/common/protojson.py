@@ -23,9 +23,6 @@ TIMESTAMP_PATTERN = re.compile(
 )
 URL_SAFE_TO_STANDARD = str.maketrans("-_", "+/")
 DIGITS_OF_A_SECOND = {1_000_000: 0, 1_000: 3, 1: 6}
-#: The seconds of each unit of durations as people write them, the largest first.
-UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-UNIT_PATTERN = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)\s*([dhms])", re.ASCII)
 
 
 def snake_case(name: str) -> str:
@@ -56,16 +53,6 @@ def parse_duration(value: object, *, field: str) -> int:
         raise invalid_value(field, "type.googleapis.com/google.protobuf.Duration", value, why="finer than 0.001s: ")
     milliseconds = int(match[2]) * 1000 + int(fraction[:3])
     return -milliseconds if match[1] else milliseconds
-
-
-def read_duration(text: str) -> str | None:
-    """Return `600`, `10s`, `1.5h` or `1d12h`, as people write durations, as the API does; None for any other text."""
-    text = f"{text}s" if text.replace(".", "", 1).isdecimal() else text
-    parts = UNIT_PATTERN.findall(text)
-    milliseconds = sum(round(float(number) * 1000) * UNITS[unit] for number, unit in parts)
-    if not parts or UNIT_PATTERN.sub("", text).strip() or milliseconds > MAX_DURATION_SECONDS * 1000:
-        return None
-    return format_duration(milliseconds)
 
 
 def format_duration(milliseconds: int) -> str:

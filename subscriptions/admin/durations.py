@@ -7,7 +7,8 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
-from pushhub.common.protojson import UNITS, parse_duration, read_duration
+from pushhub.common.durations import UNITS, read_duration
+from pushhub.common.protojson import parse_duration
 
 
 class DurationField(forms.CharField):

@@ -93,7 +93,6 @@ def serve(
     the parameters of pages. It returns the body of the response, None for an empty one, or a response.
     """
     operation = _operation_of(verb, address) if operation_id is None else operation_id
-    collection = operation.partition("_")[0]
     body_fields = [*takes.fields] if isinstance(takes, Message) else []
     has_mask = verb == "PATCH" and "updateMask" in body_fields
 
@@ -121,14 +120,13 @@ def serve(
         answer.rpc = rpc + called if rpc.endswith(".") else rpc  # type: ignore[attr-defined]
         described = extend_schema(
             operation_id=operation,
-            tags=[tag or next((own for start, own in TAGS.items() if operation.startswith(start)), collection)],
+            tags=[tag or _tag_of(operation)],
             parameters=described_parameters,
             request=body(takes) if isinstance(takes, Message) else takes,
             responses=message(gives) if isinstance(gives, Message) else gives,
             exclude=not operation,
         )(answer)
-        routes = vars(handler).setdefault("routes", [])
-        routes.append(Route(verb, address, described, base))
+        vars(handler).setdefault("routes", []).append(Route(verb, address, described, base))
         return handler
 
     return decorate
@@ -163,6 +161,11 @@ def _operation_of(verb: str, address: str) -> str:
     get = "get" if segments[-1].startswith("{") else "list"
     words = {"GET": get, "PUT": "create", "POST": "create", "PATCH": "patch", "DELETE": "delete"}
     return "_".join([*collections, method or words[verb]])
+
+
+def _tag_of(operation: str) -> str:
+    """Return the heading of an operation in the OpenAPI document."""
+    return next((tag for start, tag in TAGS.items() if operation.startswith(start)), operation.partition("_")[0])
 
 
 def list_patterns(*modules: ModuleType) -> list[URLPattern]:

@@ -8,7 +8,7 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import Any
 
-from pushhub.common.protojson import read_duration
+from pushhub.common.durations import read_duration
 from subscriptions.cli.errors import CliError
 
 NEVER = "never"
